@@ -1,0 +1,1 @@
+"""The embedded compiler: an FX graph in, a fast callable out, an event at every step."""

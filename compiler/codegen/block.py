@@ -1,0 +1,40 @@
+"""C++ text under construction: blocks of lines, and the names that values have in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Block:
+    """Lines between braces. `opening` is the text before the brace, empty for none at all."""
+
+    opening: str = ""
+    items: list[str | Block] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, line: str) -> None:
+        """Append a line."""
+        self.items.append(line)
+
+    def open(self, opening: str) -> Block:
+        """Append a block and return it."""
+        block = Block(opening)
+        self.items.append(block)
+        return block
+
+    def text(self, indent: int = 0) -> str:
+        """The block as C++."""
+        space = "  " * indent
+        lines: list[str] = []
+        if self.opening:
+            lines.append(f"{space}{self.opening} {{")
+        inside = indent + bool(self.opening)
+        for item in self.items:
+            if isinstance(item, Block):
+                lines.append(item.text(inside))
+            else:
+                lines.append("  " * inside + item if not item.startswith("#") else item)
+        if self.opening:
+            lines.append(f"{space}}}")
+        return "\n".join(lines)

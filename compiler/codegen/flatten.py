@@ -1,0 +1,176 @@
+"""A kernel with addresses instead of logical indices, and with as few loops as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, indices, rewrite, walk
+from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise
+from tcdebug.compiler.ir.index import (
+    ZERO,
+    Atom,
+    Axis,
+    Index,
+    Indirect,
+    to_index,
+)
+from tcdebug.compiler.schedule.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class FlatNode:
+    """A node of a kernel: `kind` is that of a reduction, or empty.
+
+    A load with an empty index reads the value that another node of the kernel has just computed;
+    a load with one index reads memory at an address, counted in elements.
+    """
+
+    name: str
+    dtype: torch.dtype
+    kind: str
+    inside: bool
+    address: Index
+    body: Expr
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class FlatKernel:
+    """A kernel over addresses. A kernel without reductions has its last axis as `inner`."""
+
+    name: str
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    nodes: tuple[FlatNode, ...]
+    stored: frozenset[str]
+
+    @property
+    def reduces(self) -> bool:
+        """Whether any node is a reduction."""
+        return any(n.kind for n in self.nodes)
+
+
+def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) -> FlatKernel:
+    """The kernel over addresses; with `collapse`, loops that run on without a gap become one."""
+    made = {n.name for n in kernel.nodes}
+    nodes = tuple(
+        FlatNode(
+            n.name,
+            n.out.dtype,
+            "" if isinstance(n, Pointwise) else n.kind,
+            not isinstance(n, Pointwise) or kernel.is_inner(n),
+            _address(n.out, n.index),
+            _addressed(n.body, buffers, made),
+            n.origin,
+        )
+        for n in kernel.nodes
+    )
+    flat = FlatKernel(kernel.name, kernel.outer, kernel.inner, nodes, kernel.stored)
+    if collapse:
+        flat = _collapsed(flat)
+    return flat if flat.reduces else _last_inside(flat)
+
+
+def _address(buffer: Buffer, index: tuple[Index, ...]) -> Index:
+    total = ZERO
+    for where, stride in zip(index, buffer.stride, strict=True):
+        total = total + where * stride
+    return total
+
+
+def _addressed(body: Expr, buffers: Mapping[str, Buffer], made: set[str]) -> Expr:
+    def change(node: Expr) -> Expr:
+        if isinstance(node, Load | IndexValue):
+            node = _in_indices(node, buffers, made)
+        if not isinstance(node, Load):
+            return node
+        if node.buffer in made:
+            return Load(node.dtype, node.buffer, ())
+        return Load(node.dtype, node.buffer, (_address(buffers[node.buffer], node.index),))
+
+    return rewrite(body, change)
+
+
+def _in_indices(node: Load | IndexValue, buffers: Mapping[str, Buffer], made: set[str]) -> Expr:
+    values: dict[Atom, Index] = {
+        atom: to_index(
+            Indirect(_addressed(atom.expr, buffers, made), atom.size, checked=atom.checked)
+        )
+        for index in indices(node)
+        for atom in index.atoms
+        if isinstance(atom, Indirect)
+    }
+    return node.substitute(values) if values else node
+
+
+def _last_inside(flat: FlatKernel) -> FlatKernel:
+    """A kernel without reductions with its last loop as the inner one."""
+    nodes = tuple(replace(n, inside=True) for n in flat.nodes)
+    return FlatKernel(flat.name, flat.outer[:-1], flat.outer[-1:], nodes, flat.stored)
+
+
+def flat_indices(flat: FlatKernel) -> Iterator[Index]:
+    """Every address and index value of a kernel."""
+    for node in flat.nodes:
+        yield node.address
+        for expr in walk(node.body):
+            yield from indices(expr)
+
+
+def _collapsed(flat: FlatKernel) -> FlatKernel:
+    outer, inner = list(flat.outer), list(flat.inner)
+    nodes = flat.nodes
+    for axes in (outer, inner):
+        position = len(axes) - 2
+        while position >= 0:
+            first, second = axes[position], axes[position + 1]
+            current = FlatKernel(flat.name, (), (), nodes, frozenset())
+            if all(_runs_on(index, first, second) for index in flat_indices(current)):
+                joined = Axis(second.name, first.size * second.size)
+                values: dict[Atom, Index] = {first: ZERO, second: to_index(joined)}
+                nodes = tuple(
+                    replace(
+                        n,
+                        address=n.address.substitute(values),
+                        body=n.body.substitute(values),
+                    )
+                    for n in nodes
+                )
+                axes[position : position + 2] = [joined]
+            position -= 1
+    return FlatKernel(flat.name, tuple(outer), tuple(inner), nodes, flat.stored)
+
+
+def _runs_on(index: Index, first: Axis, second: Axis) -> bool:
+    """Whether the index only depends on first * size(second) + second."""
+    per_first: Index = ZERO
+    per_second: Index = ZERO
+    for monomial, coefficient in index.terms.items():
+        rest = list(monomial)
+        for atom in monomial:
+            if isinstance(atom, Indirect):
+                continue  # what it reads is checked for itself
+            if not all(_runs_on(child, first, second) for child in atom.children()):
+                return False
+        count = rest.count(first) + rest.count(second)
+        if count > 1:
+            return False
+        if count == 0:
+            continue
+        held = first if first in rest else second
+        rest.remove(held)
+        if any(first in a_axes or second in a_axes for a_axes in map(_axes, rest)):
+            return False
+        term = Index({tuple(rest): coefficient})
+        if held == first:
+            per_first = per_first + term
+        else:
+            per_second = per_second + term
+    return per_first == per_second * second.size
+
+
+def _axes(atom: Atom) -> frozenset[Axis]:
+    return to_index(atom).axes

@@ -1,0 +1,158 @@
+// What every kernel may use. No headers: they are most of what a C++ compile costs.
+// TCD_VECTOR_MATH is defined where glibc's libmvec has vector versions of the functions below.
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT64_TYPE__ uint64_t;
+typedef uint16_t bfloat16;  // the bits; arithmetic is done in float
+
+#if defined(__FLT16_MAX__)
+typedef _Float16 float16;
+#endif
+
+#if defined(TCD_VECTOR_MATH) && defined(__GNUC__) && !defined(__clang__)
+#define TCD_SIMD __attribute__((simd("notinbranch"), const, nothrow))
+#else
+#define TCD_SIMD __attribute__((const, nothrow))
+#endif
+#define TCD_UNARY(name) \
+  extern "C" TCD_SIMD float name##f(float); \
+  extern "C" TCD_SIMD double name(double); \
+  static inline float name##_(float x) { return name##f(x); } \
+  static inline double name##_(double x) { return name(x); }
+#define TCD_BINARY(name) \
+  extern "C" TCD_SIMD float name##f(float, float); \
+  extern "C" TCD_SIMD double name(double, double); \
+  static inline float name##_(float x, float y) { return name##f(x, y); } \
+  static inline double name##_(double x, double y) { return name(x, y); }
+
+TCD_UNARY(exp) TCD_UNARY(exp2) TCD_UNARY(expm1)
+TCD_UNARY(log) TCD_UNARY(log2) TCD_UNARY(log10) TCD_UNARY(log1p)
+TCD_UNARY(sin) TCD_UNARY(cos) TCD_UNARY(tan) TCD_UNARY(asin) TCD_UNARY(acos) TCD_UNARY(atan)
+TCD_UNARY(sinh) TCD_UNARY(cosh) TCD_UNARY(tanh) TCD_UNARY(asinh) TCD_UNARY(acosh) TCD_UNARY(atanh)
+TCD_UNARY(erf) TCD_UNARY(erfc)
+TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
+
+extern "C" float lgammaf(float);
+extern "C" double lgamma(double);
+extern "C" float fmodf(float, float);
+extern "C" double fmod(double, double);
+static inline float lgamma_(float x) { return lgammaf(x); }
+static inline double lgamma_(double x) { return lgamma(x); }
+static inline float fmod_(float x, float y) { return fmodf(x, y); }
+static inline double fmod_(double x, double y) { return fmod(x, y); }
+
+static inline float sqrt_(float x) { return __builtin_sqrtf(x); }
+static inline double sqrt_(double x) { return __builtin_sqrt(x); }
+static inline float floor_(float x) { return __builtin_floorf(x); }
+static inline double floor_(double x) { return __builtin_floor(x); }
+static inline float ceil_(float x) { return __builtin_ceilf(x); }
+static inline double ceil_(double x) { return __builtin_ceil(x); }
+static inline float trunc_(float x) { return __builtin_truncf(x); }
+static inline double trunc_(double x) { return __builtin_trunc(x); }
+static inline float round_(float x) { return __builtin_rintf(x); }
+static inline double round_(double x) { return __builtin_rint(x); }
+static inline float abs_(float x) { return __builtin_fabsf(x); }
+static inline double abs_(double x) { return __builtin_fabs(x); }
+template <typename T> static inline T abs_(T x) { return (T)(x < 0 ? -x : x); }
+static inline float copysign_(float x, float y) { return __builtin_copysignf(x, y); }
+static inline double copysign_(double x, double y) { return __builtin_copysign(x, y); }
+
+template <typename T> static inline T sign_(T x) { return (T)((x > 0) - (x < 0)); }
+// NaN wins
+template <typename T> static inline T maximum_(T a, T b) { return (a > b) | (a != a) ? a : b; }
+template <typename T> static inline T minimum_(T a, T b) { return (a < b) | (a != a) ? a : b; }
+// NaN loses
+template <typename T> static inline T fmax_(T a, T b) { return (a > b) | (b != b) ? a : b; }
+template <typename T> static inline T fmin_(T a, T b) { return (a < b) | (b != b) ? a : b; }
+
+// bfloat16: round to nearest, ties to even; a NaN stays one
+static inline float from_bfloat16(bfloat16 x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float result;
+  __builtin_memcpy(&result, &bits, 4);
+  return result;
+}
+static inline bfloat16 to_bfloat16(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return (bfloat16)(x != x ? 0x7fc0u : rounded);
+}
+
+// Python's division on floats: the quotient rounded down, the remainder with the sign of b
+template <typename T> static inline T remainder_(T a, T b) {
+  T r = fmod_(a, b);
+  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
+}
+template <typename T> static inline T floor_div_(T a, T b) {
+  if (b == 0) return a / b;
+  T r = fmod_(a, b);
+  T q = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  if (q == 0) return copysign_((T)0, a / b);
+  T down = floor_(q);
+  return q - down > (T)0.5 ? down + 1 : down;
+}
+
+// Integer division. A zero divisor sets *status and gives 0; -1 never traps.
+enum { TCD_OK = 0, TCD_INDEX_OUT_OF_RANGE = 1, TCD_DIVISION_BY_ZERO = 2 };
+static inline void tcd_report(int* status, int code) {
+#pragma omp atomic write
+  *status = code;
+}
+template <typename T> static inline T int_trunc_div(T a, T b, int* status) {
+  if (b == 0) { tcd_report(status, TCD_DIVISION_BY_ZERO); return 0; }
+  if ((T)-1 < 0 && b == (T)-1) return (T)(0 - (uint64_t)a);
+  return (T)(a / b);
+}
+template <typename T> static inline T int_trunc_mod(T a, T b, int* status) {
+  if (b == 0) { tcd_report(status, TCD_DIVISION_BY_ZERO); return 0; }
+  if ((T)-1 < 0 && b == (T)-1) return 0;
+  return (T)(a % b);
+}
+template <typename T> static inline T int_remainder(T a, T b, int* status) {
+  T r = int_trunc_mod(a, b, status);
+  return r != 0 && (r < 0) != (b < 0) ? (T)(r + b) : r;
+}
+template <typename T> static inline T int_floor_div(T a, T b, int* status) {
+  T q = int_trunc_div(a, b, status);
+  T r = (T)(a - (T)(q * b));
+  return r != 0 && (r < 0) != (b < 0) ? (T)(q - 1) : q;
+}
+
+// Shifts by a negative or too large count: all bits are shifted out, the sign stays.
+template <typename T> static inline T shift_left_(T a, T b) {
+  return b < 0 || (uint64_t)b >= sizeof(T) * 8 ? (T)0 : (T)((uint64_t)a << b);
+}
+template <typename T> static inline T shift_right_(T a, T b) {
+  int last = (int)sizeof(T) * 8 - 1;
+  return (T)(a >> (b < 0 || (uint64_t)b > (uint64_t)last ? last : (int)b));
+}
+
+// Index arithmetic with the sign rules of Python.
+static inline int64_t index_div(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return q - ((a % b != 0) & ((a < 0) != (b < 0)));
+}
+static inline int64_t index_mod(int64_t a, int64_t b) {
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline int64_t index_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t index_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// A place read from memory: negative counts from the end; out of range sets *status and gives 0.
+static inline int64_t checked_place(int64_t place, int64_t size, int* status) {
+  place += place < 0 ? size : 0;
+  if ((uint64_t)place >= (uint64_t)size) {
+    tcd_report(status, TCD_INDEX_OUT_OF_RANGE);
+    return 0;
+  }
+  return place;
+}

@@ -1,0 +1,55 @@
+"""The order of work inside a kernel: sweeps over the inner axes, and what is computed between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.ir.expr import Load, loads
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Nodes computed together: in one sweep over the inner axes, or once for each outer point."""
+
+    sweep: bool
+    nodes: tuple[FlatNode, ...]
+
+
+def reads_of(node: FlatNode) -> set[str]:
+    """The values of the same kernel that a node reads directly."""
+    return {load.buffer for load in loads(node.body) if _from_kernel(load)}
+
+
+def _from_kernel(load: Load) -> bool:
+    return not load.index
+
+
+def segments(kernel: FlatKernel) -> list[Segment]:
+    """The work of a kernel in order.
+
+    A node runs in the first sweep in which all that it reads is known, but a value that only
+    later sweeps use is computed in the first of those.
+    """
+    made = {n.name: n for n in kernel.nodes}
+    sweep: dict[str, int] = {}
+    for node in kernel.nodes:
+        sweep[node.name] = max(
+            (sweep[r] + bool(made[r].kind) for r in reads_of(node) if r in made), default=0
+        )
+    for node in reversed(kernel.nodes):
+        if node.inside and not node.kind:
+            users = [
+                sweep[n.name] for n in kernel.nodes if n.inside and node.name in reads_of(n)
+            ]
+            if users:
+                sweep[node.name] = max(sweep[node.name], min(users))
+    result: list[Segment] = []
+    for number in range(max(sweep.values(), default=0) + 1):
+        for inside in (False, True):
+            nodes = tuple(
+                n for n in kernel.nodes if n.inside == inside and sweep[n.name] == number
+            )
+            if nodes:
+                result.append(Segment(inside, nodes))
+    return result

@@ -1,0 +1,240 @@
+"""The schedule as a Python function: allocate, call kernels, call ATen, free, return."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.codegen.source import KernelCall
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    Ref,
+    extern_refs,
+    output_refs,
+)
+from tcdebug.compiler.ir.index import Index, Symbol, render
+from tcdebug.compiler.ir.printer import target_text
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+
+REUSE = "memory.reuse"
+
+
+@dataclass(frozen=True)
+class WrapperSource:
+    """The text of a function `call(args)`, and the objects that its names stand for."""
+
+    text: str
+    names: Mapping[str, Any]
+
+
+class WrapperWriter:
+    """Writes the wrapper of one schedule."""
+
+    def __init__(self, schedule: Schedule, calls: Mapping[str, KernelCall], gate: Gate) -> None:
+        self.schedule = schedule
+        self.graph: Graph = schedule.graph
+        self.calls = calls
+        self.gate = gate
+        self.buffers = self.graph.buffers()
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
+        self.last_use = self._last_uses()
+        self.free: list[str] = []  # dead buffers whose memory may be used again
+        self.owned: set[str] = set()  # buffers that only kernels have ever seen
+        self.read_by_kernels = {n for c in calls.values() for n in c.loads}
+
+    def write(self) -> WrapperSource:
+        """The whole function."""
+        self._arguments()
+        for position, step in enumerate(self.schedule.steps):
+            if isinstance(step, Kernel):
+                self._kernel(step)
+            else:
+                self._extern(step)
+            self._release(position)
+        returned = ", ".join(self._value(o) for o in self.graph.outputs)
+        self.lines.append(f"return ({returned}{',' if len(self.graph.outputs) == 1 else ''})")
+        body = "\n".join(f"    {line}" for line in self.lines)
+        return WrapperSource(f"def call(args):\n{body}\n", self.names)
+
+    # -- lifetimes --------------------------------------------------------------------------
+
+    def _last_uses(self) -> dict[str, int]:
+        """For each value the last step that reads it, those that are returned left out."""
+        last: dict[str, int] = {}
+        for position, step in enumerate(self.schedule.steps):
+            names: Sequence[str]
+            if isinstance(step, Kernel):
+                call = self.calls[step.name]
+                names = (*call.loads, *call.parameters, *call.stores)
+            else:
+                names = (*extern_refs(step), step.name)
+            last.update(dict.fromkeys(names, position))
+        for name in output_refs(self.graph):
+            last.pop(name, None)
+        return last
+
+    def _release(self, position: int) -> None:
+        dead = [n for n, last in self.last_use.items() if last == position]
+        wanted = {
+            _layout(self.buffers[name])
+            for step in self.schedule.steps[position + 1 :]
+            if isinstance(step, Kernel)
+            for name in self.calls[step.name].stores
+        }
+        gone: list[str] = []
+        for name in dead:
+            if name in self.owned and _layout(self.buffers[name]) in wanted:
+                self.free.append(name)
+            elif name not in self.graph.constants:
+                gone.append(name)
+        if gone:
+            self.lines.append(f"del {', '.join(gone)}")
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        names = [spec.name for spec in self.graph.inputs]
+        if names:
+            self.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = args")
+        self.lines.append("args.clear()")
+        known: set[Symbol] = set()
+        for spec in self.graph.inputs:
+            if spec.symbol is not None and spec.symbol not in known:
+                known.add(spec.symbol)
+                self.lines.append(f"{spec.symbol.name} = {spec.name}")
+        for spec in self.graph.inputs:
+            if spec.buffer is not None:
+                self._bind_sizes(spec.buffer, known)
+        if self.calls:
+            self.lines.append("threads = get_num_threads()")
+
+    def _bind_sizes(self, buffer: Buffer, known: set[Symbol]) -> None:
+        """Sizes that no argument gives, from the shapes of tensors."""
+        for method, indices in (("size", buffer.size), ("stride", buffer.stride)):
+            for dim, index in enumerate(indices):
+                atoms = index.direct_atoms
+                if len(atoms) == 1 and isinstance(atoms[0], Symbol) and index == Index(
+                    {(atoms[0],): 1}
+                ):
+                    if atoms[0] in known:
+                        continue
+                    known.add(atoms[0])
+                    self.lines.append(f"{atoms[0].name} = {buffer.name}.{method}({dim})")
+
+    def _kernel(self, kernel: Kernel) -> None:
+        call = self.calls[kernel.name]
+        for name in call.stores:
+            self._allocate(self.buffers[name])
+        self.names[f"run_{kernel.name}"] = None  # filled in when the kernels are built
+        given = [f"{name}.data_ptr()" for name in (*call.loads, *call.stores)]
+        given += [*call.symbols, *(f"float({p})" for p in call.parameters), "threads"]
+        self.lines.append(f"if status := run_{kernel.name}({', '.join(given)}):")
+        self.lines.append(f"    raise_status(status, {kernel.name!r})")
+
+    def _allocate(self, buffer: Buffer) -> None:
+        for name in [f for f in self.free if _layout(self.buffers[f]) == _layout(buffer)]:
+            self.free.remove(name)
+            if self.gate.allows(REUSE, f"{buffer.name}<-{name}"):
+                self.lines.append(f"{buffer.name} = {name}; del {name}")
+                break
+            self.lines.append(f"del {name}")
+        else:
+            size, stride = _tuple(buffer.size), _tuple(buffer.stride)
+            dtype = str(buffer.dtype).removeprefix("torch.")
+            self.names[dtype] = buffer.dtype
+            self.lines.append(f"{buffer.name} = empty_strided({size}, {stride}, dtype={dtype})")
+        if buffer.name in self.last_use:
+            self.owned.add(buffer.name)
+
+    def _extern(self, node: Extern) -> None:
+        call = self._call(node)
+        if node.out is not None and node.name in self.read_by_kernels and node.alias_of is None:
+            size, stride = _tuple(node.out.size), _tuple(node.out.stride)
+            call = f"laid_out({call}, {size}, {stride})"
+        self.lines.append(f"{node.name} = {call}")
+        for symbol, path in node.binds.items():
+            self.lines.append(f"{symbol.name} = int({_followed(node.name, path)})")
+        for name in (*extern_refs(node), node.alias_of or ""):
+            self.owned.discard(name)  # others may hold on to its memory
+
+    def _call(self, node: Extern) -> str:
+        args = [self._value(a) for a in node.args]
+        if node.target is operator.getitem:
+            return f"{args[0]}[{args[1]}]"
+        kwargs = [f"{k}={self._value(v)}" for k, v in node.kwargs.items()]
+        target = self._object(node.target, target_text(node.target))
+        return f"{target}({', '.join([*args, *kwargs])})"
+
+    def _value(self, value: Any) -> str:
+        """An argument or output as Python."""
+        match value:
+            case Ref():
+                if value.name in self.graph.constants:
+                    return f"constant_{value.name}"
+                return value.name
+            case Index():
+                return render(value)
+            case None | bool() | int() | str():
+                return repr(value)
+            case tuple() | list():
+                inner = ", ".join(self._value(v) for v in value)
+                return f"[{inner}]"
+            case dict():
+                inner = ", ".join(f"{k!r}: {self._value(v)}" for k, v in value.items())
+                return f"{{{inner}}}"
+            case slice():
+                parts = (value.start, value.stop, value.step)
+                return f"slice({', '.join(self._value(p) for p in parts)})"
+        return self._object(value, str(value))
+
+    def _object(self, value: Any, text: str) -> str:
+        """A name for an object that has no literal."""
+        stem = "".join(c if c.isalnum() else "_" for c in text.removeprefix("torch.ops."))[:60]
+        name = f"o_{stem}"
+        while name in self.names and self.names[name] is not value:
+            name += "_"
+        self.names[name] = value
+        return name
+
+
+def _layout(buffer: Buffer) -> tuple[Any, ...]:
+    return (buffer.dtype, buffer.size, buffer.stride)
+
+
+def _tuple(indices: Sequence[Index]) -> str:
+    inner = ", ".join(render(i) for i in indices)
+    return f"({inner}{',' if len(indices) == 1 else ''})"
+
+
+def _followed(name: str, path: Sequence[tuple[str, Any]]) -> str:
+    text = name
+    for step, argument in path:
+        match step:
+            case "call":
+                text = f"{text}.{argument}()"
+            case "item":
+                text = f"{text}[{argument}]"
+            case _:
+                text = f"({text} // {argument})"
+    return text
+
+
+def laid_out(
+    value: torch.Tensor, size: Sequence[int], stride: Sequence[int]
+) -> torch.Tensor:
+    """The tensor in the strides that kernels were written for, copied if it has others."""
+    if value.stride() == stride:
+        return value
+    actual = value.stride()
+    if all(n <= 1 or a == s for n, a, s in zip(size, actual, stride, strict=True)):
+        return value
+    return torch.empty_strided(size, stride, dtype=value.dtype).copy_(value)
+

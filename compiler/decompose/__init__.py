@@ -1,0 +1,62 @@
+"""Decompositions: composite ATen operators written in simpler ones, while AOTAutograd traces.
+
+The table is torch's core ATen set, less what ATen does better as one call, plus normalisations,
+softmax and activations, which fuse when they are taken apart. Every entry is a unit, and every
+use of it a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any
+
+import torch
+
+from tcdebug.compiler import seams
+from tcdebug.compiler.decompose.chosen import ADDED, KEPT_WHOLE
+from tcdebug.compiler.gate import Gate
+
+Table = dict[torch._ops.OpOverload, Callable[..., Any]]
+
+
+@lru_cache(maxsize=1)
+def decompositions() -> Table:
+    """Operator -> function, for every decomposition there is. Do not change the result."""
+    table: Table = dict(seams.core_aten_decompositions())
+    table.update(seams.get_decompositions([_packet(name) for name in ADDED]))
+    kept = {_packet(name) for name in KEPT_WHOLE}
+    return {
+        op: function
+        for op, function in table.items()
+        if isinstance(op, torch._ops.OpOverload)
+        and op.overloadpacket not in kept
+        and op.namespace in ("aten", "prims")
+        and not op._schema.is_mutable
+    }
+
+
+def _packet(name: str) -> Any:
+    return getattr(torch.ops.aten, name)
+
+
+def unit(op: torch._ops.OpOverload) -> str:
+    """The unit of an operator's decomposition: decompose.aten.gelu.default."""
+    return f"decompose.{op}"
+
+
+def gated(gate: Gate) -> Table:
+    """The table with every use asked of the gate; what it holds back stays one operator."""
+    return {op: _gated(op, function, gate) for op, function in decompositions().items()}
+
+
+def _gated(
+    op: torch._ops.OpOverload, function: Callable[..., Any], gate: Gate
+) -> Callable[..., Any]:
+    @wraps(function)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        if not gate.allows(unit(op), str(op)):
+            return NotImplemented
+        return function(*args, **kwargs)
+
+    return decompose

@@ -1,0 +1,25 @@
+"""What a failing compile raises."""
+
+from __future__ import annotations
+
+
+class CompileError(RuntimeError):
+    """A stage of the compiler failed: which stage, which unit, which node.
+
+    The cause is chained. The compile is not retried and nothing falls back silently.
+    """
+
+    def __init__(self, stage: str, message: str, *, unit: str = "", node: str = "") -> None:
+        where = f"stage {stage}"
+        if unit:
+            where += f", unit {unit}"
+        if node:
+            where += f", node {node}"
+        super().__init__(f"tcdebug could not compile ({where}): {message}")
+        self.stage = stage
+        self.unit = unit
+        self.node = node
+
+
+class KernelError(RuntimeError):
+    """A kernel met data that it cannot compute with, such as an integer division by zero."""

@@ -1,0 +1,188 @@
+"""Writes events as JSON lines, and IR and sources beside them.
+
+One file a process: `events.jsonl` by the process that made the run folder, `events-<pid>.jsonl`
+by the others. Each line is one write, so a killed process leaves whole lines but for the last.
+The user's own structlog or logging configuration is neither used nor changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, MutableMapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from tcdebug.compiler import run_folder
+from tcdebug.compiler.events import Event
+
+ENVELOPE = {
+    "ts": "wall time, RFC 3339, UTC",
+    "t_ns": "nanoseconds since the run began, monotonic",
+    "seq": "counts the events of a process, from 0",
+    "event": "the kind",
+    "level": "debug, info, warning or error",
+    "run_id": "the name of the run folder",
+    "pid": "the process",
+    "worker": "what the process is for; absent in the main process",
+    "rank": "rank in a distributed job, as torch writes it",
+    "compile_id": "the compile as torch writes it: 0/0",
+    "graph_id": "structural hash of the graph that Dynamo captured; equal graphs, equal hash",
+    "direction": "forward, backward or inference",
+    "stage": "the stage of the compiler",
+    "unit": "the unit that acted or was asked for",
+    "site": "stable id of a decision",
+    "user_loc": "the user's line: {filename, line, name}",
+    "data": "what the kind says",
+}
+
+
+class _LineFile:
+    """Appends whole lines to one file; survives a full disk by dropping them, once said."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seq = 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._broken = False
+
+    def write(self, line: bytes, *, sync: bool) -> None:
+        if self._broken:
+            return
+        try:
+            os.write(self._fd, line)
+            if sync:
+                os.fsync(self._fd)
+        except OSError as error:
+            self._broken = True
+            sys.stderr.write(f"tcdebug: the event log stops here: {error} ({self.path})\n")
+
+
+@lru_cache(maxsize=8)
+def _line_file(path: Path, pid: int) -> _LineFile:
+    """One open file a process and path; `pid` makes a forked child open its own."""
+    return _LineFile(path)
+
+
+class EventLogger(structlog.BoundLoggerBase):
+    """A structlog logger whose one method takes an `Event`."""
+
+    def event(self, event: Event) -> None:
+        """Write an event with the bound context."""
+        self._proxy_to_logger("event", event.kind, payload=event)
+
+
+class _Sink:
+    """What structlog calls at the end of the processors."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def event(self, line: bytes, *, sync: bool) -> None:
+        _line_file(self.path, os.getpid()).write(line, sync=sync)
+
+
+class _Envelope:
+    """A structlog processor: the event with its envelope, as one line of JSON."""
+
+    def __init__(self, path: Path, start_ns: int) -> None:
+        self.path = path
+        self.start_ns = start_ns
+        self._encode = msgspec.json.Encoder(enc_hook=str).encode
+
+    def __call__(
+        self, logger: Any, method: str, entry: MutableMapping[str, Any]
+    ) -> tuple[tuple[bytes], dict[str, bool]]:
+        payload: Event = entry.pop("payload")
+        file = _line_file(self.path, os.getpid())
+        record: dict[str, Any] = {
+            "ts": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "t_ns": time.monotonic_ns() - self.start_ns,
+            "seq": file.seq,
+            "event": payload.kind,
+            "level": payload.level,
+            "pid": os.getpid(),
+        }
+        file.seq += 1
+        entry.pop("event")
+        record.update({k: v for k, v in entry.items() if v not in ("", None)})
+        record["data"] = {f.name: getattr(payload, f.name) for f in fields(payload)}
+        return (self._encode(record) + b"\n",), {"sync": payload.level == "error"}
+
+
+class EventLog:
+    """Where events of one run go; `bind` adds context, a folder of None writes nothing."""
+
+    def __init__(self, folder: Path | None, *, own: bool = False) -> None:
+        self.folder = folder
+        self._context: dict[str, Any] = {}
+        self._written: set[str] = set()
+        self._logger: EventLogger | None = None
+        if folder is None:
+            return
+        info = run_folder.read_info(folder)
+        path = folder / ("events.jsonl" if own else f"events-{os.getpid()}.jsonl")
+        start = info.monotonic_ns if info else time.monotonic_ns()
+        self._logger = structlog.wrap_logger(
+            _Sink(path),
+            processors=[_Envelope(path, start)],
+            wrapper_class=EventLogger,
+            context_class=dict,
+        )
+        self._context = {"run_id": info.run_id if info else folder.name}
+        if rank := os.environ.get("RANK"):
+            self._context["rank"] = int(rank)
+
+    def bind(self, **context: Any) -> EventLog:
+        """The same log with more context on every event."""
+        bound = EventLog(None)
+        bound.folder, bound._logger, bound._written = self.folder, self._logger, self._written
+        bound._context = {**self._context, **context}
+        return bound
+
+    def emit(self, event: Event, **context: Any) -> None:
+        """Write an event."""
+        if self._logger is not None:
+            self._logger.bind(**self._context, **context).event(event)
+
+    def save(self, name: str, text: str) -> str:
+        """Keep a text beside the events; the path relative to the run folder, "" without one.
+
+        Equal texts are kept once: the path holds a hash of the content.
+        """
+        if self.folder is None:
+            return ""
+        digest = blake2b(text.encode(), digest_size=4).hexdigest()
+        stem, dot, suffix = name.rpartition(".")
+        relative = f"{stem}-{digest}.{suffix}" if dot else f"{name}-{digest}"
+        if relative not in self._written:
+            path = self.folder / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            self._written.add(relative)
+        return relative
+
+
+@lru_cache(maxsize=8)
+def process_log(folder: Path | None, pid: int) -> EventLog:
+    """The log of this process: in the given folder, else in a run folder of its own."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return EventLog(folder)
+    name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
+    return EventLog(run_folder.create(name), own=True)
+
+
+def event_fields(event: type[Event]) -> Mapping[str, Any]:
+    """The JSON Schema of a kind's data."""
+    schema = msgspec.json.schema(event)
+    definition: Mapping[str, Any] = schema["$defs"][event.__name__]
+    return definition

@@ -1,0 +1,360 @@
+"""The event schema: one frozen dataclass a kind. docs/events.md is generated from this file.
+
+Fields are what JSON can say. What every event carries besides (time, process, compile, stage) is
+the envelope that `event_log` adds; docs/events.md lists it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What all events have in common: a kind and a level."""
+
+    kind: ClassVar[str] = ""
+    level: ClassVar[str] = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart(Event):
+    """A command began: what it was called with, and where."""
+
+    kind: ClassVar[str] = "run.start"
+    command: str
+    argv: list[str]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd(Event):
+    """A command ended: its exit status and the seconds it took."""
+
+    kind: ClassVar[str] = "run.end"
+    exit_status: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSnapshot(Event):
+    """The versions that a compile depends on."""
+
+    kind: ClassVar[str] = "env.snapshot"
+    tcdebug: str
+    torch: str
+    python: str
+    platform: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompileStart(Event):
+    """A graph from Dynamo reached the compiler: its nodes, inputs and operators by count."""
+
+    kind: ClassVar[str] = "compile.start"
+    nodes: int
+    inputs: int
+    toggles: list[str]
+    operators: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileEnd(Event):
+    """A forward, backward or inference graph was compiled: what it became."""
+
+    kind: ClassVar[str] = "compile.end"
+    seconds: float
+    kernels: int
+    externs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileFail(Event):
+    """A compile raised; `unit` and `node` are empty where the stage is all that is known."""
+
+    kind: ClassVar[str] = "compile.fail"
+    level: ClassVar[str] = "error"
+    failed_stage: str
+    failed_unit: str
+    node: str
+    exception: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak(Event):
+    """Dynamo could not capture past a line: the reason, as Dynamo words it."""
+
+    kind: ClassVar[str] = "graph.break"
+    level: ClassVar[str] = "warning"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recompile(Event):
+    """A guard failed and Dynamo captured the frame again: the reasons, as Dynamo words them."""
+
+    kind: ClassVar[str] = "recompile"
+    level: ClassVar[str] = "warning"
+    reasons: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StageStart(Event):
+    """A stage began, with this many nodes."""
+
+    kind: ClassVar[str] = "stage.start"
+    level: ClassVar[str] = "debug"
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageEnd(Event):
+    """A stage ended: nodes before and after, whether it changed the graph, seconds.
+
+    `artifact` is the IR after the stage, relative to the run folder; empty where it is unchanged.
+    """
+
+    kind: ClassVar[str] = "stage.end"
+    nodes_before: int
+    nodes_after: int
+    changed: bool
+    seconds: float
+    artifact: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRan(Event):
+    """A pass ran or was held back; `artifact` is the graph after it where it changed."""
+
+    kind: ClassVar[str] = "pass"
+    allowed: bool
+    changed: bool
+    nodes_before: int
+    nodes_after: int
+    seconds: float
+    artifact: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTaken(Event):
+    """The gate was asked whether a step may be taken, and answered."""
+
+    kind: ClassVar[str] = "decision"
+    level: ClassVar[str] = "debug"
+    subject: str
+    ordinal: int
+    allowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Remark(Event):
+    """An optimisation was made, was missed, or an observation: `passed`, `missed`, `analysis`."""
+
+    kind: ClassVar[str] = "remark"
+    level: ClassVar[str] = "debug"
+    verdict: str
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWritten(Event):
+    """A kernel was generated: its language, the nodes it computes, the bytes it moves.
+
+    `moved` is an expression over the size symbols; `source` is relative to the run folder.
+    """
+
+    kind: ClassVar[str] = "kernel"
+    name: str
+    language: str
+    computes: list[str]
+    moved: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCalled(Event):
+    """An operator is left to ATen: which node, and why it was not generated."""
+
+    kind: ClassVar[str] = "extern"
+    level: ClassVar[str] = "debug"
+    op: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback(Event):
+    """Something that was asked for is done in a slower way; never without this event."""
+
+    kind: ClassVar[str] = "fallback"
+    level: ClassVar[str] = "warning"
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUsed(Event):
+    """A shared object was found (`hit`), built (`miss`), or found broken and rebuilt (`corrupt`)."""
+
+    kind: ClassVar[str] = "cache"
+    verdict: str
+    key: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(Event):
+    """A graph failed when it was judged against eager: see `minifier.outcome` for the kinds."""
+
+    kind: ClassVar[str] = "failure"
+    level: ClassVar[str] = "error"
+    failure: str
+    signature: str
+    direction: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRecorded(Event):
+    """A compiled graph was reached in a script: its place among the graphs, nodes, line."""
+
+    kind: ClassVar[str] = "graph.recorded"
+    ordinal: int
+    nodes: int
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRan(Event):
+    """A candidate was run, or its answer was already known (`cached`)."""
+
+    kind: ClassVar[str] = "candidate"
+    number: int
+    purpose: str
+    toggles: list[str]
+    nodes: int
+    outcome: str
+    signature: str
+    cached: bool
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BisectPlan(Event):
+    """A bisection begins: how many things it searches, and reruns expected at most."""
+
+    kind: ClassVar[str] = "bisect.plan"
+    over: str
+    size: int
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class BisectStep(Event):
+    """The range that holds the first bad step got smaller: it is in (low, high]."""
+
+    kind: ClassVar[str] = "bisect.step"
+    over: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class BisectResult(Event):
+    """The culprit: the decision without which the failure goes away."""
+
+    kind: ClassVar[str] = "bisect.result"
+    subject: str
+    ordinal: int
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MinifyStep(Event):
+    """A reduction made the case smaller."""
+
+    kind: ClassVar[str] = "minify.step"
+    reduction: str
+    nodes_before: int
+    nodes_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReproWrite(Event):
+    """A repro script was written; it is announced only after `repro.verify`."""
+
+    kind: ClassVar[str] = "repro.write"
+    path: str
+    nodes: int
+    inputs: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReproVerify(Event):
+    """A repro script was run in a fresh process in a clean folder: whether it failed as expected."""
+
+    kind: ClassVar[str] = "repro.verify"
+    path: str
+    reproduced: bool
+    exit_status: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStart(Event):
+    """A process was started to run a script or a candidate."""
+
+    kind: ClassVar[str] = "worker.start"
+    level: ClassVar[str] = "debug"
+    purpose: str
+    worker_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit(Event):
+    """A process that ran a script or a candidate ended: its exit status, or minus the signal."""
+
+    kind: ClassVar[str] = "worker.exit"
+    level: ClassVar[str] = "debug"
+    purpose: str
+    worker_pid: int
+    exit_status: int
+    seconds: float
+
+
+EVENTS: tuple[type[Event], ...] = (
+    RunStart,
+    RunEnd,
+    EnvSnapshot,
+    CompileStart,
+    CompileEnd,
+    CompileFail,
+    GraphBreak,
+    Recompile,
+    StageStart,
+    StageEnd,
+    PassRan,
+    DecisionTaken,
+    Remark,
+    KernelWritten,
+    ExternCalled,
+    Fallback,
+    CacheUsed,
+    Failure,
+    GraphRecorded,
+    CandidateRan,
+    BisectPlan,
+    BisectStep,
+    BisectResult,
+    MinifyStep,
+    ReproWrite,
+    ReproVerify,
+    WorkerStart,
+    WorkerExit,
+)

@@ -1,0 +1,140 @@
+"""May this step be taken? Every optional step of a compile asks here, last, and is recorded.
+
+    if fusible(a, b) and gate.allows("fuse.vertical", f"{a.name}+{b.name}"):
+        fuse(a, b)
+
+`Toggles` is the answer as data: it crosses processes as JSON and is what a bisection searches
+over. A unit is a dotted name; switching `lower` off switches `lower.aten.erf.default` off. What
+correctness needs is not a unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from types import MappingProxyType
+
+
+class BadToggle(ValueError):
+    """A toggle that cannot be read; the message says what it should look like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toggles:
+    """Which optional steps a compile may take.
+
+    `off` holds units, `sites` decisions by site id; `first` lets only the first n decisions of a
+    unit (and of all units below it) through.
+    """
+
+    off: frozenset[str] = frozenset()
+    sites: frozenset[str] = frozenset()
+    first: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Toggles:
+        """From what a user writes: `fuse`, `site:1f0c9a7be2`, `fuse:12` (the first 12 only).
+
+        Raises BadToggle.
+        """
+        off: set[str] = set()
+        sites: set[str] = set()
+        first: dict[str, int] = {}
+        for text in texts:
+            name, colon, value = text.partition(":")
+            if not colon:
+                off.add(name)
+            elif name == "site":
+                sites.add(value)
+            elif value.isdecimal():
+                first[name] = int(value)
+            else:
+                raise BadToggle(f"{text!r} is none of UNIT, site:ID, UNIT:COUNT")
+        return cls(frozenset(off), frozenset(sites), MappingProxyType(first))
+
+    def texts(self) -> list[str]:
+        """What `parse` reads, in a fixed order."""
+        return [
+            *sorted(self.off),
+            *(f"site:{s}" for s in sorted(self.sites)),
+            *(f"{unit}:{n}" for unit, n in sorted(self.first.items())),
+        ]
+
+    def without(self, *, off: Iterable[str] = (), sites: Iterable[str] = ()) -> Toggles:
+        """These toggles with more switched off."""
+        return Toggles(self.off | frozenset(off), self.sites | frozenset(sites), self.first)
+
+    def limited(self, unit: str, count: int) -> Toggles:
+        """These toggles with only the first `count` decisions of a unit let through."""
+        return Toggles(self.off, self.sites, MappingProxyType({**self.first, unit: count}))
+
+
+def belongs(unit: str, name: str) -> bool:
+    """Whether a unit is `name` or below it."""
+    return unit == name or unit.startswith(name + ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One answer of the gate.
+
+    `site` names the same decision in every run, also when earlier ones were turned off;
+    `ordinal` counts the decisions of the unit's family in this compile, from 0.
+    """
+
+    unit: str
+    subject: str
+    site: str
+    ordinal: int
+    allowed: bool
+
+
+class Gate:
+    """Answers for one compile, and remembers every answer in order."""
+
+    def __init__(
+        self,
+        toggles: Toggles | None = None,
+        graph_id: str = "",
+        record: Callable[[Decision], None] = lambda decision: None,
+    ) -> None:
+        self.toggles = toggles or Toggles()
+        self.graph_id = graph_id
+        self.scope = ""
+        self.decisions: list[Decision] = []
+        self._record = record
+        self._counts: dict[str, int] = {}
+        self._seen: dict[tuple[str, str, str], int] = {}
+
+    def allows(self, unit: str, subject: str) -> bool:
+        """Whether a step that is otherwise decided may be taken; asks once for every step."""
+        key = (self.scope, unit, subject)
+        repeat = self._seen.get(key, 0)
+        self._seen[key] = repeat + 1
+        site = site_id(self.graph_id, *key, str(repeat))
+        family = unit.partition(".")[0]
+        decision = Decision(
+            unit, subject, site, self._next(family), self._allowed(unit, site)
+        )
+        self.decisions.append(decision)
+        self._record(decision)
+        return decision.allowed
+
+    def _next(self, name: str) -> int:
+        ordinal = self._counts.get(name, 0)
+        self._counts[name] = ordinal + 1
+        return ordinal
+
+    def _allowed(self, unit: str, site: str) -> bool:
+        toggles = self.toggles
+        allowed = site not in toggles.sites and not any(belongs(unit, off) for off in toggles.off)
+        for name, limit in toggles.first.items():
+            if belongs(unit, name) and self._next(f"first {name}") >= limit:
+                allowed = False
+        return allowed
+
+
+def site_id(*parts: str) -> str:
+    """A short stable name of a place in a compile."""
+    return blake2b("\0".join(parts).encode(), digest_size=5).hexdigest()

@@ -1,0 +1,59 @@
+"""Shorthand to build expressions: what lowering is written with."""
+
+from __future__ import annotations
+
+import torch
+
+from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, Number
+from tcdebug.compiler.ir.index import Index
+from tcdebug.compiler.ir.operations import result_dtype
+
+
+def call(name: str, *operands: Expr) -> Expr:
+    """An operation on operands that already have the right dtypes."""
+    return Call(result_dtype(name, [o.dtype for o in operands]), name, operands)
+
+
+def cast(value: Expr, dtype: torch.dtype) -> Expr:
+    """A conversion; none when the dtype is right already, and folded for constants."""
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Constant):
+        return constant(dtype, torch.tensor(value.value, dtype=value.dtype).to(dtype).item())
+    return Call(dtype, "cast", (value,))
+
+
+def constant(dtype: torch.dtype, value: Number) -> Expr:
+    """A literal of a dtype, rounded to it as eager does.
+
+    Raises OverflowError when an integer does not fit.
+    """
+    if dtype == torch.bool:
+        return Constant(dtype, bool(value))
+    if dtype.is_floating_point:
+        return Constant(dtype, torch.tensor(float(value), dtype=dtype).item())
+    limits = torch.iinfo(dtype)
+    number = int(value)
+    if not limits.min <= number <= limits.max:
+        raise OverflowError(f"{value} does not fit {dtype}")
+    return Constant(dtype, number)
+
+
+def index_value(value: Index) -> Expr:
+    """An index as int64 data."""
+    if value.constant is not None:
+        return Constant(torch.int64, value.constant)
+    return IndexValue(torch.int64, value)
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which values of a dtype are computed with: float32 for the half types."""
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+def all_of(conditions: list[Expr]) -> Expr:
+    """The conjunction of conditions; of none it is true."""
+    result: Expr = Constant(torch.bool, True)
+    for position, condition in enumerate(conditions):
+        result = call("bitwise_and", result, condition) if position else condition
+    return result

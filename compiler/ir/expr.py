@@ -1,0 +1,211 @@
+"""Scalar expressions: what a loop computes for one element.
+
+Expressions are immutable and typed; `key` is a structural hash, so equal expressions have equal
+keys in every process. Sharing is free: an expression used twice is one object, and the code
+generator gives it one name.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import torch
+
+from tcdebug.compiler.ir.index import Atom, Axis, Index, Indirect, Symbol
+
+Number = bool | int | float
+
+
+def _key(*parts: str) -> str:
+    return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """A scalar of a dtype. Build the subclasses; compare by `key`."""
+
+    dtype: torch.dtype
+    key: str = field(init=False, repr=False)
+    axes: frozenset[Axis] = field(init=False, repr=False)
+    symbols: frozenset[Symbol] = field(init=False, repr=False)
+
+    def _finish(self, *parts: str, of: tuple[Expr | Index, ...] = ()) -> None:
+        object.__setattr__(self, "key", _key(type(self).__name__, str(self.dtype), *parts))
+        axes: frozenset[Axis] = frozenset()
+        symbols: frozenset[Symbol] = frozenset()
+        for part in of:
+            axes |= part.axes
+            symbols |= part.symbols
+        object.__setattr__(self, "axes", axes)
+        object.__setattr__(self, "symbols", symbols)
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The expressions this one is computed from directly."""
+        return ()
+
+    def with_operands(self, operands: tuple[Expr, ...]) -> Expr:
+        """The same operation on other operands."""
+        return self
+
+    def substitute(self, values: Mapping[Atom, Index]) -> Expr:
+        """The expression with index atoms replaced."""
+        return rewrite(self, lambda e: _substitute_index(e, values))
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """The element of a buffer at a logical index, one entry a dimension."""
+
+    buffer: str
+    index: tuple[Index, ...]
+
+    def __post_init__(self) -> None:
+        self._finish(self.buffer, *map(repr, self.index), of=self.index)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expr):
+    """A literal."""
+
+    value: Number
+
+    def __post_init__(self) -> None:
+        # the bits, so that -0.0 and 0.0, and every NaN, keep their own keys
+        bits = struct.pack("<d", self.value).hex() if isinstance(self.value, float) else ""
+        self._finish(type(self.value).__name__, str(self.value), bits)
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter(Expr):
+    """A number that the wrapper computes before the kernel is called, such as 1/sqrt(s0)."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        self._finish(self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexValue(Expr):
+    """An index as data, int64."""
+
+    index: Index
+
+    def __post_init__(self) -> None:
+        self._finish(repr(self.index), of=(self.index,))
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Expr):
+    """An operation of `OPERATIONS` on operands of the dtypes that it asks for."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        self._finish(self.name, *(a.key for a in self.args), of=self.args)
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_operands(self, operands: tuple[Expr, ...]) -> Expr:
+        return Call(self.dtype, self.name, operands)
+
+
+@dataclass(frozen=True, eq=False)
+class Guarded(Expr):
+    """`body` where `condition` holds, else `other`; the body is not evaluated elsewhere.
+
+    Loads of the body may be out of bounds where the condition does not hold: this is how padding
+    and concatenation read.
+    """
+
+    condition: Expr
+    body: Expr
+    other: Expr
+
+    def __post_init__(self) -> None:
+        parts = (self.condition, self.body, self.other)
+        self._finish(*(p.key for p in parts), of=parts)
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.condition, self.body, self.other)
+
+    def with_operands(self, operands: tuple[Expr, ...]) -> Expr:
+        return Guarded(self.dtype, *operands)
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression rebuilt from its leaves up, `change` applied to every node once."""
+    done: dict[str, Expr] = {}
+    stack = [expr]
+    while stack:  # not recursive: long chains are as deep as the graph
+        node = stack[-1]
+        if node.key in done:
+            stack.pop()
+            continue
+        missing = [o for o in node.operands if o.key not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        operands = tuple(done[o.key] for o in node.operands)
+        same = all(a is b for a, b in zip(operands, node.operands, strict=True))
+        done[node.key] = change(node if same else node.with_operands(operands))
+    return done[expr.key]
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every distinct node once, operands before users, also those inside indirect indices."""
+    seen: set[str] = set()
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, entered = stack.pop()
+        if node.key in seen:
+            continue
+        if entered:
+            seen.add(node.key)
+            yield node
+            continue
+        stack.append((node, True))
+        stack.extend((child, False) for child in reversed((*node.operands, *index_operands(node))))
+
+
+def index_operands(node: Expr) -> tuple[Expr, ...]:
+    """The expressions inside the indirect indices of a node."""
+    return tuple(
+        atom.expr
+        for index in indices(node)
+        for atom in sorted(index.atoms, key=lambda a: a.key)
+        if isinstance(atom, Indirect)
+    )
+
+
+def indices(node: Expr) -> tuple[Index, ...]:
+    """The indices written in a node itself."""
+    if isinstance(node, Load):
+        return node.index
+    if isinstance(node, IndexValue):
+        return (node.index,)
+    return ()
+
+
+def loads(expr: Expr) -> Iterator[Load]:
+    """The distinct loads of an expression, also those inside indirect indices."""
+    return (node for node in walk(expr) if isinstance(node, Load))
+
+
+def _substitute_index(node: Expr, values: Mapping[Atom, Index]) -> Expr:
+    if isinstance(node, Load):
+        index = tuple(i.substitute(values) for i in node.index)
+        return node if index == node.index else Load(node.dtype, node.buffer, index)
+    if isinstance(node, IndexValue):
+        changed = node.index.substitute(values)
+        return node if changed == node.index else IndexValue(node.dtype, changed)
+    return node

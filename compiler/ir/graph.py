@@ -1,0 +1,207 @@
+"""The loop IR: buffers, and the nodes that fill them.
+
+A `Pointwise` computes one element for every point of its axes; a `Reduction` combines elements
+over further axes; an `Extern` calls an ATen operator (or makes a view, or computes a number).
+A graph is a list of nodes in an order in which they may run; every name is defined once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx.node import map_aggregate
+
+from tcdebug.compiler.ir.expr import Expr, Load, Parameter, walk
+from tcdebug.compiler.ir.index import Axis, Index, Symbol, product
+
+
+@dataclass(frozen=True)
+class Location:
+    """A line of the user's program."""
+
+    filename: str
+    line: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: a node of the ATen graph, its operator, the user's line."""
+
+    node: str
+    op: str
+    location: Location | None = None
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of a tensor: `size` and `stride` in elements, one entry a dimension."""
+
+    name: str
+    dtype: torch.dtype
+    size: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def numel(self) -> Index:
+        """Elements, as an index over the size symbols."""
+        return product(self.size)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An argument of an extern call that is a value of the graph."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """out[index] = body for every point of the axes; `index` visits every element once."""
+
+    out: Buffer
+    axes: tuple[Axis, ...]
+    index: tuple[Index, ...]
+    body: Expr
+    origin: Origin
+
+    @property
+    def name(self) -> str:
+        """The name of the buffer it fills."""
+        return self.out.name
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """out[index] = kind over `reduced` of body, for every point of the axes."""
+
+    out: Buffer
+    axes: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    index: tuple[Index, ...]
+    kind: str
+    body: Expr
+    origin: Origin
+
+    @property
+    def name(self) -> str:
+        """The name of the buffer it fills."""
+        return self.out.name
+
+
+Path = tuple[tuple[str, Any], ...]
+"""Steps into a result: ("call", method), ("item", position), ("divide", by)."""
+
+
+@dataclass(frozen=True)
+class Extern:
+    """A call that the wrapper makes: an ATen operator, a view, item(), arithmetic on sizes.
+
+    `out` is the buffer it defines, None where the value is not one tensor. `alias_of` names the
+    value whose memory the result shares. `mutates` names the values it writes to. `effect` marks
+    what must keep its place among other effects (random numbers, mutation, printing).
+    `binds` gives the sizes that become known here, each by a path into the result.
+    """
+
+    name: str
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    out: Buffer | None
+    origin: Origin
+    alias_of: str | None = None
+    mutates: tuple[str, ...] = ()
+    effect: bool = False
+    binds: Mapping[Symbol, Path] = field(default_factory=dict)
+
+
+LoopNode = Pointwise | Reduction
+Node = Pointwise | Reduction | Extern
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument of the graph: a buffer, a size symbol, or something else passed through."""
+
+    name: str
+    buffer: Buffer | None = None
+    symbol: Symbol | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole graph; `outputs` may hold Ref, Index, and literals."""
+
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Any, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Every buffer by name."""
+        found = {i.name: i.buffer for i in self.inputs if i.buffer is not None}
+        found.update({n.name: n.out for n in self.nodes if n.out is not None})
+        return found
+
+
+def reads(node: Node) -> set[str]:
+    """The names of the values a node reads."""
+    if isinstance(node, Extern):
+        return set(extern_refs(node))
+    return body_reads(node.body)
+
+
+def body_reads(body: Expr) -> set[str]:
+    """The names of the buffers and parameters an expression reads."""
+    return {
+        e.buffer if isinstance(e, Load) else e.name
+        for e in walk(body)
+        if isinstance(e, Load | Parameter)
+    }
+
+
+def extern_refs(node: Extern) -> list[str]:
+    """The names of the values an extern call is given, in order."""
+    names: list[str] = []
+
+    def collect(leaf: Any) -> Any:
+        if isinstance(leaf, Ref):
+            names.append(leaf.name)
+        return leaf
+
+    map_arguments((node.args, dict(node.kwargs)), collect)
+    return names
+
+
+def output_refs(graph: Graph) -> set[str]:
+    """The names of the values that a graph returns."""
+    return {o.name for o in graph.outputs if isinstance(o, Ref)}
+
+
+def without_dead_nodes(graph: Graph) -> Graph:
+    """The graph without nodes that nothing needs; effects are needed."""
+    needed = output_refs(graph)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        binds = isinstance(node, Extern) and (node.effect or node.binds)
+        if node.name in needed or binds:
+            kept.append(node)
+            needed |= reads(node)
+    return Graph(graph.inputs, tuple(reversed(kept)), graph.outputs, graph.constants)
+
+
+def map_arguments(value: Any, change: Callable[[Any], Any]) -> Any:
+    """An argument structure with `change` applied to its leaves."""
+    return map_aggregate(value, change)
+
+
+def count_kinds(graph: Graph) -> dict[str, int]:
+    """How many nodes of each class a graph has."""
+    counts = {"pointwise": 0, "reduction": 0, "extern": 0}
+    for node in graph.nodes:
+        counts[type(node).__name__.lower()] += 1
+    return counts

@@ -1,0 +1,626 @@
+"""Index arithmetic: sizes, strides and loop indices as integer polynomials in canonical form.
+
+An `Index` is a sum of terms, a term an integer times a product of atoms: loop axes, size symbols,
+and what polynomials cannot say (floor division, remainder, extrema, an index read from memory).
+The canonical form makes "are these the same address?" an equality, which is what fusion asks.
+
+sympy says all this too and is what torch hands us; docs/decisions/0003-own-index-arithmetic.md
+has the measured reason for not computing in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from math import gcd
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from tcdebug.compiler.ir.expr import Expr
+
+
+class Atom:
+    """What an index is made of; equal atoms have equal keys.
+
+    Every atom is an integer that is never negative, except where `sign_known` is false.
+    """
+
+    __slots__ = ("_hash", "key")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self._hash = hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Atom) and self.key == other.key)
+
+    def __repr__(self) -> str:
+        return self.key
+
+    def children(self) -> tuple[Index, ...]:
+        """The indices this atom is computed from."""
+        return ()
+
+
+class Symbol(Atom):
+    """A size that is known only when the graph runs, at least `lower`."""
+
+    __slots__ = ("lower", "name")
+
+    def __init__(self, name: str, lower: int = 0) -> None:
+        super().__init__(name)
+        self.name = name
+        self.lower = lower
+
+
+class Axis(Atom):
+    """A loop variable: 0 <= axis < size."""
+
+    __slots__ = ("name", "size")
+
+    def __init__(self, name: str, size: Index) -> None:
+        super().__init__(name)
+        self.name = name
+        self.size = size
+
+
+class Quotient(Atom):
+    """floor(numerator / denominator), the denominator positive."""
+
+    __slots__ = ("denominator", "numerator")
+
+    def __init__(self, numerator: Index, denominator: Index) -> None:
+        super().__init__(f"({numerator})//({denominator})")
+        self.numerator = numerator
+        self.denominator = denominator
+
+    def children(self) -> tuple[Index, ...]:
+        return (self.numerator, self.denominator)
+
+
+class Remainder(Atom):
+    """numerator - denominator * floor(numerator / denominator), the denominator positive."""
+
+    __slots__ = ("denominator", "numerator")
+
+    def __init__(self, numerator: Index, denominator: Index) -> None:
+        super().__init__(f"({numerator})%({denominator})")
+        self.numerator = numerator
+        self.denominator = denominator
+
+    def children(self) -> tuple[Index, ...]:
+        return (self.numerator, self.denominator)
+
+
+class Extremum(Atom):
+    """max(a, b) or min(a, b)."""
+
+    __slots__ = ("kind", "left", "right")
+
+    def __init__(self, kind: str, left: Index, right: Index) -> None:
+        super().__init__(f"{kind}({left}, {right})")
+        self.kind = kind
+        self.left = left
+        self.right = right
+
+    def children(self) -> tuple[Index, ...]:
+        return (self.left, self.right)
+
+
+class Indirect(Atom):
+    """An index that is itself data: the integer value of an expression, in [0, size).
+
+    With `checked`, a negative value counts from the end as in Python, and a value out of range is
+    an IndexError when the kernel runs.
+    """
+
+    __slots__ = ("checked", "expr", "size")
+
+    def __init__(self, expr: Expr, size: Index, *, checked: bool) -> None:
+        super().__init__(f"@{expr.key}[{size}]{'!' if checked else ''}")
+        self.expr = expr
+        self.size = size
+        self.checked = checked
+
+
+Monomial = tuple[Atom, ...]
+IndexLike = Union["Index", Atom, int]
+
+
+def _atom_key(atom: Atom) -> str:
+    return atom.key
+
+
+def _product(left: Monomial, right: Monomial) -> Monomial:
+    if not left:
+        return right
+    if not right:
+        return left
+    return tuple(sorted(left + right, key=_atom_key))
+
+
+def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
+    """`monomial / factor`, or None where it does not divide."""
+    rest = list(monomial)
+    for atom in factor:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+class Index:
+    """An integer polynomial in canonical form; immutable, hashable, printed as Python."""
+
+    __slots__ = ("__dict__", "_hash", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c}
+        self._hash = hash(frozenset(self.terms.items()))
+
+    # -- identity ---------------------------------------------------------------------------
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.constant == other
+        return self is other or (isinstance(other, Index) and self.terms == other.terms)
+
+    @cached_property
+    def constant(self) -> int | None:
+        """The value when it depends on nothing, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1:
+            return self.terms.get(())
+        return None
+
+    @cached_property
+    def ordered(self) -> tuple[tuple[Monomial, int], ...]:
+        """The terms in an order that does not depend on how the polynomial was built."""
+        return tuple(
+            sorted(self.terms.items(), key=lambda t: (-len(t[0]), tuple(a.key for a in t[0])))
+        )
+
+    @cached_property
+    def _text(self) -> str:
+        return render(self)
+
+    def __repr__(self) -> str:
+        return self._text
+
+    # -- arithmetic -------------------------------------------------------------------------
+
+    def __add__(self, other: IndexLike) -> Index:
+        other = to_index(other)
+        if not other.terms:
+            return self
+        if not self.terms:
+            return other
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+        return Index(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Index:
+        return Index({m: -c for m, c in self.terms.items()})
+
+    def __sub__(self, other: IndexLike) -> Index:
+        return self + (-to_index(other))
+
+    def __rsub__(self, other: IndexLike) -> Index:
+        return to_index(other) + (-self)
+
+    def __mul__(self, other: IndexLike) -> Index:
+        other = to_index(other)
+        if other.constant == 1:
+            return self
+        if self.constant == 1:
+            return other
+        terms: dict[Monomial, int] = {}
+        for m1, c1 in self.terms.items():
+            for m2, c2 in other.terms.items():
+                monomial = _product(m1, m2)
+                terms[monomial] = terms.get(monomial, 0) + c1 * c2
+        return Index(terms)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: IndexLike) -> Index:
+        return divide(self, to_index(other))[0]
+
+    def __mod__(self, other: IndexLike) -> Index:
+        return divide(self, to_index(other))[1]
+
+    # -- structure --------------------------------------------------------------------------
+
+    @cached_property
+    def direct_atoms(self) -> tuple[Atom, ...]:
+        """The atoms of the terms themselves, in a fixed order, not those inside other atoms."""
+        seen: dict[Atom, None] = {}
+        for monomial, _ in self.ordered:
+            for atom in monomial:
+                seen[atom] = None
+        return tuple(seen)
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        """All atoms, also those inside quotients, remainders and extrema."""
+        found: set[Atom] = set()
+        for atom in self.direct_atoms:
+            found.add(atom)
+            for child in atom.children():
+                found |= child.atoms
+        return frozenset(found)
+
+    @cached_property
+    def axes(self) -> frozenset[Axis]:
+        """The loop variables this index depends on, also through indices read from memory."""
+        found: set[Axis] = set()
+        for atom in self.atoms:
+            if isinstance(atom, Axis):
+                found.add(atom)
+            elif isinstance(atom, Indirect):
+                found |= atom.expr.axes
+        return frozenset(found)
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """The size symbols this index depends on."""
+        found: set[Symbol] = set()
+        for atom in self.atoms:
+            if isinstance(atom, Symbol):
+                found.add(atom)
+            elif isinstance(atom, Indirect):
+                found |= atom.expr.symbols | atom.size.symbols
+        return frozenset(found)
+
+    def coefficient(self, axis: Axis) -> Index | None:
+        """c such that the index is c * axis + (something without the axis), else None."""
+        result: dict[Monomial, int] = {}
+        for monomial, c in self.terms.items():
+            count = monomial.count(axis)
+            if count > 1:
+                return None
+            rest = tuple(a for a in monomial if a != axis)
+            if any(axis in Index({(a,): 1}).axes for a in rest):
+                return None
+            if count:
+                result[rest] = result.get(rest, 0) + c
+        return Index(result)
+
+    def substitute(self, values: Mapping[Atom, Index]) -> Index:
+        """The index with atoms replaced, simplified again."""
+        if not values or not self.terms:
+            return self
+        if not any(_mentions(atom, values) for atom in self.direct_atoms):
+            return self
+        total = ZERO
+        for monomial, c in self.terms.items():
+            term = Index({(): c})
+            for atom in monomial:
+                term = term * _substitute_atom(atom, values)
+            total = total + term
+        return total
+
+    @cached_property
+    def bounds(self) -> tuple[Index | None, Index | None]:
+        """Inclusive bounds that mention no axis; None where none is known."""
+        low: Index | None = ZERO
+        high: Index | None = ZERO
+        for monomial, c in self.terms.items():
+            term_low, term_high = _monomial_bounds(monomial)
+            if c < 0:
+                term_low, term_high = term_high, term_low
+            low = None if low is None or term_low is None else low + term_low * c
+            high = None if high is None or term_high is None else high + term_high * c
+        return low, high
+
+
+ZERO = Index({})
+ONE = Index({(): 1})
+
+
+def to_index(value: IndexLike) -> Index:
+    """An int or an atom as an `Index`."""
+    if isinstance(value, Index):
+        return value
+    if isinstance(value, Atom):
+        return Index({(value,): 1})
+    return Index({(): int(value)})
+
+
+def product(values: Iterable[Index]) -> Index:
+    """The product of indices; of none it is 1."""
+    result = ONE
+    for value in values:
+        result = result * value
+    return result
+
+
+def _mentions(atom: Atom, values: Mapping[Atom, Index]) -> bool:
+    if atom in values:
+        return True
+    if isinstance(atom, Indirect):
+        return True
+    return any(_mentions(a, values) for child in atom.children() for a in child.direct_atoms)
+
+
+def _substitute_atom(atom: Atom, values: Mapping[Atom, Index]) -> Index:
+    if atom in values:
+        return values[atom]
+    match atom:
+        case Quotient():
+            return atom.numerator.substitute(values) // atom.denominator.substitute(values)
+        case Remainder():
+            return atom.numerator.substitute(values) % atom.denominator.substitute(values)
+        case Extremum():
+            return extremum(
+                atom.kind, atom.left.substitute(values), atom.right.substitute(values)
+            )
+        case Indirect():
+            return to_index(
+                Indirect(
+                    atom.expr.substitute(values), atom.size.substitute(values), checked=atom.checked
+                )
+            )
+    return to_index(atom)
+
+
+# -- facts --------------------------------------------------------------------------------------
+
+
+def _atom_bounds(atom: Atom) -> tuple[Index | None, Index | None]:
+    match atom:
+        case Axis():
+            return ZERO, atom.size - 1
+        case Indirect():
+            return ZERO, atom.size - 1
+        case Quotient():
+            low, high = atom.numerator.bounds
+            known = low is not None and is_nonnegative(low)
+            top = None if high is None or not known else high // atom.denominator
+            return (ZERO if known else None), top
+        case Remainder():
+            return ZERO, atom.denominator - 1
+        case Extremum():
+            return _extremum_bounds(atom)
+    return to_index(atom), to_index(atom)
+
+
+def _extremum_bounds(atom: Extremum) -> tuple[Index | None, Index | None]:
+    left_low, left_high = atom.left.bounds
+    right_low, right_high = atom.right.bounds
+    if not atom.left.axes and not atom.right.axes:
+        return to_index(atom), to_index(atom)
+    lows = [x for x in (left_low, right_low) if x is not None]
+    highs = [x for x in (left_high, right_high) if x is not None]
+    if atom.kind == "max":
+        low = lows[0] if lows else None
+        high = extremum("max", *highs) if len(highs) == 2 else None
+    else:
+        low = extremum("min", *lows) if len(lows) == 2 else None
+        high = highs[0] if highs else None
+    return low, high
+
+
+def _monomial_bounds(monomial: Monomial) -> tuple[Index | None, Index | None]:
+    low: Index | None = ONE
+    high: Index | None = ONE
+    for atom in monomial:
+        atom_low, atom_high = _atom_bounds(atom)
+        # bounds multiply only for factors that are never negative
+        if len(monomial) > 1 and (atom_low is None or not is_nonnegative(atom_low)):
+            return None, None
+        low = None if low is None or atom_low is None else low * atom_low
+        high = None if high is None or atom_high is None else high * atom_high
+    return low, high
+
+
+def is_nonnegative(value: Index) -> bool:
+    """True when the value is surely >= 0, whatever the sizes are; False when that is not known."""
+    if value.constant is not None:
+        return value.constant >= 0
+    if value.axes:
+        low = value.bounds[0]
+        return low is not None and not low.axes and is_nonnegative(low)
+    shifted = ZERO
+    for monomial, c in value.terms.items():
+        term = Index({(): c})
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                term = term * (to_index(atom) + atom.lower)  # the atom now stands for the rest
+            elif _never_negative(atom):
+                term = term * to_index(atom)
+            else:
+                return False
+        shifted = shifted + term
+    return all(c >= 0 for c in shifted.terms.values())
+
+
+def _never_negative(atom: Atom) -> bool:
+    match atom:
+        case Quotient():
+            return is_nonnegative(atom.numerator)
+        case Extremum():
+            left, right = is_nonnegative(atom.left), is_nonnegative(atom.right)
+            return (left or right) if atom.kind == "max" else (left and right)
+    return True
+
+
+def is_positive(value: Index) -> bool:
+    """True when the value is surely > 0."""
+    return is_nonnegative(value - 1)
+
+
+def is_less(left: Index, right: Index) -> bool:
+    """True when left < right for all values of axes and symbols."""
+    return is_positive(right - left)
+
+
+def within(value: Index, size: Index) -> bool:
+    """True when 0 <= value < size for all values of axes and symbols."""
+    low, high = value.bounds
+    if low is None or high is None:
+        return False
+    return is_nonnegative(low) and is_less(high, size)
+
+
+# -- division -----------------------------------------------------------------------------------
+
+
+def exact_quotient(numerator: Index, denominator: Index) -> Index | None:
+    """numerator / denominator when it divides without remainder as a polynomial, else None."""
+    quotient, rest = _long_division(numerator, denominator)
+    return quotient if not rest.terms else None
+
+
+def _long_division(numerator: Index, denominator: Index) -> tuple[Index, Index]:
+    """q and r with numerator = q * denominator + r, taking out all that the leading term divides."""
+    if denominator.constant is not None:
+        return _divide_terms(numerator, (), denominator.constant)
+    lead, lead_coefficient = denominator.ordered[0]
+    if len(denominator.terms) == 1:
+        return _divide_terms(numerator, lead, lead_coefficient)
+    quotient, rest = ZERO, numerator
+    for _ in range(len(numerator.terms) + 4):
+        for monomial, c in rest.ordered:
+            remaining = _without(monomial, lead)
+            if remaining is not None and c % lead_coefficient == 0:
+                step = Index({remaining: c // lead_coefficient})
+                quotient, rest = quotient + step, rest - step * denominator
+                break
+        else:
+            break
+    return quotient, rest
+
+
+def _divide_terms(numerator: Index, lead: Monomial, coefficient: int) -> tuple[Index, Index]:
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, c in numerator.terms.items():
+        remaining = _without(monomial, lead)
+        if remaining is None:
+            rest[monomial] = c
+            continue
+        q, r = divmod(c, coefficient)
+        if monomial and r:
+            # only whole multiples leave the quotient; 5*i // 4 is not i + i // 4
+            rest[monomial] = c
+            continue
+        if q:
+            quotient[remaining] = q
+        if r:
+            rest[monomial] = r
+    return Index(quotient), Index(rest)
+
+
+def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
+    """floor(numerator / denominator) and the remainder, for a positive denominator."""
+    if denominator.constant == 1:
+        return numerator, ZERO
+    if numerator.constant is not None and denominator.constant is not None:
+        if denominator.constant == 0:
+            return ZERO, ZERO  # an empty loop: the value is never used
+        q, r = divmod(numerator.constant, denominator.constant)
+        return to_index(q), to_index(r)
+    quotient, rest = _long_division(numerator, denominator)
+    if not rest.terms or within(rest, denominator):
+        return quotient, rest
+    shared = _shared_factor(rest, denominator)
+    if shared != 1:
+        q, r = divide(_scale_down(rest, shared), _scale_down(denominator, shared))
+        return quotient + q, r * shared
+    return quotient + _quotient_atom(rest, denominator), _remainder_atom(rest, denominator)
+
+
+def _shared_factor(rest: Index, denominator: Index) -> int:
+    """The greatest integer that divides every coefficient of both."""
+    return gcd(*rest.terms.values(), *denominator.terms.values())
+
+
+def _scale_down(value: Index, factor: int) -> Index:
+    return Index({m: c // factor for m, c in value.terms.items()})
+
+
+def _single_atom(value: Index) -> Atom | None:
+    if len(value.terms) == 1:
+        monomial, c = next(iter(value.terms.items()))
+        if c == 1 and len(monomial) == 1:
+            return monomial[0]
+    return None
+
+
+def _quotient_atom(numerator: Index, denominator: Index) -> Index:
+    inner = _single_atom(numerator)
+    if isinstance(inner, Quotient):  # (x // a) // b
+        return inner.numerator // (inner.denominator * denominator)
+    return to_index(Quotient(numerator, denominator))
+
+
+def _remainder_atom(numerator: Index, denominator: Index) -> Index:
+    inner = _single_atom(numerator)
+    if isinstance(inner, Remainder) and exact_quotient(inner.denominator, denominator) is not None:
+        return inner.numerator % denominator  # (x % (a * b)) % b
+    return to_index(Remainder(numerator, denominator))
+
+
+def extremum(kind: str, left: Index, right: Index) -> Index:
+    """max or min of two indices, simplified where the order is known."""
+    if left.constant is not None and right.constant is not None:
+        pick = max if kind == "max" else min
+        return to_index(pick(left.constant, right.constant))
+    if is_nonnegative(left - right):
+        return left if kind == "max" else right
+    if is_nonnegative(right - left):
+        return right if kind == "max" else left
+    first, second = sorted((left, right), key=repr)
+    return to_index(Extremum(kind, first, second))
+
+
+# -- text ---------------------------------------------------------------------------------------
+
+
+class IndexText:
+    """How an index is written; this is Python, `codegen` has the C++."""
+
+    def atom(self, atom: Atom) -> str:
+        """One atom as an operand that needs no brackets."""
+        match atom:
+            case Quotient():
+                return f"(({render(atom.numerator, self)}) // ({render(atom.denominator, self)}))"
+            case Remainder():
+                return f"(({render(atom.numerator, self)}) % ({render(atom.denominator, self)}))"
+            case Extremum():
+                left, right = render(atom.left, self), render(atom.right, self)
+                return f"{atom.kind}({left}, {right})"
+        return atom.key
+
+    def literal(self, value: int) -> str:
+        """An integer constant."""
+        return str(value)
+
+
+PYTHON = IndexText()
+
+
+def _term_texts(value: Index, text: IndexText) -> Iterator[str]:
+    for monomial, c in value.ordered:
+        factors = [text.atom(atom) for atom in monomial]
+        if c != 1 or not factors:
+            factors.append(text.literal(c))
+        yield "*".join(factors)
+
+
+def render(value: Index, text: IndexText = PYTHON) -> str:
+    """The index as an expression of the target language."""
+    if not value.terms:
+        return text.literal(0)
+    return " + ".join(_term_texts(value, text)).replace("+ -", "- ")

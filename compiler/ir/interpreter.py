@@ -1,0 +1,285 @@
+"""What the loop IR means: every node computed in plain torch, slowly and obviously.
+
+Each stage is tested against this, and `tcdebug` uses it to say which stage changed the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Guarded,
+    IndexValue,
+    Load,
+    Parameter,
+)
+from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, LoopNode, Pointwise, Ref, map_arguments
+from tcdebug.compiler.ir.index import (
+    Atom,
+    Axis,
+    Extremum,
+    Index,
+    Indirect,
+    Quotient,
+    Remainder,
+    Symbol,
+)
+
+Value = Any
+"""A tensor, a number, or what an extern call returned."""
+
+
+
+def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.div(a, b, rounding_mode="trunc")
+
+
+def _floor_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.div(a, b, rounding_mode="floor")
+
+
+MEANING: dict[str, Callable[..., torch.Tensor]] = {
+    **{
+        name: getattr(torch, name)
+        for name in (
+            "neg", "abs", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
+            "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
+            "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "trunc", "round", "add", "sub",
+            "mul", "maximum", "minimum", "remainder", "pow", "atan2", "fmod", "hypot", "copysign",
+            "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
+            "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit", "where",
+        )
+    },
+    "div": torch.true_divide,
+    "floor_div": _floor_div,
+    "trunc_div": _trunc_div,
+    "trunc_mod": torch.fmod,
+    "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift,
+    # torch.sign(nan) is 0 on some builds and nan on others: state it
+    "sign": lambda a: (a > 0).to(a.dtype) - (a < 0).to(a.dtype),
+}  # fmt: skip
+
+
+def run(graph: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    """The outputs of a graph on given inputs (tensors and numbers, in the order of the graph)."""
+    values: dict[str, Value] = dict(graph.constants)
+    symbols: dict[Symbol, int] = {}
+    for spec, value in zip(graph.inputs, inputs, strict=True):
+        values[spec.name] = value
+        if spec.symbol is not None:
+            symbols[spec.symbol] = int(value)
+        elif spec.buffer is not None:
+            bind_sizes(spec.buffer, value, symbols)
+    for node in graph.nodes:
+        if isinstance(node, Extern):
+            values[node.name] = run_extern(node, values, symbols)
+        else:
+            run_loop(node, values, symbols)
+
+    def resolve(output: Value) -> Value:
+        if isinstance(output, Ref):
+            return values[output.name]
+        return evaluate_index(output, symbols) if isinstance(output, Index) else output
+
+    return tuple(resolve(o) for o in graph.outputs)
+
+
+def bind_sizes(buffer: Buffer, value: torch.Tensor, symbols: dict[Symbol, int]) -> None:
+    """Learn the symbols that stand alone as a size or stride of an input."""
+    for index, actual in zip(
+        (*buffer.size, *buffer.stride), (*value.size(), *value.stride()), strict=True
+    ):
+        atoms = index.direct_atoms
+        if len(atoms) == 1 and isinstance(atoms[0], Symbol) and index == Index({(atoms[0],): 1}):
+            symbols.setdefault(atoms[0], int(actual))
+
+
+def run_extern(node: Extern, values: Mapping[str, Value], symbols: dict[Symbol, int]) -> Value:
+    """The result of an extern call; learns the sizes it binds."""
+
+    def resolve(leaf: Value) -> Value:
+        if isinstance(leaf, Ref):
+            return values[leaf.name]
+        return evaluate_index(leaf, symbols) if isinstance(leaf, Index) else leaf
+
+    args, kwargs = map_arguments((node.args, dict(node.kwargs)), resolve)
+    result = node.target(*args, **kwargs)
+    for symbol, path in node.binds.items():
+        symbols[symbol] = int(follow(result, path))
+    return result
+
+
+def follow(result: Value, path: Sequence[tuple[str, Any]]) -> Value:
+    """Apply the steps of `Extern.binds` to a result."""
+    for step, argument in path:
+        if step == "call":
+            result = getattr(result, argument)()
+        elif step == "item":
+            result = result[argument]
+        else:
+            result = result // argument
+    return result
+
+
+def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, int]) -> None:
+    """Fill the buffer of a pointwise node or a reduction; allocates it when it does not exist."""
+    if node.name not in values:
+        size = [evaluate_index(s, symbols) for s in node.out.size]
+        stride = [evaluate_index(s, symbols) for s in node.out.stride]
+        values[node.name] = torch.empty_strided(size, stride, dtype=node.out.dtype)
+    out = values[node.name]
+    over = () if isinstance(node, Pointwise) else node.reduced
+    grid = _Grid((*node.axes, *over), symbols, values)
+    result = grid.evaluate(node.body)
+    result = result.expand(grid.shape)
+    if not isinstance(node, Pointwise):
+        result = reduce(node.kind, result, grid.shape[: len(node.axes)])
+    target = _Grid(node.axes, symbols, values)
+    where = tuple(target.index(i).expand(target.shape) for i in node.index)
+    if where:
+        out[where] = result.to(out.dtype)
+    else:
+        out.copy_(result.reshape(()))
+
+
+def reduce(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
+    """Combine all dimensions after the kept ones."""
+    rows = values.reshape(*kept, values.numel() // max(1, _numel(kept)) if _numel(kept) else 0)
+    if rows.shape[-1] == 0 and kind in ("sum", "prod"):
+        return torch.full(tuple(kept), 0 if kind == "sum" else 1, dtype=values.dtype)
+    if kind in ("argmax", "argmin"):
+        return getattr(torch, kind)(rows, -1)
+    if kind in ("max", "min"):
+        return getattr(torch, f"a{kind}")(rows, -1)
+    return getattr(torch, kind)(rows, -1, dtype=values.dtype)
+
+
+def _numel(sizes: Sequence[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def evaluate_index(index: Index, symbols: Mapping[Symbol, int]) -> int:
+    """The value of an index that depends on size symbols only."""
+    return int(_Grid((), symbols, {}).index(index))
+
+
+class _Grid:
+    """All points of some axes at once: axis k is a tensor along dimension k."""
+
+    def __init__(
+        self, axes: Sequence[Axis], symbols: Mapping[Symbol, int], values: Mapping[str, Value]
+    ) -> None:
+        self.symbols = symbols
+        self.values = values
+        self.points: dict[Axis, torch.Tensor] = {}
+        self.shape: list[int] = []
+        for position, axis in enumerate(axes):
+            size = int(self.index(axis.size))
+            self.shape.append(size)
+            dims = [1] * len(axes)
+            dims[position] = size
+            self.points[axis] = torch.arange(size).reshape(dims)
+
+    def index(self, index: Index, *, clamp: bool = False) -> torch.Tensor:
+        """An index at all points."""
+        total = torch.zeros((), dtype=torch.int64)
+        for monomial, coefficient in index.terms.items():
+            term = torch.tensor(coefficient)
+            for atom in monomial:
+                term = term * self._atom(atom, clamp)
+            total = total + term
+        return total
+
+    def _atom(self, atom: Atom, clamp: bool) -> torch.Tensor | int:
+        match atom:
+            case Axis():
+                return self.points[atom]
+            case Symbol():
+                return self.symbols[atom]
+            case Quotient():
+                return _floor_div(
+                    self.index(atom.numerator, clamp=clamp), self.index(atom.denominator)
+                )
+            case Remainder():
+                return torch.remainder(
+                    self.index(atom.numerator, clamp=clamp), self.index(atom.denominator)
+                )
+            case Extremum():
+                pick = torch.maximum if atom.kind == "max" else torch.minimum
+                return pick(self.index(atom.left), self.index(atom.right))
+            case Indirect():
+                return self._indirect(atom, clamp)
+        raise TypeError(f"no such atom: {atom!r}")
+
+    def _indirect(self, atom: Indirect, clamp: bool) -> torch.Tensor:
+        value = self.evaluate(atom.expr, clamp=clamp).to(torch.int64)
+        size = self.index(atom.size)
+        if atom.checked:
+            value = torch.where(value < 0, value + size, value)
+            if not clamp and bool(((value < 0) | (value >= size)).any()):
+                raise IndexError(f"index out of range for dimension of size {int(size)}")
+        return value
+
+    def evaluate(self, expr: Expr, *, clamp: bool = False) -> torch.Tensor:
+        """An expression at all points; `clamp` keeps guarded loads inside their buffers."""
+        memo: dict[str, torch.Tensor] = {}
+
+        def value(node: Expr) -> torch.Tensor:
+            if node.key not in memo:
+                memo[node.key] = self._evaluate(node, value, clamp)
+            return memo[node.key]
+
+        return value(expr)
+
+    def _evaluate(
+        self, node: Expr, value: Callable[[Expr], torch.Tensor], clamp: bool
+    ) -> torch.Tensor:
+        match node:
+            case Constant():
+                return torch.tensor(node.value, dtype=node.dtype)
+            case Parameter():
+                return torch.as_tensor(self.values[node.name]).to(node.dtype)
+            case IndexValue():
+                return self.index(node.index, clamp=clamp).to(node.dtype)
+            case Load():
+                return self._load(node, clamp)
+            case Guarded():
+                # the body is evaluated everywhere, but with its loads kept inside
+                body = self.evaluate(node.body, clamp=True)
+                return torch.where(value(node.condition), body, value(node.other))
+            case Call(name="cast"):
+                return cast(value(node.args[0]), node.dtype)
+            case Call():
+                return MEANING[node.name](*(value(a) for a in node.args))
+        raise TypeError(f"no such expression: {node!r}")
+
+    def _load(self, node: Load, clamp: bool) -> torch.Tensor:
+        buffer = self.values[node.buffer]
+        if not node.index:
+            return buffer.reshape(())
+        where = torch.broadcast_tensors(*(self.index(i, clamp=clamp) for i in node.index))
+        if clamp:
+            if buffer.numel() == 0:
+                return torch.zeros_like(where[0], dtype=buffer.dtype)
+            where = tuple(
+                w.clamp(0, n - 1) for w, n in zip(where, buffer.size(), strict=True)
+            )
+        for w, n in zip(where, buffer.size(), strict=True):
+            if w.numel() and (int(w.min()) < 0 or int(w.max()) >= n):
+                raise IndexError(f"{node.buffer}[{w.min()}..{w.max()}] of {n}")
+        return buffer[where]
+
+
+def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A conversion as eager does it."""
+    return value.to(dtype)

@@ -1,0 +1,79 @@
+"""The scalar operations of the loop IR: names, operand counts and result dtypes.
+
+Operands of an operation have one dtype (`where` and the shifts excepted: see `result_dtype`);
+lowering writes every conversion as a `cast`. What an operation computes is defined by
+`interpreter.MEANING`; how it is written in C++ by `codegen.cpp_operations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+FLOAT_UNARY = (
+    "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "lgamma", "floor", "ceil", "trunc", "round",
+)  # fmt: skip
+FLOAT_BINARY = ("div", "pow", "atan2", "fmod", "hypot", "copysign", "fmax", "fmin")
+NUMBER_UNARY = ("neg", "abs", "sign")
+NUMBER_BINARY = ("add", "sub", "mul", "maximum", "minimum", "floor_div", "remainder")
+INTEGER_BINARY = ("trunc_div", "trunc_mod", "shift_left", "shift_right")
+BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+PREDICATES = ("isnan", "isinf", "signbit")
+
+OPERATIONS: dict[str, int] = {
+    **dict.fromkeys((*FLOAT_UNARY, *NUMBER_UNARY, *PREDICATES, "bitwise_not", "cast"), 1),
+    **dict.fromkeys(
+        (*FLOAT_BINARY, *NUMBER_BINARY, *INTEGER_BINARY, *BITWISE, *COMPARISONS), 2
+    ),
+    "where": 3,
+}
+
+REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
+"""Reductions of the loop IR. max and min propagate NaN; argmax and argmin take the first of equal
+elements, and a NaN counts as the largest and as the smallest, as in eager."""
+
+FLOATS = (torch.float32, torch.float64)
+"""Dtypes that arithmetic is done in; bfloat16 and float16 are converted around it."""
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+STORABLE = (*FLOATS, torch.bfloat16, torch.float16, *INTEGERS, torch.bool)
+"""Dtypes that kernels read and write. Anything else goes to extern calls."""
+
+
+class UnsupportedOperands(TypeError):
+    """An operation was asked for on dtypes that it does not take."""
+
+
+def result_dtype(name: str, operands: Sequence[torch.dtype]) -> torch.dtype:
+    """The dtype of an operation that is not a cast.
+
+    Raises UnsupportedOperands when the operands are not what the operation takes.
+    """
+    if OPERATIONS.get(name) != len(operands) or name == "cast":
+        raise UnsupportedOperands(f"{name} does not take {len(operands)} operands")
+    if name == "where":
+        if operands[0] != torch.bool or operands[1] != operands[2]:
+            raise UnsupportedOperands(f"where takes a bool and two of one dtype, not {operands}")
+        return operands[1]
+    if len(set(operands)) != 1:
+        raise UnsupportedOperands(f"{name} takes operands of one dtype, not {operands}")
+    dtype = operands[0]
+    if not _takes(name, dtype):
+        raise UnsupportedOperands(f"{name} does not take {dtype}")
+    return torch.bool if name in COMPARISONS or name in PREDICATES else dtype
+
+
+def _takes(name: str, dtype: torch.dtype) -> bool:
+    if name in FLOAT_UNARY or name in FLOAT_BINARY or name in PREDICATES:
+        return dtype in FLOATS
+    if name in NUMBER_UNARY or name in NUMBER_BINARY:
+        return dtype in FLOATS or dtype in INTEGERS
+    if name in INTEGER_BINARY:
+        return dtype in INTEGERS
+    if name in BITWISE or name == "bitwise_not":
+        return dtype in INTEGERS or dtype == torch.bool
+    return dtype in FLOATS or dtype in INTEGERS or dtype == torch.bool  # comparisons

@@ -1,0 +1,262 @@
+"""The loop IR as Python text that rebuilds it.
+
+    @pointwise("add_1", float32, size=[s0, 64], stride=[64, 1], origin=("add_1", "aten.add.Tensor"))
+    def add_1(i0, i1):
+        t0 = load(float32, "x", i0, i1)
+        t1 = load(float32, "bias", i1)
+        return add(t0, t1)
+
+`print_graph` writes it, `parse.parse_graph` reads it back; a graph that went through both is equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Guarded,
+    IndexValue,
+    Load,
+    Parameter,
+    indices,
+    walk,
+)
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    Input,
+    LoopNode,
+    Node,
+    Origin,
+    Pointwise,
+    Ref,
+)
+from tcdebug.compiler.ir.index import Axis, Index, IndexText, Indirect, Symbol, render
+
+
+class _Text(IndexText):
+    """Indices, with what they read from memory as names of the function's temporaries."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def atom(self, atom: Any) -> str:
+        if isinstance(atom, Indirect):
+            size = render(atom.size, self)
+            checked = ", checked=True" if atom.checked else ""
+            return f"at({self.names[atom.expr.key]}, {size}{checked})"
+        return super().atom(atom)
+
+
+def dtype_text(dtype: torch.dtype) -> str:
+    """float32 for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def print_expr(expr: Expr, indent: str = "    ") -> str:
+    """The body of a function that returns the expression."""
+    names: dict[str, str] = {}
+    text = _Text(names)
+    lines: list[str] = []
+    order = list(walk(expr))
+    for node in order:
+        operands = [names[o.key] for o in node.operands]
+        line = _expr_text(node, operands, text)
+        if node is order[-1]:
+            lines.append(f"{indent}return {line}")
+        else:
+            names[node.key] = f"t{len(names)}"
+            lines.append(f"{indent}{names[node.key]} = {line}")
+    return "\n".join(lines)
+
+
+def _expr_text(node: Expr, operands: Sequence[str], text: IndexText) -> str:
+    dtype = dtype_text(node.dtype)
+    where = [render(i, text) for i in indices(node)]
+    match node:
+        case Load():
+            return f"load({', '.join([dtype, repr(node.buffer), *where])})"
+        case Constant():
+            return f"constant({dtype}, {_number(node.value)})"
+        case Parameter():
+            return f"parameter({dtype}, {node.name!r})"
+        case IndexValue():
+            return f"index_value({dtype}, {where[0]})"
+        case Guarded():
+            return f"guarded({', '.join(operands)})"
+        case Call(name="cast"):
+            return f"cast({operands[0]}, {dtype})"
+        case Call():
+            return f"{node.name}({', '.join(operands)})"
+    raise TypeError(f"no such expression: {node!r}")
+
+
+def _number(value: bool | int | float) -> str:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f"float({str(value)!r})"
+    return repr(value)
+
+
+def _index_list(values: Iterable[Index]) -> str:
+    return "[" + ", ".join(map(render, values)) + "]"
+
+
+def _buffer_text(buffer: Buffer) -> str:
+    text = f"{dtype_text(buffer.dtype)}, size={_index_list(buffer.size)}"
+    text += f", stride={_index_list(buffer.stride)}"
+    if buffer.device.type != "cpu":
+        text += f", device={str(buffer.device)!r}"
+    return text
+
+
+def _origin_text(origin: Origin) -> str:
+    parts = [repr(origin.node), repr(origin.op)]
+    if origin.location is not None:
+        here = origin.location
+        parts += [repr(here.filename), str(here.line), repr(here.name)]
+    return f"({', '.join(parts)})"
+
+
+def _axes_text(axes: Sequence[Axis]) -> str:
+    return "{" + ", ".join(f"{a.name!r}: {render(a.size)}" for a in axes) + "}"
+
+
+def print_loop(node: LoopNode, indent: str = "") -> str:
+    """A pointwise node or a reduction as a decorated function."""
+    axes = list(node.axes)
+    arguments = [repr(node.name), _buffer_text(node.out), f"axes={_axes_text(node.axes)}"]
+    kind = "pointwise"
+    if not isinstance(node, Pointwise):
+        kind = "reduction"
+        axes += node.reduced
+        arguments += [f"over={_axes_text(node.reduced)}", f"kind={node.kind!r}"]
+    if node.index != tuple(Index({(a,): 1}) for a in node.axes):
+        arguments.append(f"index={_index_function(node)}")
+    arguments.append(f"origin={_origin_text(node.origin)}")
+    head = f"@{kind}({', '.join(arguments)})"
+    function = f"def {_identifier(node.name)}({', '.join(a.name for a in axes)}):"
+    body = print_expr(node.body)
+    return "\n".join(indent + line for line in [head, function, *body.split("\n")])
+
+
+def _index_function(node: LoopNode) -> str:
+    names = ", ".join(a.name for a in node.axes)
+    return f"lambda {names}: {_index_list(node.index)}"
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() else "_" + "".join(c if c.isalnum() else "_" for c in name)
+
+
+def argument_text(value: Any, name_of: Callable[[Any], str]) -> str:
+    """An argument of an extern call; `name_of` writes targets and other objects."""
+    match value:
+        case Ref():
+            return f"ref({value.name!r})"
+        case Index():
+            return f"size({render(value)})"
+        case None | bool() | int() | str():
+            return repr(value)
+        case float():
+            return _number(value)
+        case torch.dtype():
+            return dtype_text(value)
+        case torch.device():
+            return f"device({str(value)!r})"
+        case torch.layout() | torch.memory_format():
+            return str(value)
+        case slice():
+            parts = (value.start, value.stop, value.step)
+            return f"slice({', '.join(argument_text(p, name_of) for p in parts)})"
+        case tuple() | list():
+            inner = ", ".join(argument_text(v, name_of) for v in value)
+            return f"[{inner}]"
+        case dict():
+            inner = ", ".join(f"{k!r}: {argument_text(v, name_of)}" for k, v in value.items())
+            return f"{{{inner}}}"
+    return name_of(value)
+
+
+def target_text(target: Any) -> str:
+    """An operator by a name that Python resolves: torch.ops.aten.mm.default, operator.getitem."""
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target}"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"torch.ops.higher_order.{target.name()}"
+    if isinstance(target, FunctionType | BuiltinFunctionType):
+        module = {"_operator": "operator"}.get(target.__module__ or "", target.__module__)
+        return f"{module}.{target.__name__}"
+    return f"opaque({type(target).__qualname__!r})"
+
+
+def print_extern(node: Extern, indent: str = "") -> str:
+    """An extern call as a call of `extern`."""
+    arguments = [repr(node.name), target_text(node.target)]
+    arguments.append(f"args={argument_text(tuple(node.args), target_text)}")
+    if node.kwargs:
+        arguments.append(f"kwargs={argument_text(dict(node.kwargs), target_text)}")
+    if node.out is not None:
+        arguments.append(f"out=buffer({node.out.name!r}, {_buffer_text(node.out)})")
+    for field in ("alias_of", "mutates", "effect"):
+        if getattr(node, field):
+            arguments.append(f"{field}={getattr(node, field)!r}")
+    if node.binds:
+        inner = ", ".join(f"{s.name}: {_path_text(p)}" for s, p in node.binds.items())
+        arguments.append(f"binds={{{inner}}}")
+    arguments.append(f"origin={_origin_text(node.origin)}")
+    return f"{indent}extern({', '.join(arguments)})"
+
+
+def _path_text(path: Sequence[Any]) -> str:
+    return "[" + ", ".join(repr(step) for step in path) + "]"
+
+
+def print_node(node: Node) -> str:
+    """Any node."""
+    return print_extern(node) if isinstance(node, Extern) else print_loop(node)
+
+
+def _input_text(spec: Input) -> str:
+    if spec.buffer is not None:
+        return f"input_buffer({spec.name!r}, {_buffer_text(spec.buffer)})"
+    if spec.symbol is not None:
+        return f"input_size({spec.name!r}, {spec.symbol.name})"
+    return f"input_other({spec.name!r})"
+
+
+def graph_symbols(graph: Graph) -> list[Symbol]:
+    """Every size symbol that a graph mentions, by name."""
+    found: set[Symbol] = set()
+    for spec in graph.inputs:
+        if spec.symbol is not None:
+            found.add(spec.symbol)
+    for buffer in graph.buffers().values():
+        for index in (*buffer.size, *buffer.stride):
+            found |= index.symbols
+    for node in graph.nodes:
+        if isinstance(node, Extern):
+            found |= set(node.binds)
+        else:
+            found |= node.body.symbols
+    return sorted(found, key=lambda s: s.name)
+
+
+def print_graph(graph: Graph, title: str = "") -> str:
+    """The graph as Python; `title` becomes the first comment."""
+    lines = [f"# {title}"] if title else []
+    lines += [f"{s.name} = symbol({s.name!r}, lower={s.lower})" for s in graph_symbols(graph)]
+    lines += [_input_text(spec) for spec in graph.inputs]
+    for name in graph.constants:
+        lines.append(f"constant_value({name!r})")
+    blocks = ["\n".join(lines)]
+    blocks += [print_node(node) for node in graph.nodes]
+    blocks.append(f"output({', '.join(argument_text(o, target_text) for o in graph.outputs)})")
+    return "\n\n".join(blocks) + "\n"

@@ -1,0 +1,158 @@
+"""What a well-formed loop IR graph is; run after every stage that makes or changes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Expr,
+    Guarded,
+    IndexValue,
+    Load,
+    Parameter,
+    indices,
+    walk,
+)
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    LoopNode,
+    Node,
+    Pointwise,
+    Ref,
+    extern_refs,
+)
+from tcdebug.compiler.ir.index import Axis, Index, Indirect, Symbol, product
+from tcdebug.compiler.ir.operations import (
+    REDUCTIONS,
+    STORABLE,
+    UnsupportedOperands,
+    result_dtype,
+)
+
+
+class InvalidGraph(Exception):
+    """A stage made IR that breaks the rules: always a fault of that stage."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("invalid loop IR:\n  " + "\n  ".join(problems))
+        self.problems = problems
+
+
+def verify(graph: Graph) -> None:
+    """Raise InvalidGraph when a graph breaks a rule of the IR."""
+    problems = list(_problems(graph))
+    if problems:
+        raise InvalidGraph(problems)
+
+
+def _problems(graph: Graph) -> Iterator[str]:
+    buffers = graph.buffers()
+    defined: set[str] = set(graph.constants)
+    known: set[Symbol] = set()
+    for spec in graph.inputs:
+        if spec.name in defined:
+            yield f"{spec.name} is defined twice"
+        defined.add(spec.name)
+        known |= _symbols_of_input(spec.symbol, spec.buffer)
+    for node in graph.nodes:
+        if node.name in defined:
+            yield f"{node.name} is defined twice"
+        yield from verify_node(node, buffers, defined, known)
+        defined.add(node.name)
+        if isinstance(node, Extern):
+            known |= set(node.binds)
+            if node.out is not None:  # symbols that first show in a result
+                for index in node.out.size:
+                    known |= index.symbols
+    for output in graph.outputs:
+        if isinstance(output, Ref) and output.name not in defined:
+            yield f"output {output.name} is not defined"
+        if isinstance(output, Index) and not output.symbols <= known:
+            yield f"output {output} mentions unknown sizes"
+
+
+def _symbols_of_input(symbol: Symbol | None, buffer: Buffer | None) -> set[Symbol]:
+    found = {symbol} if symbol is not None else set()
+    if buffer is not None:
+        for index in (*buffer.size, *buffer.stride):
+            found |= index.symbols
+    return found
+
+
+def verify_node(
+    node: Node, buffers: Mapping[str, Buffer], defined: set[str], known: set[Symbol]
+) -> Iterator[str]:
+    """What is wrong with one node, given the values and sizes defined before it."""
+    if isinstance(node, Extern):
+        for name in (*extern_refs(node), *node.mutates):
+            if name not in defined:
+                yield f"{node.name} uses {name} before it is defined"
+        return
+    yield from _verify_loop(node)
+    over: tuple[Axis, ...] = () if isinstance(node, Pointwise) else node.reduced
+    axes = frozenset((*node.axes, *over))
+    if len(axes) != len(node.axes) + len(over):
+        yield f"{node.name} names an axis twice"
+    if not node.body.axes <= axes:
+        yield f"{node.name} uses axes that it does not loop over: {node.body.axes - axes}"
+    if not node.body.symbols <= known:
+        yield f"{node.name} mentions unknown sizes: {node.body.symbols - known}"
+    for expr in walk(node.body):
+        yield from _verify_expr(node, expr, buffers, defined)
+
+
+def _verify_loop(node: LoopNode) -> Iterator[str]:
+    out = node.out
+    if out.dtype not in STORABLE:
+        yield f"{node.name} has dtype {out.dtype}, which kernels do not write"
+    if len(node.index) != len(out.size) or len(out.size) != len(out.stride):
+        yield f"{node.name}: index, size and stride differ in length"
+    if product(a.size for a in node.axes) != out.numel:
+        yield f"{node.name} loops over {node.axes} but fills {out.size}"
+    if isinstance(node, Pointwise):
+        if node.body.dtype != out.dtype:
+            yield f"{node.name} stores {node.body.dtype} as {out.dtype}"
+        return
+    if node.kind not in REDUCTIONS:
+        yield f"{node.name}: no reduction is called {node.kind}"
+    expected = torch.int64 if node.kind.startswith("arg") else node.body.dtype
+    if out.dtype != expected:
+        yield f"{node.name} reduces {node.body.dtype} to {out.dtype}"
+
+
+def _verify_expr(
+    node: LoopNode, expr: Expr, buffers: Mapping[str, Buffer], defined: set[str]
+) -> Iterator[str]:
+    for index in indices(expr):
+        for atom in index.atoms:
+            if isinstance(atom, Indirect) and atom.expr.dtype not in (torch.int64, torch.int32):
+                yield f"{node.name} indexes with {atom.expr.dtype}"
+    match expr:
+        case Load():
+            buffer = buffers.get(expr.buffer)
+            if buffer is None or expr.buffer not in defined:
+                yield f"{node.name} loads {expr.buffer}, which is not defined"
+            elif len(expr.index) != len(buffer.size) or expr.dtype != buffer.dtype:
+                yield f"{node.name} loads {expr.buffer} as {expr.dtype}{list(expr.index)}"
+        case Parameter():
+            if expr.name not in defined:
+                yield f"{node.name} uses {expr.name}, which is not defined"
+        case IndexValue():
+            if expr.dtype != torch.int64:
+                yield f"{node.name}: an index is int64, not {expr.dtype}"
+        case Guarded():
+            if expr.condition.dtype != torch.bool or expr.body.dtype != expr.other.dtype:
+                yield f"{node.name}: a guard of {[o.dtype for o in expr.operands]}"
+        case Call() if expr.name != "cast":
+            try:
+                expected = result_dtype(expr.name, [a.dtype for a in expr.args])
+            except UnsupportedOperands as error:
+                yield f"{node.name}: {error}"
+            else:
+                if expected != expr.dtype:
+                    yield f"{node.name}: {expr.name} makes {expected}, not {expr.dtype}"

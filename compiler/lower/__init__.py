@@ -1,0 +1,29 @@
+"""The lower stage: the ATen graph becomes loop IR.
+
+A node whose operator has a row in `LOWERINGS` becomes loops; a view becomes a change of indices;
+everything else is an extern call to ATen. All three are legal for every node, so the gate may hold
+back any lowering.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tcdebug.compiler.lower import (
+    elementwise,
+    factories,
+    indexing,
+    joining,
+    reductions,
+    views,
+)
+from tcdebug.compiler.lower.site import Lowering
+
+LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
+    **elementwise.TABLE,
+    **factories.TABLE,
+    **joining.TABLE,
+    **reductions.TABLE,
+    **indexing.TABLE,
+}
+VIEWS: dict[torch._ops.OpOverload, Lowering] = views.STRIDED

@@ -1,0 +1,164 @@
+"""One node of the ATen graph while it is lowered: what it should make, and where nodes go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.ir.build import cast, constant, index_value
+from tcdebug.compiler.ir.expr import Expr, Parameter
+from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref
+from tcdebug.compiler.ir.graph import Reduction as ReductionNode
+from tcdebug.compiler.ir.index import ZERO, Axis, Index, product, to_index
+from tcdebug.compiler.ir.operations import STORABLE
+from tcdebug.compiler.lower.sizes import Sizes
+from tcdebug.compiler.lower.tensor import Element, NotLowered, Point, Tensor, from_buffer
+
+Operand = Tensor | Index | Ref | bool | int | float
+"""What a lowering gets for a tensor or scalar argument; Ref is a number known at run time."""
+
+
+def make_axes(size: Sequence[Index], prefix: str) -> tuple[tuple[Axis, ...], Point]:
+    """Loop axes for a size, none for dimensions of size one, and the point they stand for."""
+    axes: list[Axis] = []
+    point: list[Index] = []
+    for length in size:
+        if length == 1:
+            point.append(ZERO)
+            continue
+        axes.append(Axis(f"{prefix}{len(axes)}", length))
+        point.append(to_index(axes[-1]))
+    return tuple(axes), tuple(point)
+
+
+def contiguous_strides(size: Sequence[Index]) -> tuple[Index, ...]:
+    """Row-major strides."""
+    strides = [product(size[k + 1 :]) for k in range(len(size))]
+    return tuple(strides)
+
+
+class Site:
+    """The node being lowered. `dtype` and `size` are those of its (first) tensor result."""
+
+    def __init__(self, node: fx.Node, sizes: Sizes, origin: Origin) -> None:
+        self.node = node
+        self.sizes = sizes
+        self.origin = origin
+        self.emitted: list[LoopNode] = []
+        self._taken: set[str] = set()
+
+    def result(self, position: int = 0) -> torch.Tensor:
+        """The fake tensor of a result: shape, strides and dtype that eager would give."""
+        value = self.node.meta["val"]
+        if isinstance(value, tuple | list):
+            value = value[position]
+        if not isinstance(value, torch.Tensor):
+            raise NotLowered("the result is not a tensor")
+        return value
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first result."""
+        return self.result().dtype
+
+    @property
+    def size(self) -> tuple[Index, ...]:
+        """The size of the first result."""
+        return self.sizes.indices(self.result().shape)
+
+    def tensor(self, element: Element, dtype: torch.dtype | None = None) -> Tensor:
+        """A result of the node's size, computed by `element`."""
+        return Tensor(dtype or self.dtype, self.size, element)
+
+    def scalar(self, value: Operand, dtype: torch.dtype) -> Expr:
+        """A scalar operand as an expression of a dtype."""
+        match value:
+            case Index():
+                return cast(index_value(value), dtype)
+            case Ref():
+                return cast(Parameter(torch.float64, value.name), dtype)
+            case bool() | int() | float():
+                return constant(dtype, value)
+        raise NotLowered("a tensor where a number is expected")
+
+    def operand(self, value: Operand, dtype: torch.dtype) -> Element:
+        """An operand of a pointwise operation, broadcast and converted."""
+        if isinstance(value, Tensor):
+            return lambda point: value.broadcast(point, dtype)
+        expr = self.scalar(value, dtype)
+        return lambda point: expr
+
+    def _fresh(self, suffix: str) -> str:
+        name = f"{self.node.name}{suffix}"
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def store(
+        self, tensor: Tensor, layout: torch.Tensor | None = None, suffix: str = ""
+    ) -> Tensor:
+        """Compute a tensor into a buffer; with `layout` in the strides of that fake tensor."""
+        if tensor.dtype not in STORABLE:
+            raise NotLowered(f"kernels do not store {tensor.dtype}")
+        axes, point = make_axes(tensor.size, "i")
+        buffer = self._buffer(self._fresh(suffix), tensor.dtype, tensor.size, layout)
+        body = tensor.at(point)
+        self.emitted.append(Pointwise(buffer, axes, point, body, self.origin))
+        return from_buffer(buffer)
+
+    def _buffer(
+        self,
+        name: str,
+        dtype: torch.dtype,
+        size: Sequence[Index],
+        layout: torch.Tensor | None,
+    ) -> Buffer:
+        strides = contiguous_strides(size)
+        if layout is not None:
+            strides = self.sizes.indices(layout.stride())
+        return Buffer(name, dtype, tuple(size), strides)
+
+    def reduce(
+        self,
+        kind: str,
+        tensor: Tensor,
+        dims: Sequence[int],
+        *,
+        keepdim: bool,
+        dtype: torch.dtype | None = None,
+        layout: torch.Tensor | None = None,
+        suffix: str = "",
+    ) -> Tensor:
+        """Combine the elements of a tensor over dimensions, into a buffer."""
+        dtype = dtype or tensor.dtype
+        if dtype not in STORABLE or tensor.dtype not in STORABLE:
+            raise NotLowered(f"kernels do not reduce {tensor.dtype} to {dtype}")
+        kept = [k for k in range(len(tensor.size)) if k not in dims]
+        axes, outer = make_axes([tensor.size[k] for k in kept], "i")
+        reduced, inner = make_axes([tensor.size[k] for k in sorted(dims)], "r")
+        point = [ZERO] * len(tensor.size)
+        for k, where in zip([*kept, *sorted(dims)], [*outer, *inner], strict=True):
+            point[k] = where
+        size = [
+            to_index(1) if k in dims else s
+            for k, s in enumerate(tensor.size)
+            if keepdim or k not in dims
+        ]
+        index = [
+            ZERO if k in dims else point[k]
+            for k in range(len(tensor.size))
+            if keepdim or k not in dims
+        ]
+        buffer = self._buffer(self._fresh(suffix or f"_{kind}"), dtype, size, layout)
+        body = tensor.at(tuple(point))
+        node = ReductionNode(buffer, axes, reduced, tuple(index), kind, body, self.origin)
+        self.emitted.append(node)
+        return from_buffer(buffer)
+
+
+Lowering = Callable[..., Any]
+"""(site, *arguments of the operator) -> Tensor, or a tuple of them for several results."""

@@ -1,0 +1,103 @@
+"""torch's symbolic sizes (sympy) as `Index`, without asking torch anything that adds a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sympy
+import torch
+from torch.utils._sympy import functions as torch_functions
+
+from tcdebug.compiler.ir.index import Index, Symbol, extremum, product, to_index
+
+
+class Unrepresentable(Exception):
+    """A size that integer polynomials with quotients, remainders and extrema cannot say."""
+
+
+QUOTIENTS = tuple(
+    getattr(torch_functions, name)
+    for name in ("FloorDiv", "CleanDiv")
+    if hasattr(torch_functions, name)
+)
+REMAINDERS = tuple(
+    getattr(torch_functions, name) for name in ("Mod", "PythonMod") if hasattr(torch_functions, name)
+)
+MAXIMA = (sympy.Max, *(f for f in [getattr(torch_functions, "Max", None)] if f))
+MINIMA = (sympy.Min, *(f for f in [getattr(torch_functions, "Min", None)] if f))
+
+
+class Sizes:
+    """Converts the sizes of one compile; symbols keep torch's names and proven lower bounds."""
+
+    def __init__(self) -> None:
+        self._symbols: dict[sympy.Symbol, Symbol] = {}
+        self._converted: dict[sympy.Expr, Index] = {}
+
+    def index(self, size: int | torch.SymInt) -> Index:
+        """A size as an index. Raises Unrepresentable."""
+        if not isinstance(size, torch.SymInt):
+            return to_index(int(size))
+        node = size.node
+        return self.from_sympy(node.expr, node.shape_env)
+
+    def indices(self, sizes: Sequence[int | torch.SymInt]) -> tuple[Index, ...]:
+        """Several sizes. Raises Unrepresentable."""
+        return tuple(self.index(s) for s in sizes)
+
+    def symbol(self, size: torch.SymInt) -> Symbol | None:
+        """The symbol that a size is, None when it is anything else."""
+        expr = size.node.expr
+        if isinstance(expr, sympy.Symbol):
+            return self._symbol(expr, size.node.shape_env)
+        return None
+
+    def named(self, symbol: sympy.Symbol, shape_env: object) -> Symbol:
+        """The symbol of a sympy symbol."""
+        return self._symbol(symbol, shape_env)
+
+    def _symbol(self, symbol: sympy.Symbol, shape_env: object) -> Symbol:
+        if symbol not in self._symbols:
+            bounds = shape_env.bound_sympy(symbol)  # type: ignore[attr-defined] # ShapeEnv is untyped here
+            lower = int(bounds.lower) if bounds.lower.is_number and bounds.lower.is_finite else 0
+            self._symbols[symbol] = Symbol(str(symbol), max(0, lower))
+        return self._symbols[symbol]
+
+    def from_sympy(self, expr: sympy.Expr, shape_env: object) -> Index:
+        """A sympy expression over torch's symbols as an index. Raises Unrepresentable."""
+        if expr not in self._converted:
+            self._converted[expr] = self._convert(expr, shape_env)
+        return self._converted[expr]
+
+    def _convert(self, expr: sympy.Expr, shape_env: object) -> Index:
+        if expr.is_Integer:
+            return to_index(int(expr))
+        if isinstance(expr, sympy.Symbol):
+            return to_index(self._symbol(expr, shape_env))
+        args = [self.from_sympy(a, shape_env) for a in expr.args if not a.is_Rational or a.is_Integer]
+        if len(args) != len(expr.args):
+            raise Unrepresentable(str(expr))
+        if isinstance(expr, sympy.Add):
+            total = args[0]
+            for arg in args[1:]:
+                total = total + arg
+            return total
+        if isinstance(expr, sympy.Mul):
+            return product(args)
+        if isinstance(expr, sympy.Pow | getattr(torch_functions, "PowByNatural", sympy.Pow)):
+            exponent = args[1].constant
+            if exponent is not None and 0 <= exponent <= 8:
+                return product([args[0]] * exponent)
+        if isinstance(expr, QUOTIENTS):
+            return args[0] // args[1]
+        if isinstance(expr, REMAINDERS):
+            return args[0] % args[1]
+        if isinstance(expr, torch_functions.ModularIndexing):
+            return (args[0] // args[1]) % args[2]
+        for kinds, kind in ((MAXIMA, "max"), (MINIMA, "min")):
+            if isinstance(expr, kinds):
+                result = args[0]
+                for arg in args[1:]:
+                    result = extremum(kind, result, arg)
+                return result
+        raise Unrepresentable(str(expr))

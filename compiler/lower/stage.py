@@ -1,0 +1,386 @@
+"""ATen graph -> loop IR, node by node."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler import seams
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    Input,
+    Location,
+    Node,
+    Origin,
+    Ref,
+    without_dead_nodes,
+)
+from tcdebug.compiler.ir.index import Index
+from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
+from tcdebug.compiler.lower import LOWERINGS, VIEWS
+from tcdebug.compiler.lower.site import Site
+from tcdebug.compiler.lower.sizes import Sizes, Unrepresentable
+from tcdebug.compiler.lower.tensor import NotLowered, Tensor, from_buffer
+
+FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+CALLER_NAMESPACES = ("aten", "prims")
+"""Operators outside of these may do what they do not say; their calls keep their order."""
+
+
+@dataclass
+class Lowered:
+    """The loop IR of a graph, and why which operator was left to ATen: (node, op, reason)."""
+
+    graph: Graph
+    externs: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def location(node: fx.Node) -> Location | None:
+    """The line of the user's program that a node comes from."""
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    if not frames:
+        return None
+    filename, line, name = frames[-1]
+    return Location(filename, int(line), name)
+
+
+def op_name(target: Any) -> str:
+    """An operator as units name it: aten.add.Tensor."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return getattr(target, "__name__", None) or str(target)
+
+
+def lower_graph(module: fx.GraphModule, gate: Gate) -> Lowered:
+    """The loop IR of an ATen graph whose nodes carry fake tensors in meta["val"]."""
+    return _Lowerer(module, gate).run()
+
+
+class _Lowerer:
+    def __init__(self, module: fx.GraphModule, gate: Gate) -> None:
+        self.module = module
+        self.gate = gate
+        self.sizes = Sizes()
+        self.inputs: list[Input] = []
+        self.nodes: list[Node] = []
+        self.constants: dict[str, Any] = {}
+        self.externs: list[tuple[str, str, str]] = []
+        self.values: dict[fx.Node, Any] = {}  # Tensor, Index, Ref, or a tuple of them
+        self.names: dict[fx.Node, str] = {}  # the runtime value of a node
+
+    def run(self) -> Lowered:
+        outputs: tuple[Any, ...] = ()
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                self._input(node)
+            elif node.op == "get_attr":
+                self._constant(node)
+            elif node.op == "output":
+                outputs = tuple(self._argument(a) for a in _as_tuple(node.args[0]))
+            else:
+                self._call(node)
+        graph = Graph(tuple(self.inputs), tuple(self.nodes), outputs, self.constants)
+        return Lowered(without_dead_nodes(graph), self.externs)
+
+    # -- what goes in -----------------------------------------------------------------------
+
+    def _input(self, node: fx.Node) -> None:
+        value = node.meta.get("val")
+        self.names[node] = node.name
+        if isinstance(value, torch.SymInt):
+            symbol = self.sizes.symbol(value)
+            self.inputs.append(Input(node.name, symbol=symbol))
+            self.values[node] = self._size_value(node, value)
+        elif isinstance(value, torch.Tensor) and (buffer := self._buffer(node.name, value)):
+            self.inputs.append(Input(node.name, buffer=buffer))
+            self.values[node] = from_buffer(buffer)
+        else:
+            self.inputs.append(Input(node.name))
+            self.values[node] = Ref(node.name)
+
+    def _constant(self, node: fx.Node) -> None:
+        value: Any = self.module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        self.constants[node.name] = value
+        self.names[node] = node.name
+        self.values[node] = Ref(node.name)
+        if isinstance(value, torch.Tensor) and (buffer := self._buffer(node.name, value)):
+            self._constant_buffer(buffer)
+            self.values[node] = from_buffer(buffer)
+
+    def _constant_buffer(self, buffer: Buffer) -> None:
+        """A constant tensor is a buffer that exists: an alias of the attribute."""
+        name = f"{buffer.name}_constant"
+        self.constants[name] = self.constants.pop(buffer.name)
+        origin = Origin(buffer.name, "get_attr")
+        self.nodes.append(
+            Extern(buffer.name, _identity, (Ref(name),), {}, buffer, origin, alias_of=name)
+        )
+
+    def _buffer(self, name: str, value: torch.Tensor) -> Buffer | None:
+        """The buffer of a fake tensor, None for what kernels cannot read."""
+        if not seams.dispatches_to_cpu(value) or value.is_conj() or value.is_neg():
+            return None
+        try:
+            size = self.sizes.indices(value.shape)
+            stride = self.sizes.indices(value.stride())
+        except Unrepresentable:
+            return None
+        return Buffer(name, value.dtype, size, stride, value.device)
+
+    def _size_value(self, node: fx.Node, value: torch.SymInt) -> Index | Ref:
+        try:
+            return self.sizes.index(value)
+        except Unrepresentable:
+            return Ref(node.name)
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def _call(self, node: fx.Node) -> None:
+        target = node.target
+        if target is operator.getitem and isinstance(self.values[node.args[0]], tuple):
+            self._item(node)
+        elif not isinstance(target, torch._ops.OpOverload):
+            self._extern(node, "" if _is_scalar(node) else "not an ATen operator")
+        elif target in VIEWS:
+            self._view(node)
+        elif target in LOWERINGS:
+            self._loops(node)
+        else:
+            self._extern(node, "no lowering")
+
+    def _item(self, node: fx.Node) -> None:
+        source, position = node.args
+        chosen = self.values[source][position]
+        self.values[node] = chosen
+        if isinstance(chosen, Tensor) and chosen.buffer is not None:
+            self.names[node] = chosen.buffer
+            return
+        # a piece of a view: shares its memory
+        buffer = self._buffer(node.name, node.meta["val"])
+        base = self.names[source]
+        self._emit(
+            node, operator.getitem, (Ref(base), position), {}, buffer, alias_of=base
+        )
+
+    def _view(self, node: fx.Node) -> None:
+        op = op_name(node.target)
+        try:
+            self._check_operands(node)
+            site = self._site(node)
+            if not self.gate.allows(f"lower.{op}", node.name):
+                raise NotLowered("switched off")
+            value = VIEWS[node.target](site, *self._operands(node.args), **node.kwargs)
+        except (NotLowered, Unrepresentable) as reason:
+            self._extern(node, str(reason))
+            return
+        base = self.names[node.args[0]]
+        self._extern(node, "", alias_of=base)
+        self.values[node] = value
+
+    def _loops(self, node: fx.Node) -> None:
+        op = op_name(node.target)
+        try:
+            self._check_operands(node)
+            site = self._site(node)
+            if not self.gate.allows(f"lower.{op}", node.name):
+                raise NotLowered("switched off")
+            kwargs = {k: self._operands(v) for k, v in node.kwargs.items()}
+            result = LOWERINGS[node.target](site, *self._operands(node.args), **kwargs)
+            stored = self._stored(site, node, result)
+        except (NotLowered, Unrepresentable, UnsupportedOperands, OverflowError) as reason:
+            self._extern(node, str(reason))
+            return
+        self.nodes.extend(site.emitted)
+        self.values[node] = stored if isinstance(result, tuple) else stored[0]
+        if not isinstance(result, tuple):
+            self.names[node] = stored[0].buffer or node.name
+
+    def _stored(self, site: Site, node: fx.Node, result: Any) -> tuple[Tensor, ...]:
+        """The results in buffers that have the strides eager would give them."""
+        stored: list[Tensor] = []
+        several = isinstance(result, tuple)
+        for position, tensor in enumerate(result if several else (result,)):
+            layout = site.result(position)
+            if tensor.buffer in {n.name for n in site.emitted} and self._has_layout(
+                site, tensor, layout
+            ):
+                stored.append(tensor)
+            else:
+                stored.append(site.store(tensor, layout, f"_{position}" if several else ""))
+        return tuple(stored)
+
+    def _has_layout(self, site: Site, tensor: Tensor, layout: torch.Tensor) -> bool:
+        made = {n.name: n.out for n in site.emitted}[tensor.buffer or ""]
+        return (
+            made.dtype == layout.dtype
+            and made.size == self.sizes.indices(layout.shape)
+            and made.stride == self.sizes.indices(layout.stride())
+        )
+
+    def _site(self, node: fx.Node) -> Site:
+        return Site(node, self.sizes, self._origin(node))
+
+    def _origin(self, node: fx.Node) -> Origin:
+        return Origin(node.name, op_name(node.target), location(node))
+
+    def _check_operands(self, node: fx.Node) -> None:
+        """Raise NotLowered unless kernels can read all operands and write the results."""
+        results = node.meta["val"]
+        for value in results if isinstance(results, tuple | list) else (results,):
+            if isinstance(value, torch.Tensor):
+                self._check_tensor(value)
+        for operand in node.all_input_nodes:
+            value = operand.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                self._check_tensor(value)
+
+    @staticmethod
+    def _check_tensor(value: torch.Tensor) -> None:
+        if value.dtype not in STORABLE:
+            raise NotLowered(f"dtype {value.dtype}")
+        if not seams.dispatches_to_cpu(value):
+            raise NotLowered(f"{value.layout} on {value.device}")
+
+    def _operands(self, value: Any) -> Any:
+        """Arguments as lowerings take them: Tensor, Index, Ref or plain Python."""
+
+        def convert(node: fx.Node) -> Any:
+            operand = self.values[node]
+            if isinstance(operand, Ref) and isinstance(node.meta.get("val"), torch.Tensor):
+                raise NotLowered(f"{node.name} is not a tensor that kernels read")
+            return operand
+
+        return fx.node.map_arg(value, convert)
+
+    # -- extern calls -----------------------------------------------------------------------
+
+    def _extern(self, node: fx.Node, reason: str, alias_of: str | None = None) -> None:
+        if reason:
+            self.externs.append((node.name, op_name(node.target), reason))
+        value = node.meta.get("val")
+        buffer = self._buffer(node.name, value) if isinstance(value, torch.Tensor) else None
+        args = tuple(self._argument(a) for a in node.args)
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
+        if alias_of is None:
+            alias_of = self._shared_memory(node)
+        self._emit(node, node.target, args, kwargs, buffer, alias_of)
+        if isinstance(value, torch.SymInt):
+            self.values[node] = self._size_value(node, value)
+        elif buffer is not None:
+            self.values[node] = from_buffer(buffer)
+        else:
+            self.values[node] = Ref(node.name)
+
+    def _emit(
+        self,
+        node: fx.Node,
+        target: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        buffer: Buffer | None,
+        alias_of: str | None = None,
+    ) -> None:
+        self.names[node] = node.name
+        mutates = self._mutates(node)
+        shape_env = _shape_env(node.meta.get("val"))
+        binds = {
+            self.sizes.named(symbol, shape_env): steps
+            for symbol, steps in seams.unbacked_bindings(node).items()
+        }
+        effect = bool(mutates) or _has_effect(node)
+        self.nodes.append(
+            Extern(
+                node.name, target, tuple(args), kwargs, buffer, self._origin(node),
+                alias_of, mutates, effect, binds,
+            )  # fmt: skip
+        )
+
+    def _argument(self, value: Any) -> Any:
+        """An argument as the wrapper passes it: Ref, Index or plain Python."""
+
+        def convert(node: fx.Node) -> Any:
+            operand = self.values[node]
+            return operand if isinstance(operand, Index) else Ref(self.names[node])
+
+        return fx.node.map_arg(value, convert)
+
+    def _mutates(self, node: fx.Node) -> tuple[str, ...]:
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return ()
+        schema = node.target._schema
+        names: list[str] = []
+        for position, argument in enumerate(schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            given = (
+                node.args[position]
+                if position < len(node.args)
+                else node.kwargs.get(argument.name)
+            )
+            for operand in _as_tuple(given):
+                if isinstance(operand, fx.Node):
+                    names.append(self.names[operand])
+        return tuple(names)
+
+    def _shared_memory(self, node: fx.Node) -> str | None:
+        """The value whose memory the result of an extern call may share."""
+        if node.target is operator.getitem:
+            return self.names[node.args[0]]
+        if isinstance(node.target, torch._ops.OpOverload):
+            returns = node.target._schema.returns
+            shares = any(r.alias_info is not None for r in returns) or node.target in VIEWS
+            if not shares:
+                return None
+        elif _is_scalar(node):
+            return None
+        operands = [n for n in node.all_input_nodes if n in self.names]
+        return self.names[operands[0]] if operands else None
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _shape_env(value: Any) -> object:
+    values = _as_tuple(value)
+    for part in values:
+        if isinstance(part, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return part.node.shape_env
+        if isinstance(part, torch.Tensor):
+            for size in part.shape:
+                if isinstance(size, torch.SymInt):
+                    return size.node.shape_env
+    return None
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _is_scalar(node: fx.Node) -> bool:
+    """Whether a node computes a number from numbers."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """Whether a call must keep its place among other such calls."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        if target.namespace not in CALLER_NAMESPACES:
+            return True
+        value = node.meta.get("val")
+        no_result = value is None and not target._schema.returns
+        return no_result or torch.Tag.nondeterministic_seeded in target.tags
+    return isinstance(target, torch._ops.HigherOrderOperator)

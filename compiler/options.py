@@ -1,0 +1,92 @@
+"""Every choice a user of the compiler can make. Built at the edge, passed down, never changed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from tcdebug.compiler.gate import Toggles
+
+MODES = ("default",)
+
+
+class BadOption(ValueError):
+    """An option that does not exist or has a value it cannot have; says which are near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of `torch.compile(f, backend="tcdebug", options={...})` and of TCDEBUG_*."""
+
+    toggles: Toggles = field(default_factory=Toggles)
+    """`off`: units and decisions that are switched off (TCDEBUG_OFF, comma separated)."""
+
+    log: bool = True
+    """Write events and IR to a run folder (TCDEBUG_LOG=0: no)."""
+
+    run_dir: Path | None = None
+    """The run folder; made under ./.tcdebug when not given (TCDEBUG_RUN_DIR)."""
+
+    cache_dir: Path = field(default_factory=lambda: Path(platformdirs.user_cache_dir("tcdebug")))
+    """Where shared objects are kept (TCDEBUG_CACHE_DIR)."""
+
+    compiler: str = "g++"
+    """The C++ compiler (TCDEBUG_CXX)."""
+
+    repro: bool = False
+    """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Options:
+        """The options that the environment gives: the only reader of TCDEBUG_* variables."""
+        env = os.environ if environ is None else environ
+        given: dict[str, Any] = {}
+        if off := env.get("TCDEBUG_OFF"):
+            given["toggles"] = Toggles.parse(t for t in off.split(",") if t)
+        if "TCDEBUG_LOG" in env:
+            given["log"] = env["TCDEBUG_LOG"] not in ("", "0")
+        for name, variable in (("run_dir", "TCDEBUG_RUN_DIR"), ("cache_dir", "TCDEBUG_CACHE_DIR")):
+            if path := env.get(variable):
+                given[name] = Path(path)
+        if compiler := env.get("TCDEBUG_CXX"):
+            given["compiler"] = compiler
+        if "TCDEBUG_REPRO" in env:
+            given["repro"] = env["TCDEBUG_REPRO"] not in ("", "0")
+        return cls(**given)
+
+    def updated(self, mode: str | None, options: Mapping[str, Any] | None) -> Options:
+        """These options with those of a torch.compile call. Raises BadOption."""
+        if mode is not None and mode not in MODES:
+            raise BadOption(f"mode {mode!r} is not one of {', '.join(MODES)}")
+        result = self
+        for name, value in (options or {}).items():
+            result = replace(result, **{_field(name): _value(name, value)})
+        return result
+
+
+def _names() -> list[str]:
+    return ["off" if f.name == "toggles" else f.name for f in fields(Options)]
+
+
+def _field(name: str) -> str:
+    if name not in _names():
+        near = difflib.get_close_matches(name, _names(), n=3) or _names()
+        raise BadOption(f"no option {name!r}; there is {', '.join(near)}")
+    return "toggles" if name == "off" else name
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "off":
+        return value if isinstance(value, Toggles) else Toggles.parse(value)
+    if name in ("run_dir", "cache_dir"):
+        return None if value is None else Path(value)
+    expected = str if name == "compiler" else bool
+    if not isinstance(value, expected):
+        raise BadOption(f"option {name!r} takes {expected.__name__}, not {value!r}")
+    return value

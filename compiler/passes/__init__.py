@@ -1,0 +1,28 @@
+"""Passes on the ATen graph, one a file, in the order in which they run.
+
+A pass is a function of a graph that returns whether it changed anything. Contract: a valid graph
+in, a valid graph out, every node with a fake tensor in meta["val"]; the outputs stay the same
+values with the same dtype, size and strides. The docstring of the function says what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import fx
+
+from tcdebug.compiler.passes.algebraic import algebraic
+from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
+from tcdebug.compiler.passes.dead_code import dead_code
+from tcdebug.compiler.passes.noop_elimination import noop_elimination
+from tcdebug.compiler.passes.redundant_views import redundant_views
+
+Pass = Callable[[fx.Graph], bool]
+
+PASSES: tuple[Pass, ...] = (
+    noop_elimination,
+    redundant_views,
+    algebraic,
+    common_subexpressions,
+    dead_code,
+)

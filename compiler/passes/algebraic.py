@@ -1,0 +1,52 @@
+"""passes.algebraic"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.passes.purity import same_tensor
+
+aten = torch.ops.aten
+
+NEUTRAL = {
+    # x + 0 is not here: it turns -0.0 into 0.0
+    aten.sub.Tensor: 0,
+    aten.mul.Tensor: 1,
+    aten.div.Tensor: 1,
+    aten.pow.Tensor_Scalar: 1,
+    aten.bitwise_or.Scalar: 0,
+    aten.bitwise_xor.Scalar: 0,
+}
+"""Operators with a right operand that changes nothing, NaN, infinity and -0.0 included."""
+
+INVOLUTIONS = (aten.neg.default, aten.bitwise_not.default, aten.logical_not.default)
+
+
+def algebraic(graph: fx.Graph) -> bool:
+    """Remove arithmetic that changes no bit: x * 1, x - 0, x / 1, x ** 1, -(-x), not not x."""
+    returned = set(graph.output_node().all_input_nodes)
+    changed = False
+    for node in list(graph.nodes):
+        source = _unchanged(node)
+        if source is None or node in returned or not same_tensor(node, source):
+            continue
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
+        changed = True
+    return changed
+
+
+def _unchanged(node: fx.Node) -> fx.Node | None:
+    """The operand that the value of a node is equal to, if it is one."""
+    operand = node.args[0] if node.args else None
+    if not isinstance(operand, fx.Node):
+        return None
+    if node.target in NEUTRAL:
+        other = node.args[1]
+        plain = isinstance(other, int | float) and not isinstance(other, bool)
+        return operand if plain and other == NEUTRAL[node.target] else None
+    if node.target in INVOLUTIONS and operand.target is node.target:
+        inner = operand.args[0]
+        return inner if isinstance(inner, fx.Node) else None
+    return None

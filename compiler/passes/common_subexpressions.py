@@ -1,0 +1,53 @@
+"""passes.common_subexpressions"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.passes.purity import is_pure, same_tensor
+
+
+def common_subexpressions(graph: fx.Graph) -> bool:
+    """Compute once what is computed twice: pure calls with equal arguments become one.
+
+    A result that the graph returns stays a tensor of its own, as eager's callers may write to it.
+    """
+    returned = set(graph.output_node().all_input_nodes)
+    first: dict[Any, fx.Node] = {}
+    changed = False
+    for node in list(graph.nodes):
+        if not is_pure(node) or node in returned:
+            continue
+        key = _key(node)
+        earlier = first.setdefault(key, node)
+        if earlier is not node and _replaceable(node, earlier):
+            node.replace_all_uses_with(earlier)
+            graph.erase_node(node)
+            changed = True
+    return changed
+
+
+def _replaceable(node: fx.Node, earlier: fx.Node) -> bool:
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        return same_tensor(node, earlier)
+    return True
+
+
+def _key(node: fx.Node) -> Any:
+    return (node.target, _frozen(node.args), _frozen(dict(node.kwargs)))
+
+
+def _frozen(value: Any) -> Any:
+    """A hashable form in which 1, 1.0, True and -0.0 differ."""
+    if isinstance(value, fx.Node):
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(_frozen(v) for v in value)
+    if isinstance(value, dict):
+        return tuple((k, _frozen(v)) for k, v in sorted(value.items()))
+    if isinstance(value, slice):
+        return ("slice", _frozen((value.start, value.stop, value.step)))
+    return (type(value).__name__, repr(value))

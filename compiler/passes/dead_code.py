@@ -1,0 +1,17 @@
+"""passes.dead_code"""
+
+from __future__ import annotations
+
+from torch import fx
+
+from tcdebug.compiler.passes.purity import is_pure
+
+
+def dead_code(graph: fx.Graph) -> bool:
+    """Remove calls whose value nobody reads and that do nothing else."""
+    changed = False
+    for node in reversed(list(graph.nodes)):
+        if not node.users and is_pure(node):
+            graph.erase_node(node)
+            changed = True
+    return changed

@@ -1,0 +1,58 @@
+"""passes.noop_elimination"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.passes.purity import same_tensor
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+COPIES = (aten.clone.default, aten._to_copy.default, prims.convert_element_type.default)
+VIEWS = (
+    aten.alias.default,
+    aten.detach.default,
+    aten.expand.default,
+    aten.permute.default,
+    aten.slice.Tensor,
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.squeeze.dims,
+)
+
+
+def noop_elimination(graph: fx.Graph) -> bool:
+    """Remove copies and views that give the very tensor that they are given.
+
+    Not where the copy is returned, or is a copy of an input: there it may be written to later.
+    """
+    returned = set(graph.output_node().all_input_nodes)
+    changed = False
+    for node in list(graph.nodes):
+        if node.target not in COPIES and node.target not in VIEWS:
+            continue
+        source = node.args[0]
+        if not isinstance(source, fx.Node) or not same_tensor(node, source):
+            continue
+        if node in returned or not _same_order(node):
+            continue
+        if node.target in COPIES and source.op != "call_function":
+            continue
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
+        changed = True
+    return changed
+
+
+def _same_order(node: fx.Node) -> bool:
+    """A permutation of equal sizes may keep sizes and strides and still move elements."""
+    if node.target is aten.permute.default:
+        dims = node.args[1]
+        return list(dims) == sorted(dims)  # type: ignore[call-overload, arg-type] # a list of int
+    if node.target is aten.slice.Tensor:
+        start = node.args[2] if len(node.args) > 2 else 0
+        step = node.args[4] if len(node.args) > 4 else 1
+        return start in (0, None) and step == 1
+    return True

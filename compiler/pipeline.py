@@ -1,0 +1,177 @@
+"""The compiler on one page.
+
+    capture      TorchDynamo: Python frame -> FX graph            (torch's; calls `compile_captured`)
+    pregrad      FX graph -> FX graph                             passes before autograd
+    aot          FX graph -> joint ATen graph                     AOTAutograd, with
+    decompose      composite ATen -> simpler ATen                   while it traces, and
+    partition      joint graph -> forward + backward                then calls `compile_aten` on each
+    passes       ATen graph -> ATen graph
+    lower        ATen graph -> loop IR
+    inline       loop IR -> loop IR                               vertical fusion by substitution
+    schedule     loop IR -> kernels and extern calls              fusion into loop nests, order
+    codegen      kernels -> C++, schedule -> Python wrapper
+    runtime      source -> callable
+
+Every stage logs what it did and is verified; every optional step asks the gate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from tcdebug.compiler import decompose, partition, seams
+from tcdebug.compiler.codegen.source import CppSource, write_kernels
+from tcdebug.compiler.codegen.wrapper import WrapperSource, WrapperWriter
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import (
+    CacheUsed,
+    CompileEnd,
+    CompileStart,
+    DecisionTaken,
+    ExternCalled,
+    KernelWritten,
+)
+from tcdebug.compiler.fingerprint import graph_id
+from tcdebug.compiler.gate import Decision, Gate
+from tcdebug.compiler.ir.graph import Extern
+from tcdebug.compiler.ir.printer import print_graph
+from tcdebug.compiler.ir.verifier import verify
+from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.passes import PASSES
+from tcdebug.compiler.pregrad import PREGRAD_PASSES
+from tcdebug.compiler.runtime.build import build
+from tcdebug.compiler.runtime.launch import load_wrapper
+from tcdebug.compiler.runtime.toolchain import find
+from tcdebug.compiler.schedule.inline import inline_producers
+from tcdebug.compiler.schedule.kernel import Schedule
+from tcdebug.compiler.schedule.printer import print_schedule
+from tcdebug.compiler.schedule.stage import schedule_graph
+from tcdebug.compiler.schedule.verifier import verify_schedule
+from tcdebug.compiler.stage import Stages
+
+Compiled = Callable[[list[Any]], Sequence[Any]]
+
+PREGRAD = {f"pregrad.{function.__name__}": function for function in PREGRAD_PASSES}
+ATEN = {f"passes.{function.__name__}": function for function in PASSES}
+
+
+@dataclass(frozen=True)
+class Compile:
+    """What all stages of one compile share."""
+
+    options: Options
+    log: EventLog
+    gate: Gate
+    compile_id: str
+
+    def stages(self, direction: str) -> Stages:
+        """The stages of one of its graphs; decisions and events say which."""
+        self.gate.scope = direction
+        name = f"{self.compile_id.replace('/', '_') or 'graph'}.{direction}"
+        return Stages(self.log.bind(direction=direction), self.gate, name)
+
+
+def begin(module: fx.GraphModule, inputs: Sequence[Any], options: Options, log: EventLog) -> Compile:
+    """Everything one compile needs, announced in the log."""
+    compile_id, identity = seams.compile_id(), graph_id(module.graph)
+    log = log.bind(compile_id=compile_id, graph_id=identity)
+
+    def record(decision: Decision) -> None:
+        event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
+        log.emit(event, unit=decision.unit, site=decision.site, direction=gate.scope)
+
+    gate = Gate(options.toggles, identity, record)
+    operators = Counter(op_name(n.target) for n in module.graph.nodes if n.op.startswith("call"))
+    log.emit(
+        CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators)
+    )
+    return Compile(options, log, gate, compile_id)
+
+
+def compile_captured(
+    module: fx.GraphModule, inputs: Sequence[Any], options: Options, log: EventLog
+) -> Callable[..., Any]:
+    """Compile the graph that Dynamo captured; forward and backward where gradients are needed."""
+    this = begin(module, inputs, options, log)
+    stages = this.stages("capture")
+    stages.run_passes("pregrad", module, PREGRAD)
+
+    def compiler(direction: str) -> Callable[[fx.GraphModule, Sequence[Any]], Compiled]:
+        return lambda graph, examples: compile_aten(graph, direction, this)
+
+    this.gate.scope = "joint"
+    with stages.stage("aot", len(module.graph.nodes)):
+        backend = seams.aot_autograd(
+            fw_compiler=compiler("forward"),
+            bw_compiler=compiler("backward"),
+            inference_compiler=compiler("inference"),
+            decompositions=decompose.gated(this.gate),
+            partition_fn=partition.partitioner(this.gate),
+            keep_inference_input_mutations=True,
+        )
+        compiled: Callable[..., Any] = backend(module, inputs)
+    return compiled
+
+
+def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compiled:
+    """Compile a functional ATen graph; the result takes its arguments in a list."""
+    start = time.perf_counter()
+    stages, gate = this.stages(direction), this.gate
+    stages.run_passes("passes", module, ATEN)
+    with stages.stage("lower", len(module.graph.nodes)) as step:
+        lowered = lower_graph(module, gate)
+        verify(lowered.graph)
+        step.nodes_after = len(lowered.graph.nodes)
+        step.text = lambda: print_graph(lowered.graph, f"{stages.name} after lower")
+    with stages.stage("inline", len(lowered.graph.nodes)) as step:
+        inlined = inline_producers(lowered.graph, gate)
+        verify(inlined)
+        step.nodes_after = len(inlined.nodes)
+        step.text = lambda: print_graph(inlined, f"{stages.name} after inline")
+    with stages.stage("schedule", len(inlined.nodes)) as step:
+        schedule = schedule_graph(inlined, gate)
+        verify_schedule(schedule)
+        step.nodes_after = len(schedule.steps)
+        step.text = lambda: print_schedule(schedule, f"{stages.name} after schedule")
+    with stages.stage("codegen", len(schedule.steps)) as step:
+        source = write_kernels(schedule, gate)
+        wrapper = WrapperWriter(schedule, source.calls, gate).write()
+        step.text = lambda: wrapper.text
+        step.suffix = "wrapper.py"
+    with stages.stage("runtime", len(source.calls)):
+        compiled = load(stages, source, wrapper, this)
+    _report(stages, lowered, schedule, source, time.perf_counter() - start)
+    return seams.boxed(compiled)
+
+
+def load(stages: Stages, source: CppSource, wrapper: WrapperSource, this: Compile) -> Compiled:
+    """Build the kernels, if there are any, and make the wrapper callable."""
+    library = None
+    if source.calls:
+        built = build(source.text, find(this.options.compiler), this.options.cache_dir)
+        stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
+        library = built.library
+    return load_wrapper(wrapper, library, source.calls, stages.name)
+
+
+def _report(
+    stages: Stages, lowered: Lowered, schedule: Schedule, source: CppSource, seconds: float
+) -> None:
+    log = stages.log
+    path = log.save(f"kernels/{stages.name}.cpp", source.text) if source.calls else ""
+    for call in source.calls.values():
+        computes = [n.name for n in call.kernel.nodes]
+        log.emit(KernelWritten(call.kernel.name, "c++", computes, str(call.moved), path))
+    for node, op, reason in lowered.externs:
+        log.emit(ExternCalled(op, node, reason))
+    externs = Counter(
+        s.origin.op for s in schedule.steps if isinstance(s, Extern) and s.alias_of is None
+    )
+    log.emit(CompileEnd(round(seconds, 6), len(source.calls), externs))

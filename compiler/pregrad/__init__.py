@@ -1,0 +1,19 @@
+"""Passes on the graph that Dynamo captured, before autograd: torch functions and methods.
+
+A pass is a function of a graph that returns whether it changed anything. Contract: a valid graph
+in, a valid graph out, the same values, the same gradients, the same aliasing of the outputs.
+Nodes carry Dynamo's fake tensors in meta["example_value"].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import fx
+
+from tcdebug.compiler.pregrad.dropout_removal import dropout_removal
+from tcdebug.compiler.pregrad.redundant_casts import redundant_casts
+
+Pass = Callable[[fx.Graph], bool]
+
+PREGRAD_PASSES: tuple[Pass, ...] = (dropout_removal, redundant_casts)

@@ -1,0 +1,37 @@
+"""pregrad.dropout_removal"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+DROPOUTS = (
+    torch.nn.functional.dropout,
+    torch.nn.functional.dropout1d,
+    torch.nn.functional.dropout2d,
+    torch.nn.functional.dropout3d,
+    torch.nn.functional.alpha_dropout,
+    torch.nn.functional.feature_alpha_dropout,
+)
+
+
+def dropout_removal(graph: fx.Graph) -> bool:
+    """Remove dropout that is off: not training. Eager gives the same tensor there."""
+    changed = False
+    for node in list(graph.nodes):
+        if node.target not in DROPOUTS or _argument(node, 2, "training", True) is not False:
+            continue
+        source = node.args[0]
+        if isinstance(source, fx.Node) and not _argument(node, 3, "inplace", False):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+            changed = True
+    return changed
+
+
+def _argument(node: fx.Node, position: int, name: str, default: Any) -> Any:
+    if position < len(node.args):
+        return node.args[position]
+    return node.kwargs.get(name, default)

@@ -1,0 +1,1 @@
+"""The runtime stage: source becomes callables."""

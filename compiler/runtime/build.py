@@ -1,0 +1,95 @@
+"""C++ source to a loaded shared object, through a content-addressed cache that processes share."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from tcdebug.compiler.runtime.toolchain import Toolchain
+
+PATIENCE = 600
+"""Seconds that a C++ compile may take, and that another process is waited for."""
+
+
+class BuildError(RuntimeError):
+    """The C++ compiler did not accept a source, or did not end."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A loaded shared object. `verdict` is hit, miss or corrupt."""
+
+    library: ctypes.CDLL
+    key: str
+    verdict: str
+    seconds: float
+
+
+def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
+    """The shared object of a source, compiled unless the cache has it. Raises BuildError."""
+    start = time.perf_counter()
+    key = toolchain.key(source)
+    path = cache_dir / "so" / key[:2] / f"{key}.so"
+    verdict = "hit"
+    library = _load(path)
+    if library is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
+            library = _load(path)
+            if library is None:
+                verdict = "corrupt" if path.exists() else "miss"
+                _compile(source, toolchain, path)
+                library = ctypes.CDLL(str(path))
+    return Built(library, key, verdict, time.perf_counter() - start)
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    """The library, None where there is none or it cannot be loaded."""
+    if not path.exists():
+        return None
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        return None
+
+
+def _compile(source: str, toolchain: Toolchain, path: Path) -> None:
+    """Compile beside the target and move it into place, so that nobody sees half a file."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
+        text = Path(folder) / "kernels.cpp"
+        output = Path(folder) / "kernels.so"
+        text.write_text(source)
+        command = toolchain.command(text, output)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=PATIENCE, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"{toolchain.path} did not end in {PATIENCE} s") from error
+        if done.returncode != 0:
+            raise BuildError(_message(toolchain, done, source))
+        os.replace(output, path)
+        with contextlib.suppress(OSError):
+            os.replace(text, path.with_suffix(".cpp"))
+
+
+def _message(
+    toolchain: Toolchain, done: subprocess.CompletedProcess[str], source: str
+) -> str:
+    errors = [line for line in done.stderr.splitlines() if "error" in line][:5]
+    lines = source.splitlines()
+    shown: list[str] = []
+    for error in errors:
+        parts = error.split(":")
+        if len(parts) > 1 and parts[1].isdecimal() and int(parts[1]) <= len(lines):
+            shown.append(f"    {lines[int(parts[1]) - 1].strip()}")
+    detail = "\n".join(errors + shown) or done.stderr[-2000:]
+    return f"{toolchain.path} exited with {done.returncode}:\n{detail}"

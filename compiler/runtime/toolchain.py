@@ -1,0 +1,96 @@
+"""Which C++ compiler there is, and the flags that kernels are compiled with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+VECTOR_MATH_GLIBC = (2, 35)
+"""The first glibc whose libmvec has vector versions of all functions that the prelude declares."""
+
+FLAGS = (
+    "-x", "c++", "-std=c++17", "-O3", "-fopenmp", "-fPIC", "-shared", "-w",
+    "-fno-exceptions", "-fno-rtti",
+    # eager's arithmetic: no contraction, no assumption about NaN, inf or signed zero; integers wrap
+    "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing",
+    # neither errno nor floating point exceptions are looked at
+    "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
+
+
+class NoCompiler(RuntimeError):
+    """There is no usable C++ compiler; the message says what to install."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C++ compiler, and all that its output depends on."""
+
+    path: str
+    version: str
+    target: str
+    """The machine that code is generated for, by CPU model and features."""
+    vector_math: bool
+
+    def command(self, source: Path, output: Path) -> list[str]:
+        """The command line that makes a shared object of a source."""
+        native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
+        extra = ["-DTCD_VECTOR_MATH"] if self.vector_math else []
+        libraries = ["-lmvec", "-lm"] if self.vector_math else ["-lm"]
+        return [
+            self.path, *FLAGS, native, *extra, str(source), "-o", str(output), *libraries,
+        ]  # fmt: skip
+
+    def key(self, source: str) -> str:
+        """The content address of what a source compiles to."""
+        parts = (self.version, self.target, str(self.vector_math), *FLAGS, source)
+        return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=4)
+def find(compiler: str) -> Toolchain:
+    """The toolchain of a compiler's name or path. Raises NoCompiler."""
+    path = shutil.which(compiler)
+    if path is None:
+        raise NoCompiler(
+            f"no C++ compiler {compiler!r} on PATH: install g++, or set TCDEBUG_CXX, "
+            "or switch all lowerings off to run without kernels (TCDEBUG_OFF=lower)"
+        )
+    try:
+        answer = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoCompiler(f"{path} --version failed: {error}") from error
+    version = answer.stdout.splitlines()[0] if answer.stdout else path
+    is_gcc = "clang" not in answer.stdout.lower()
+    return Toolchain(path, version, _cpu(), is_gcc and _has_vector_math())
+
+
+def _has_vector_math() -> bool:
+    if platform.machine() != "x86_64":
+        return False
+    try:
+        name, _, number = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (OSError, ValueError):
+        return False
+    parts = tuple(int(p) for p in number.split(".")[:2] if p.isdecimal())
+    return name == "glibc" and parts >= VECTOR_MATH_GLIBC
+
+
+@lru_cache(maxsize=1)
+def _cpu() -> str:
+    """What -march=native depends on."""
+    wanted = ("vendor_id", "cpu family", "model\t", "flags", "Features", "CPU part")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine() + platform.processor()
+    first = lines[: lines.index("")] if "" in lines else lines
+    return platform.machine() + "".join(line for line in first if line.startswith(wanted))

@@ -1,0 +1,116 @@
+"""What must run before what: between nodes, and between groups of nodes as they are merged."""
+
+from __future__ import annotations
+
+import heapq
+
+from tcdebug.compiler.ir.graph import Extern, Graph, reads
+
+
+class Dependencies:
+    """A graph of groups, one a node at first; `merge` joins two.
+
+    Besides data there are two kinds of edges: effects keep their order, and what reads memory
+    that is written to later runs before the write.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.position = {node.name: k for k, node in enumerate(graph.nodes)}
+        self._names = [node.name for node in graph.nodes]
+        self._key = list(range(len(self._names)))
+        self._before: list[set[int]] = [set() for _ in self._names]
+        self._add_edges(graph)
+        self._ancestors: list[int] = []
+        self._refresh()
+
+    def _add_edges(self, graph: Graph) -> None:
+        root: dict[str, str] = {}
+        readers: dict[str, list[int]] = {}
+        writer: dict[str, int] = {}
+        last_effect: int | None = None
+        for k, node in enumerate(graph.nodes):
+            if isinstance(node, Extern) and node.alias_of is not None:
+                root[node.name] = root.get(node.alias_of, node.alias_of)
+            for name in reads(node):
+                base = root.get(name, name)
+                if name in self.position:
+                    self._before[k].add(self.position[name])
+                if base in writer:
+                    self._before[k].add(writer[base])
+                readers.setdefault(base, []).append(k)
+            if isinstance(node, Extern):
+                for name in node.mutates:
+                    base = root.get(name, name)
+                    self._before[k].update(r for r in readers.get(base, ()) if r != k)
+                    writer[base] = k
+                if node.effect:
+                    if last_effect is not None:
+                        self._before[k].add(last_effect)
+                    last_effect = k
+
+    def _refresh(self) -> None:
+        """Ancestors of every group as bit sets."""
+        ancestors = [0] * len(self._names)
+        for k in self._topological():
+            mask = 0
+            for before in self._groups_before(k):
+                mask |= ancestors[before] | (1 << before)
+            ancestors[k] = mask
+        self._ancestors = ancestors
+
+    def _groups_before(self, key: int) -> set[int]:
+        return {self._key[b] for b in self._before[key]} - {key}
+
+    def key_of(self, name: str) -> int:
+        """The group that a node is in."""
+        return self._key[self.position[name]]
+
+    def reaches(self, first: int, second: int) -> bool:
+        """Whether `second` depends on `first`, directly or not."""
+        return bool(self._ancestors[second] >> first & 1)
+
+    def blocked(self, first: int, second: int) -> bool:
+        """Whether merging would make a cycle: something lies between the two groups."""
+        return any(
+            self.reaches(first, between)
+            for between in self._groups_before(second)
+            if between != first
+        ) or self.reaches(second, first)
+
+    def merge(self, first: int, second: int) -> None:
+        """Make one group of two; its key is that of the first."""
+        for k, key in enumerate(self._key):
+            if key == second:
+                self._key[k] = first
+        self._before[first] |= self._before[second]
+        self._before[second] = set()
+        self._refresh()
+
+    def _topological(self) -> list[int]:
+        """Group keys in an order in which they may run, earlier nodes first where there is choice."""
+        keys = sorted(set(self._key))
+        waiting = {k: self._groups_before(k) for k in keys}
+        after: dict[int, list[int]] = {k: [] for k in keys}
+        for k, before in waiting.items():
+            for b in before:
+                after[b].append(k)
+        ready = [k for k in keys if not waiting[k]]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            k = heapq.heappop(ready)
+            order.append(k)
+            for n in after[k]:
+                waiting[n].discard(k)
+                if not waiting[n]:
+                    heapq.heappush(ready, n)
+        if len(order) != len(keys):
+            raise AssertionError("the groups of a schedule depend on each other in a circle")
+        return order
+
+    def order(self) -> list[str]:
+        """All nodes, group by group, in an order in which the groups may run."""
+        members: dict[int, list[str]] = {}
+        for k, name in enumerate(self._names):
+            members.setdefault(self._key[k], []).append(name)
+        return [name for key in self._topological() for name in members[key]]

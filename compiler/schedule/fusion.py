@@ -1,0 +1,193 @@
+"""Which nodes run in one loop nest. Each yes is a decision of the gate.
+
+fuse.vertical: a producer and its consumer. fuse.reduction: the same where one of them reduces.
+fuse.horizontal: neighbours that read the same memory. Groups are merged pair by pair, the pair
+that saves most traffic first, as long as the graph of groups stays free of cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.expr import loads
+from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, reads
+from tcdebug.compiler.ir.index import product
+from tcdebug.compiler.schedule.align import Loops, align, loops_of
+from tcdebug.compiler.schedule.cost import bytes_of, estimate
+from tcdebug.compiler.schedule.dependencies import Dependencies
+
+UNITS = ("fuse.vertical", "fuse.reduction", "fuse.horizontal")
+LARGEST_KERNEL = 48
+"""Nodes in a kernel; more makes the C++ compiler slow and spills registers."""
+ROW_IN_CACHE = 1 << 16
+"""Elements of a row that several sweeps may visit when there is only one row."""
+
+
+@dataclass
+class Group:
+    """Nodes that will run together."""
+
+    loops: Loops
+
+    @property
+    def names(self) -> set[str]:
+        """The buffers the group fills."""
+        return {n.name for n in self.loops.nodes}
+
+    @property
+    def head(self) -> str:
+        """What names the group in decisions: its first node."""
+        return self.loops.nodes[0].name
+
+
+class Fusion:
+    """The groups of a graph, and the search for pairs to merge."""
+
+    def __init__(self, graph: Graph, gate: Gate) -> None:
+        self.graph = graph
+        self.gate = gate
+        self.buffers = graph.buffers()
+        self.dependencies = Dependencies(graph)
+        self.group_of: dict[str, Group | Extern] = {}
+        for node in graph.nodes:
+            self.group_of[node.name] = (
+                node if isinstance(node, Extern) else Group(loops_of(node))
+            )
+
+    def run(self) -> list[Group | Extern]:
+        """Merge until no pair is left; the groups in an order in which they may run."""
+        refused: set[tuple[str, str]] = set()
+        changed = True
+        while changed:
+            changed = False
+            for _, first, second in sorted(self._pairs(), key=lambda p: (-p[0], p[1], p[2])):
+                a, b = self.group_of[first], self.group_of[second]
+                if a is b or isinstance(a, Extern) or isinstance(b, Extern):
+                    continue
+                if (a.head, b.head) in refused:
+                    continue
+                if self._merge(a, b):
+                    changed = True
+                else:
+                    refused.add((a.head, b.head))
+        return self._ordered()
+
+    def _pairs(self) -> Iterator[tuple[int, str, str]]:
+        """(bytes saved, earlier node, later node) for nodes that touch a common buffer."""
+        touching: dict[str, list[LoopNode]] = {}
+        for node in self.graph.nodes:
+            if isinstance(node, Extern):
+                continue
+            touching.setdefault(node.name, []).append(node)
+            for name in sorted(reads(node)):
+                touching.setdefault(name, []).append(node)
+        for name, nodes in touching.items():
+            buffer = self.buffers.get(name)
+            if buffer is None:
+                continue
+            for k, first in enumerate(nodes):
+                for second in nodes[k + 1 : k + 9]:
+                    yield bytes_of(buffer), first.name, second.name
+
+    def _merge(self, a: Group, b: Group) -> bool:
+        if self.dependencies.reaches(self._key(b), self._key(a)):
+            a, b = b, a
+        if len(a.loops.nodes) + len(b.loops.nodes) > LARGEST_KERNEL:
+            return False
+        if self.dependencies.blocked(self._key(a), self._key(b)):
+            return False
+        for merged in align(a.loops, b.loops):
+            ordered = self._in_order(merged)
+            if not legal(ordered) or not _pays(ordered):
+                continue
+            if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
+                return False
+            group = Group(ordered)
+            self.dependencies.merge(self._key(a), self._key(b))
+            for name in group.names:
+                self.group_of[name] = group
+            return True
+        return False
+
+    def _key(self, group: Group) -> int:
+        return self.dependencies.key_of(group.head)
+
+    def _in_order(self, loops: Loops) -> Loops:
+        position = self.dependencies.position
+        nodes = tuple(sorted(loops.nodes, key=lambda n: position[n.name]))
+        return Loops(loops.outer, loops.inner, nodes)
+
+    def _unit(self, a: Group, b: Group) -> str:
+        linked = any(a.names & reads(n) for n in b.loops.nodes)
+        if not linked:
+            return "fuse.horizontal"
+        return "fuse.reduction" if a.loops.inner or b.loops.inner else "fuse.vertical"
+
+    def _ordered(self) -> list[Group | Extern]:
+        seen: set[int] = set()
+        ordered: list[Group | Extern] = []
+        for name in self.dependencies.order():
+            group = self.group_of[name]
+            if id(group) not in seen:
+                seen.add(id(group))
+                ordered.append(group)
+        return ordered
+
+
+def legal(loops: Loops) -> bool:
+    """Whether every node reads others of the group only where the loops stand.
+
+    Then the value is there when it is needed: nodes are in dependency order, and what a
+    reduction feeds runs after the sweep that the reduction belongs to.
+    """
+    made: dict[str, LoopNode] = {}
+    for node in loops.nodes:
+        for load in loads(node.body):
+            producer = made.get(load.buffer)
+            if producer is not None and load.index != producer.index:
+                return False
+            if producer is not None and not _visible(loops, producer, node):
+                return False
+        made[node.name] = node
+    return True
+
+
+def _visible(loops: Loops, producer: LoopNode, reader: LoopNode) -> bool:
+    """An outer-level node cannot read a single element of an inner-level one."""
+    inside = isinstance(producer, Pointwise) and len(producer.axes) > len(loops.outer)
+    outside = isinstance(reader, Pointwise) and len(reader.axes) == len(loops.outer)
+    return not (inside and outside and loops.inner)
+
+
+def _pays(loops: Loops) -> bool:
+    """Several sweeps over one long row are no better than several kernels."""
+    if not loops.inner or estimate(product(a.size for a in loops.outer)) > 1:
+        return True
+    return sweeps(loops) == 1 or estimate(product(a.size for a in loops.inner)) <= ROW_IN_CACHE
+
+
+def sweeps(loops: Loops) -> int:
+    """How often the inner axes must be run through."""
+    return 1 + max((last for _, last in sweep_numbers(loops).items()), default=0)
+
+
+def sweep_numbers(loops: Loops) -> dict[str, int]:
+    """For each node the first sweep in which all that it reads is known."""
+    number: dict[str, int] = {}
+    reduces: set[str] = set()
+    for node in loops.nodes:
+        number[node.name] = max(
+            (number[r] + (r in reduces) for r in reads(node) if r in number), default=0
+        )
+        if not isinstance(node, Pointwise):
+            reduces.add(node.name)
+    inside = {
+        n.name
+        for n in loops.nodes
+        if not isinstance(n, Pointwise) or len(n.axes) > len(loops.outer)
+    }
+    return {name: value for name, value in number.items() if name in inside}
+
+

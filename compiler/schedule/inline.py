@@ -1,0 +1,150 @@
+"""fuse.inline: compute a pointwise producer inside its consumers instead of storing it.
+
+Loop IR in, loop IR out. Always legal, for a pointwise body depends on its index alone; done where
+the producer is read once for each of its elements, or is cheaper to compute than to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, indices, loads, rewrite, walk
+from tcdebug.compiler.ir.graph import (
+    Extern,
+    Graph,
+    LoopNode,
+    Node,
+    Pointwise,
+    output_refs,
+    reads,
+    without_dead_nodes,
+)
+from tcdebug.compiler.ir.index import Atom, Axis, Index, Indirect, product, to_index
+from tcdebug.compiler.schedule.cost import arithmetic, estimate, load_count
+
+UNIT = "fuse.inline"
+CHEAP_ARITHMETIC = 4
+CHEAP_LOADS = 2
+CHEAP_USERS = 4
+LARGEST_BODY = 300
+"""Expression nodes in a body that inlining may make."""
+
+
+def inline_producers(graph: Graph, gate: Gate) -> Graph:
+    """The graph with producers computed inside their consumers where that pays."""
+    nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
+    position = {name: k for k, name in enumerate(nodes)}
+    users: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for name in reads(node):
+            users.setdefault(name, []).append(node.name)
+    in_memory = output_refs(graph) | {
+        name for node in graph.nodes if isinstance(node, Extern) for name in reads(node)
+    }
+    overwritten = _first_mutations(graph, position)
+    for name in position:
+        producer = nodes[name]
+        if not isinstance(producer, Pointwise) or not _plain(producer):
+            continue
+        consumers = [nodes[u] for u in users.get(name, ())]
+        if not _pays(producer, consumers, name in in_memory):
+            continue
+        last_read = min((overwritten.get(r, len(position)) for r in reads(producer)), default=0)
+        for consumer in consumers:
+            if isinstance(consumer, Extern) or (
+                last_read and position[consumer.name] > last_read
+            ):
+                continue
+            body = inlined(consumer.body, producer)
+            if sum(1 for _ in walk(body)) > LARGEST_BODY:
+                continue
+            if gate.allows(UNIT, f"{name}->{consumer.name}"):
+                nodes[consumer.name] = replace(consumer, body=body)
+                for read in reads(producer):
+                    if consumer.name not in users.setdefault(read, []):
+                        users[read].append(consumer.name)
+    return without_dead_nodes(
+        Graph(graph.inputs, tuple(nodes.values()), graph.outputs, graph.constants)
+    )
+
+
+def _first_mutations(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
+    """For each value whose memory is written to in the graph, where that first happens."""
+    root: dict[str, str] = {}
+    first: dict[str, int] = {}
+    for node in graph.nodes:
+        if isinstance(node, Extern):
+            if node.alias_of is not None:
+                root[node.name] = root.get(node.alias_of, node.alias_of)
+            for name in node.mutates:
+                first.setdefault(root.get(name, name), position[node.name])
+    return {**first, **{name: first[base] for name, base in root.items() if base in first}}
+
+
+def _plain(node: Pointwise) -> bool:
+    """Whether the node writes element i at index i, as lowering makes it."""
+    axes = [i for i in node.index if i.constant is None]
+    return axes == [to_index(a) for a in node.axes]
+
+
+def _pays(producer: Pointwise, consumers: list[Node], in_memory: bool) -> bool:
+    loops = [c for c in consumers if not isinstance(c, Extern)]
+    if not loops:
+        return False
+    work, read = arithmetic(producer.body), load_count(producer.body)
+    if read == 0 and not producer.body.axes:
+        return True  # a constant
+    if in_memory:
+        return work <= 1 and read <= 1 and not _indirect(producer.body)
+    if len(loops) == 1 and _read_once(producer, loops[0]):
+        return True
+    return (
+        work <= CHEAP_ARITHMETIC
+        and read <= CHEAP_LOADS
+        and len(loops) <= CHEAP_USERS
+        and not _indirect(producer.body)
+    )
+
+
+def _indirect(expr: Expr) -> bool:
+    return any(isinstance(a, Indirect) for e in walk(expr) for i in indices(e) for a in i.atoms)
+
+
+def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
+    """Whether the consumer reads no element of the producer more often than there are elements."""
+    places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
+    over: tuple[Axis, ...] = () if isinstance(consumer, Pointwise) else consumer.reduced
+    domain = product(a.size for a in (*consumer.axes, *over))
+    same = domain == producer.out.numel or estimate(domain) <= estimate(producer.out.numel)
+    return len(places) == 1 and same
+
+
+def inlined(body: Expr, producer: Pointwise) -> Expr:
+    """A body with every load of the producer replaced by what the producer computes there."""
+
+    def change(node: Expr) -> Expr:
+        if isinstance(node, Load | IndexValue):
+            node = _in_indices(node, producer)
+        if isinstance(node, Load) and node.buffer == producer.name:
+            values: dict[Atom, Index] = {
+                atom: where
+                for place, where in zip(producer.index, node.index, strict=True)
+                for atom in place.direct_atoms
+            }
+            return producer.body.substitute(values)
+        return node
+
+    return rewrite(body, change)
+
+
+def _in_indices(node: Load | IndexValue, producer: Pointwise) -> Expr:
+    values: dict[Atom, Index] = {}
+    for index in indices(node):
+        for atom in index.atoms:
+            if isinstance(atom, Indirect):
+                inner = inlined(atom.expr, producer)
+                if inner is not atom.expr:
+                    values[atom] = to_index(Indirect(inner, atom.size, checked=atom.checked))
+    return node.substitute(values) if values else node

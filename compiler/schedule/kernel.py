@@ -1,0 +1,51 @@
+"""What scheduling makes: kernels, each a set of loop nodes over the same axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, body_reads
+from tcdebug.compiler.ir.index import Axis
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Nodes that run in one loop nest: `outer` around `inner`.
+
+    A node over outer+inner is computed for every point, a reduction combines over inner, a node
+    over outer alone is computed once for each outer point. A node reads another of the kernel at
+    the very element that the loops stand at, so the value need not go through memory; what
+    others need is in `stored`.
+    """
+
+    name: str
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    nodes: tuple[LoopNode, ...]
+    stored: frozenset[str]
+
+    @property
+    def subject(self) -> str:
+        """What names the kernel in every run: its last node."""
+        return self.nodes[-1].name
+
+    def is_inner(self, node: LoopNode) -> bool:
+        """Whether a pointwise node is computed for every point of outer and inner."""
+        return isinstance(node, Pointwise) and len(node.axes) > len(self.outer)
+
+    def loaded(self) -> set[str]:
+        """Buffers and parameters that the kernel reads and does not itself make."""
+        made = {node.name for node in self.nodes}
+        return {name for node in self.nodes for name in body_reads(node.body)} - made
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A graph in the order in which it runs."""
+
+    graph: Graph
+    steps: tuple[Kernel | Extern, ...]
+
+    def kernels(self) -> list[Kernel]:
+        """The kernels in order."""
+        return [s for s in self.steps if isinstance(s, Kernel)]

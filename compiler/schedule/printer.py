@@ -1,0 +1,28 @@
+"""A schedule as text: what runs in which loops, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tcdebug.compiler.ir.index import Axis
+from tcdebug.compiler.ir.printer import print_extern, print_loop
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+
+
+def _axes(axes: Sequence[Axis]) -> str:
+    return "[" + ", ".join(f"{a.name}: {a.size}" for a in axes) + "]"
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """A kernel: its loops, what it stores, and the nodes inside."""
+    head = f"kernel {kernel.name} outer={_axes(kernel.outer)} inner={_axes(kernel.inner)}"
+    head += f" stores=[{', '.join(n.name for n in kernel.nodes if n.name in kernel.stored)}]"
+    return "\n\n".join([head + ":", *(print_loop(n, "    ") for n in kernel.nodes)])
+
+
+def print_schedule(schedule: Schedule, title: str = "") -> str:
+    """All steps in order; `title` becomes the first comment."""
+    blocks = [f"# {title}"] if title else []
+    for step in schedule.steps:
+        blocks.append(print_kernel(step) if isinstance(step, Kernel) else print_extern(step))
+    return "\n\n".join(blocks) + "\n"

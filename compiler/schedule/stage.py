@@ -1,0 +1,79 @@
+"""Loop IR -> schedule: inline, fuse, order, and say which buffers exist in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, output_refs, reads
+from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
+from tcdebug.compiler.schedule.align import Loops
+from tcdebug.compiler.schedule.fusion import Fusion, Group
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+
+
+def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
+    """Kernels and extern calls of a graph, fused as far as the gate lets them be."""
+    groups = Fusion(graph, gate).run()
+    needed = _needed_outside(graph, groups)
+    steps: list[Kernel | Extern] = []
+    for number, group in enumerate(g for g in groups):
+        if isinstance(group, Extern):
+            steps.append(group)
+        else:
+            steps.append(_kernel(group.loops, needed, number))
+    return Schedule(graph, tuple(steps))
+
+
+def _needed_outside(graph: Graph, groups: list[Group | Extern]) -> set[str]:
+    """Buffers that something outside of the group that fills them reads."""
+    needed = output_refs(graph)
+    for group in groups:
+        if isinstance(group, Extern):
+            needed |= reads(group)
+            if group.alias_of is not None:
+                needed.add(group.alias_of)
+            continue
+        inside = group.names
+        for node in group.loops.nodes:
+            needed |= reads(node) - inside
+    return needed
+
+
+def _kernel(loops: Loops, needed: set[str], number: int) -> Kernel:
+    outer, inner, nodes = _renamed(loops)
+    stored = frozenset(n.name for n in nodes if n.name in needed)
+    return Kernel(_name(nodes, number), outer, inner, nodes, stored)
+
+
+def _renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[LoopNode, ...]]:
+    """The nodes over axes i0, i1, ... and r0, r1, ..."""
+    outer = tuple(Axis(f"i{k}", a.size) for k, a in enumerate(loops.outer))
+    inner = tuple(Axis(f"r{k}", a.size) for k, a in enumerate(loops.inner))
+    values: dict[Atom, Index] = {
+        old: to_index(new) for old, new in zip(loops.axes, outer + inner, strict=True)
+    }
+    nodes: list[LoopNode] = []
+    for node in loops.nodes:
+        index = tuple(i.substitute(values) for i in node.index)
+        body = node.body.substitute(values)
+        if isinstance(node, Pointwise):
+            axes = outer + inner if len(node.axes) > len(loops.outer) else outer
+            nodes.append(replace(node, axes=axes, index=index, body=body))
+        else:
+            nodes.append(replace(node, axes=outer, reduced=inner, index=index, body=body))
+    return outer, inner, tuple(nodes)
+
+
+def _name(nodes: tuple[LoopNode, ...], number: int) -> str:
+    """What a kernel does, in its name: cpp_red_fused_add_mul_3."""
+    ops: list[str] = []
+    for node in nodes:
+        op = node.origin.op.removeprefix("aten.").partition(".")[0].strip("_")
+        if op not in ops:
+            ops.append(op)
+    shape = "red_" if any(not isinstance(n, Pointwise) for n in nodes) else ""
+    fused = "fused_" if len(nodes) > 1 else ""
+    text = "_".join(ops[:4])
+    safe = "".join(c if c.isalnum() or c == "_" else "_" for c in text)
+    return f"cpp_{shape}{fused}{safe}_{number}"

@@ -1,0 +1,56 @@
+"""What a schedule must satisfy to mean the same as the graph it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tcdebug.compiler.ir.expr import loads
+from tcdebug.compiler.ir.graph import LoopNode, Pointwise, reads
+from tcdebug.compiler.ir.index import product
+from tcdebug.compiler.ir.verifier import InvalidGraph
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+
+
+def verify_schedule(schedule: Schedule) -> None:
+    """Raise InvalidGraph when a schedule breaks a rule."""
+    problems = list(_problems(schedule))
+    if problems:
+        raise InvalidGraph(problems)
+
+
+def _problems(schedule: Schedule) -> Iterator[str]:
+    graph = schedule.graph
+    defined = {spec.name for spec in graph.inputs} | set(graph.constants)
+    scheduled: list[str] = []
+    for step in schedule.steps:
+        if isinstance(step, Kernel):
+            yield from _kernel_problems(step, defined)
+            defined |= step.stored
+            scheduled += [n.name for n in step.nodes]
+        else:
+            missing = reads(step) - defined
+            if missing:
+                yield f"{step.name} runs before {sorted(missing)}"
+            defined.add(step.name)
+            scheduled.append(step.name)
+    if sorted(scheduled) != sorted(n.name for n in graph.nodes):
+        yield "the schedule does not run every node of the graph once"
+
+
+def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
+    missing = kernel.loaded() - defined
+    if missing:
+        yield f"{kernel.name} runs before {sorted(missing)}"
+    made: dict[str, LoopNode] = {}
+    for node in kernel.nodes:
+        over = () if isinstance(node, Pointwise) else node.reduced
+        axes = (*node.axes, *over)
+        if axes not in (kernel.outer, kernel.outer + kernel.inner):
+            yield f"{node.name} loops over {axes} in {kernel.name}"
+        if product(a.size for a in node.axes) != node.out.numel:
+            yield f"{node.name} fills {node.out.size} over {node.axes}"
+        for load in loads(node.body):
+            producer = made.get(load.buffer)
+            if producer is not None and load.index != producer.index:
+                yield f"{node.name} reads {load.buffer}{list(load.index)} while it is computed"
+        made[node.name] = node

@@ -1,0 +1,70 @@
+"""The places where the compiler touches what torch does not promise to keep.
+
+Nothing else under compiler/ imports a private name of torch; tests/compiler/test_seams.py fails
+when torch moves one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch._guards import CompileContext
+
+__all__ = [
+    "aot_autograd",
+    "boxed",
+    "compile_id",
+    "core_aten_decompositions",
+    "default_partition",
+    "get_decompositions",
+    "min_cut_rematerialization_partition",
+    "path_steps",
+    "unbacked_bindings",
+]
+
+Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def compile_id() -> str:
+    """The id of the compile in progress, as torch writes it (0/0); empty outside of one."""
+    current = CompileContext.current_compile_id()
+    return "" if current is None else str(current)
+
+
+def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Mark a callable as taking its arguments in one list, which it may empty."""
+    function._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's protocol
+    return function
+
+
+def unbacked_bindings(node: fx.Node) -> Mapping[Any, tuple[tuple[str, Any], ...]]:
+    """Sizes that become known by running a node: sympy symbol -> steps into the result."""
+    bindings = node.meta.get("unbacked_bindings") or {}
+    return {symbol: path_steps(path) for symbol, path in bindings.items()}
+
+
+def path_steps(path: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
+    """A key path of torch as plain steps: ("call", name), ("item", i), ("divide", n)."""
+    steps: list[tuple[str, Any]] = []
+    for key in path:
+        kind = type(key).__name__
+        if kind == "CallMethodKey":
+            steps.append(("call", key.name))
+        elif kind == "SequenceKey":
+            steps.append(("item", key.idx))
+        elif kind == "DivideByKey":
+            steps.append(("divide", int(key.divisor)))
+        elif kind != "ConvertIntKey":
+            raise NotImplementedError(f"a size found by {kind}")
+    return tuple(steps)
+
+
+def dispatches_to_cpu(value: torch.Tensor) -> bool:
+    """Whether a fake tensor is a plain strided CPU tensor."""
+    return value.device.type == "cpu" and value.layout == torch.strided

@@ -1,0 +1,137 @@
+"""Runs one stage of a compile: times it, logs it, keeps its IR, and says where it failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from tcdebug.compiler.errors import CompileError
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import CompileFail, PassRan, StageEnd, StageStart
+from tcdebug.compiler.gate import Decision, Gate
+
+Text = Callable[[], str]
+
+
+@dataclass
+class Step:
+    """What a stage says about itself while it runs."""
+
+    nodes_before: int
+    nodes_after: int = -1
+    text: Text | None = None
+    suffix: str = "py"
+
+
+@dataclass
+class Stages:
+    """The stages of one graph: forward, backward or inference of one compile."""
+
+    log: EventLog
+    gate: Gate
+    name: str
+    """What names the graph in file names: 0_0.forward."""
+    _number: int = 0
+    _last: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str, nodes: int) -> Iterator[Step]:
+        """A stage over a graph of so many nodes. Failures become CompileError."""
+        log = self.log.bind(stage=name)
+        step = Step(nodes)
+        log.emit(StageStart(nodes))
+        start = time.perf_counter()
+        asked = len(self.gate.decisions)
+        try:
+            yield step
+        except CompileError as error:
+            _report(log, error, error)
+            raise
+        except Exception as error:
+            last = self.gate.decisions[asked:]
+            wrapped = located(name, error, last[-1] if last else None)
+            _report(log, wrapped, error)
+            raise wrapped from error
+        self._number += 1
+        seconds = time.perf_counter() - start
+        artifact, changed = self._keep(name, step)
+        after = step.nodes_after if step.nodes_after >= 0 else nodes
+        log.emit(StageEnd(nodes, after, changed, round(seconds, 6), artifact))
+
+    def _keep(self, name: str, step: Step) -> tuple[str, bool]:
+        """Save the IR that a stage made; the path and whether it differs from the last one."""
+        if step.text is None or self.log.folder is None:
+            return "", step.nodes_after != step.nodes_before
+        text = step.text()
+        if self._last.get(step.suffix) == text:
+            return "", False
+        self._last[step.suffix] = text
+        return self.log.save(f"ir/{self.name}.{self._number:02}-{name}.{step.suffix}", text), True
+
+    def run_passes(
+        self, stage: str, module: fx.GraphModule, passes: Mapping[str, Callable[[fx.Graph], bool]]
+    ) -> None:
+        """Run graph passes under the gate, each verified, timed and logged."""
+        with self.stage(stage, len(module.graph.nodes)) as step:
+            for unit, function in passes.items():
+                self._run_pass(stage, unit, function, module)
+            module.recompile()
+            step.nodes_after = len(module.graph.nodes)
+            step.text = lambda: graph_text(module)
+
+    def _run_pass(
+        self,
+        stage: str,
+        unit: str,
+        function: Callable[[fx.Graph], bool],
+        module: fx.GraphModule,
+    ) -> None:
+        log = self.log.bind(stage=stage)
+        before = len(module.graph.nodes)
+        start = time.perf_counter()
+        allowed = self.gate.allows(unit, unit)
+        changed = False
+        if allowed:
+            try:
+                changed = function(module.graph)
+                module.graph.lint()
+            except Exception as error:
+                raise CompileError(stage, _message(error), unit=unit) from error
+        seconds = time.perf_counter() - start
+        artifact = ""
+        if changed and self.log.folder is not None:
+            module.recompile()
+            name = f"ir/{self.name}.{self._number:02}-{unit}.py"
+            artifact = log.save(name, graph_text(module))
+        after = len(module.graph.nodes)
+        log.emit(
+            PassRan(allowed, changed, before, after, round(seconds, 6), artifact), unit=unit
+        )
+
+
+def _message(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def located(stage: str, error: Exception, decision: Decision | None) -> CompileError:
+    """An exception of a stage as a CompileError; the last decision says where it was."""
+    if decision is None:
+        return CompileError(stage, _message(error))
+    return CompileError(stage, _message(error), unit=decision.unit, node=decision.subject)
+
+
+def _report(log: EventLog, error: CompileError, cause: BaseException) -> None:
+    log.emit(
+        CompileFail(error.stage, error.unit, error.node, type(cause).__name__, str(cause)[:4000])
+    )
+
+
+def graph_text(module: fx.GraphModule) -> str:
+    """An FX graph as Python with shapes and the user's lines."""
+    text: Any = module.print_readable(print_output=False)
+    return str(text)
