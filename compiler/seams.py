@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._decomp.decompositions import native_batch_norm_helper
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext
@@ -24,6 +25,7 @@ __all__ = [
     "default_partition",
     "get_decompositions",
     "min_cut_rematerialization_partition",
+    "native_batch_norm_helper",
     "path_steps",
     "unbacked_bindings",
 ]

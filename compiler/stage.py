@@ -13,7 +13,7 @@ from torch import fx
 from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CompileFail, PassRan, StageEnd, StageStart
-from tcdebug.compiler.gate import Decision, Gate
+from tcdebug.compiler.gate import Gate
 
 Text = Callable[[], str]
 
@@ -46,15 +46,13 @@ class Stages:
         step = Step(nodes)
         log.emit(StageStart(nodes))
         start = time.perf_counter()
-        asked = len(self.gate.decisions)
         try:
             yield step
         except CompileError as error:
             _report(log, error, error)
             raise
         except Exception as error:
-            last = self.gate.decisions[asked:]
-            wrapped = located(name, error, last[-1] if last else None)
+            wrapped = CompileError(name, _message(error))
             _report(log, wrapped, error)
             raise wrapped from error
         self._number += 1
@@ -116,13 +114,6 @@ class Stages:
 
 def _message(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def located(stage: str, error: Exception, decision: Decision | None) -> CompileError:
-    """An exception of a stage as a CompileError; the last decision says where it was."""
-    if decision is None:
-        return CompileError(stage, _message(error))
-    return CompileError(stage, _message(error), unit=decision.unit, node=decision.subject)
 
 
 def _report(log: EventLog, error: CompileError, cause: BaseException) -> None:

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
 from tcdebug.compiler.decompose.chosen import ADDED, KEPT_WHOLE
+from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.gate import Gate
 
 Table = dict[torch._ops.OpOverload, Callable[..., Any]]
@@ -33,7 +35,7 @@ def decompositions() -> Table:
         and op.overloadpacket not in kept
         and op.namespace in ("aten", "prims")
         and not op._schema.is_mutable
-    }
+    } | BATCH_NORM
 
 
 def _packet(name: str) -> Any:
@@ -57,6 +59,10 @@ def _gated(
     def decompose(*args: Any, **kwargs: Any) -> Any:
         if not gate.allows(unit(op), str(op)):
             return NotImplemented
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            raise CompileError("decompose", message, unit=unit(op)) from error
 
     return decompose

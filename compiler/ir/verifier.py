@@ -118,6 +118,8 @@ def _verify_loop(node: LoopNode) -> Iterator[str]:
         if node.body.dtype != out.dtype:
             yield f"{node.name} stores {node.body.dtype} as {out.dtype}"
         return
+    if not node.reduced:
+        yield f"{node.name} reduces over nothing"
     if node.kind not in REDUCTIONS:
         yield f"{node.name}: no reduction is called {node.kind}"
     expected = torch.int64 if node.kind.startswith("arg") else node.body.dtype

@@ -155,7 +155,13 @@ class Site:
         ]
         buffer = self._buffer(self._fresh(suffix or f"_{kind}"), dtype, size, layout)
         body = tensor.at(tuple(point))
-        node = ReductionNode(buffer, axes, reduced, tuple(index), kind, body, self.origin)
+        if reduced:
+            node: LoopNode = ReductionNode(
+                buffer, axes, reduced, tuple(index), kind, body, self.origin
+            )
+        else:  # one element each: the value itself, at place 0
+            body = constant(dtype, 0) if kind.startswith("arg") else body
+            node = Pointwise(buffer, axes, tuple(index), body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)
 

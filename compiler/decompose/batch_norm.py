@@ -1,0 +1,68 @@
+"""Batch norm without mutation: torch's decompositions go through an operator that mutates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tcdebug.compiler import seams
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+
+def no_training(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise by the running statistics."""
+    out, mean, rstd, _, _ = seams.native_batch_norm_helper(
+        x, weight, bias, running_mean, running_var, False, momentum, eps, True
+    )
+    return out, mean, rstd
+
+
+def functional(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """Normalise, and return the new running statistics."""
+    out, mean, rstd, new_mean, new_var = seams.native_batch_norm_helper(
+        x, weight, bias, running_mean, running_var, training, momentum, eps, True
+    )
+    return out, mean, rstd, new_mean, new_var
+
+
+def no_stats(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise by the statistics of the batch."""
+    out, mean, rstd, _, _ = seams.native_batch_norm_helper(
+        x, weight, bias, None, None, training, momentum, eps, True
+    )
+    return out, mean, rstd
+
+
+BATCH_NORM: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten._native_batch_norm_legit_no_training.default: no_training,
+    aten._native_batch_norm_legit_functional.default: functional,
+    aten._native_batch_norm_legit.no_stats: no_stats,
+}
