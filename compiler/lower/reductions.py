@@ -8,7 +8,7 @@ import torch
 
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant, index_value
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import ONE, Index, product
+from tcdebug.compiler.ir.index import ONE, ZERO, Index, product
 from tcdebug.compiler.lower.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.views import normal_dim
@@ -147,38 +147,52 @@ def truth(kind: str) -> Lowering:
 def _moments(
     site: Site, x: Tensor, dims: list[int], correction: Operand | None, keepdim: bool
 ) -> tuple[Tensor, Tensor]:
-    """Variance and mean in the dtype of computing: the mean first, then squared distances."""
+    """Variance and mean in the dtype of computing.
+
+    Two sweeps: the sum in double, as eager has it, then squared distances from the mean. The
+    distances are taken from the rounded mean, which adds the square of the rounding: taken off.
+    """
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
-    compute = compute_dtype(x.dtype)
-    wide = _converted(x, compute)
-    count = _count(site, x, dims, compute)
-    total = site.reduce("sum", wide, dims, keepdim=True)
-    average = Tensor(compute, total.size, lambda p: call("div", total.at(p), count))
+    compute, exact = compute_dtype(x.dtype), torch.float64
+    count, exact_count = _count(site, x, dims, compute), _count(site, x, dims, exact)
+    total = site.reduce("sum", _converted(x, exact), dims, keepdim=True)
+
+    def exact_mean(point: Point) -> Expr:
+        return call("div", total.broadcast(point), exact_count)
+
+    def mean_of(point: Point) -> Expr:
+        return cast(exact_mean(point), compute)
 
     def squared(point: Point) -> Expr:
-        centre = average.broadcast(point)
-        distance = call("sub", wide.at(point), centre)
+        distance = call("sub", x.at(point, compute), mean_of(point))
         return call("mul", distance, distance)
 
-    scatter = site.reduce(
-        "sum", Tensor(compute, x.size, squared), dims, keepdim=keepdim, suffix="_scatter"
-    )
-    freedom = call("sub", count, site.scalar(1 if correction is None else correction, compute))
-    zero = constant(compute, 0)
-    freedom = call("maximum", freedom, zero)
-    variance = Tensor(compute, scatter.size, lambda p: call("div", scatter.at(p), freedom))
+    squares = Tensor(compute, x.size, squared)
+    scatter = site.reduce("sum", squares, dims, keepdim=True, suffix="_scatter")
+    degrees = call("sub", count, site.scalar(1 if correction is None else correction, compute))
+    freedom = call("maximum", degrees, constant(compute, 0))
+
+    def variance(point: Point) -> Expr:
+        rounding = cast(
+            call("sub", exact_mean(point), cast(mean_of(point), exact)), compute
+        )
+        added = call("mul", call("mul", rounding, rounding), count)
+        return call("div", call("sub", scatter.at(point), added), freedom)
+
+    full = Tensor(compute, total.size, variance), Tensor(compute, total.size, mean_of)
     if keepdim:
-        return variance, average
+        return full
     kept = [k for k in range(len(x.size)) if k not in dims]
 
-    def without_reduced(point: Point) -> Expr:
-        full = [Index({})] * len(x.size)
+    def with_reduced(point: Point) -> Point:
+        place = [ZERO] * len(x.size)
         for k, where in zip(kept, point, strict=True):
-            full[k] = where
-        return average.at(tuple(full))
+            place[k] = where
+        return tuple(place)
 
-    return variance, Tensor(compute, scatter.size, without_reduced)
+    size = [x.size[k] for k in kept]
+    return full[0].viewed(size, with_reduced), full[1].viewed(size, with_reduced)
 
 
 def var(
