@@ -156,7 +156,7 @@ class WrapperWriter:
 
     def _extern(self, node: Extern) -> None:
         call = self._call(node)
-        if node.out is not None and node.name in self.read_by_kernels and node.alias_of is None:
+        if node.out is not None and node.name in self.read_by_kernels:
             size, stride = _tuple(node.out.size), _tuple(node.out.stride)
             call = f"laid_out({call}, {size}, {stride})"
         self.lines.append(f"{node.name} = {call}")
