@@ -107,7 +107,7 @@ def compile_captured(
         return lambda graph, examples: compile_aten(graph, direction, this)
 
     this.gate.scope = "joint"
-    with stages.stage("aot", len(module.graph.nodes)):
+    with stages.stage("aot", len(module.graph.nodes), foreign=True):
         backend = seams.aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

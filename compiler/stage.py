@@ -40,8 +40,12 @@ class Stages:
     _last: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
-    def stage(self, name: str, nodes: int) -> Iterator[Step]:
-        """A stage over a graph of so many nodes. Failures become CompileError."""
+    def stage(self, name: str, nodes: int, *, foreign: bool = False) -> Iterator[Step]:
+        """A stage over a graph of so many nodes.
+
+        Failures become CompileError; those of a `foreign` stage, which is torch's, stay what they
+        are: torch restarts its capture by exceptions, and words its own errors better.
+        """
         log = self.log.bind(stage=name)
         step = Step(nodes)
         log.emit(StageStart(nodes))
@@ -54,6 +58,8 @@ class Stages:
         except Exception as error:
             wrapped = CompileError(name, _message(error))
             _report(log, wrapped, error)
+            if foreign:
+                raise
             raise wrapped from error
         self._number += 1
         seconds = time.perf_counter() - start

@@ -148,20 +148,24 @@ class WrapperWriter:
             self.lines.append(f"del {name}")
         else:
             size, stride = _tuple(buffer.size), _tuple(buffer.stride)
-            dtype = str(buffer.dtype).removeprefix("torch.")
-            self.names[dtype] = buffer.dtype
+            dtype = self._dtype(buffer)
             self.lines.append(f"{buffer.name} = empty_strided({size}, {stride}, dtype={dtype})")
         if buffer.name in self.last_use:
             self.owned.add(buffer.name)
 
+    def _dtype(self, buffer: Buffer) -> str:
+        name = str(buffer.dtype).removeprefix("torch.")
+        self.names[name] = buffer.dtype
+        return name
+
     def _extern(self, node: Extern) -> None:
-        call = self._call(node)
-        if node.out is not None and node.name in self.read_by_kernels:
-            size, stride = _tuple(node.out.size), _tuple(node.out.stride)
-            call = f"laid_out({call}, {size}, {stride})"
-        self.lines.append(f"{node.name} = {call}")
+        self.lines.append(f"{node.name} = {self._call(node)}")
         for symbol, path in node.binds.items():
             self.lines.append(f"{symbol.name} = int({_followed(node.name, path)})")
+        if node.out is not None and node.name in self.read_by_kernels:
+            layout = f"{_tuple(node.out.size)}, {_tuple(node.out.stride)}"
+            dtype = self._dtype(node.out)
+            self.lines.append(f"{node.name} = laid_out({node.name}, {dtype}, {layout})")
         for name in (*extern_refs(node), node.alias_of or ""):
             self.owned.discard(name)  # others may hold on to its memory
 
@@ -228,13 +232,18 @@ def _followed(name: str, path: Sequence[tuple[str, Any]]) -> str:
 
 
 def laid_out(
-    value: torch.Tensor, size: Sequence[int], stride: Sequence[int]
+    value: torch.Tensor, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]
 ) -> torch.Tensor:
-    """The tensor in the strides that kernels were written for, copied if it has others."""
-    if value.stride() == stride:
-        return value
-    actual = value.stride()
-    if all(n <= 1 or a == s for n, a, s in zip(size, actual, stride, strict=True)):
-        return value
-    return torch.empty_strided(size, stride, dtype=value.dtype).copy_(value)
+    """The result of an extern call in the dtype and strides that kernels were written for.
 
+    Eager's kernels do not always give what their fake counterparts promise. Raises RuntimeError
+    where the size differs: then nothing that was compiled is right.
+    """
+    if value.stride() == stride and value.dtype == dtype and value.size() == size:
+        return value
+    if tuple(value.size()) != tuple(size):
+        raise RuntimeError(f"an operator returned size {tuple(value.size())}, not {tuple(size)}")
+    value = value.to(dtype)
+    if all(n <= 1 or a == s for n, a, s in zip(size, value.stride(), stride, strict=True)):
+        return value
+    return torch.empty_strided(size, stride, dtype=dtype).copy_(value)

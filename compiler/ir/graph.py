@@ -177,6 +177,25 @@ def extern_refs(node: Extern) -> list[str]:
     return names
 
 
+def symbols_of(node: Node) -> set[Symbol]:
+    """The size symbols that a node needs to know."""
+    found: set[Symbol] = set()
+    for index in (*node.out.size, *node.out.stride) if node.out is not None else ():
+        found |= index.symbols
+    if isinstance(node, Extern):
+
+        def collect(leaf: Any) -> Any:
+            if isinstance(leaf, Index):
+                found.update(leaf.symbols)
+            return leaf
+
+        map_arguments((node.args, dict(node.kwargs)), collect)
+        return found - set(node.binds)
+    for axis in (*node.axes, *(() if isinstance(node, Pointwise) else node.reduced)):
+        found |= axis.size.symbols
+    return found | node.body.symbols
+
+
 def output_refs(graph: Graph) -> set[str]:
     """The names of the values that a graph returns."""
     return {o.name for o in graph.outputs if isinstance(o, Ref)}

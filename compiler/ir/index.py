@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class Atom:
-    """What an index is made of; equal atoms have equal keys.
-
-    Every atom is an integer that is never negative, except where `sign_known` is false.
-    """
+    """What an index is made of, an integer; equal atoms have equal keys."""
 
     __slots__ = ("_hash", "key")
 
@@ -46,11 +43,11 @@ class Atom:
 
 
 class Symbol(Atom):
-    """A size that is known only when the graph runs, at least `lower`."""
+    """An integer that is known only when the graph runs: at least `lower`, if that is known."""
 
     __slots__ = ("lower", "name")
 
-    def __init__(self, name: str, lower: int = 0) -> None:
+    def __init__(self, name: str, lower: int | None = 0) -> None:
         super().__init__(name)
         self.name = name
         self.lower = lower
@@ -435,7 +432,7 @@ def is_nonnegative(value: Index) -> bool:
     for monomial, c in value.terms.items():
         term = Index({(): c})
         for atom in monomial:
-            if isinstance(atom, Symbol):
+            if isinstance(atom, Symbol) and atom.lower is not None:
                 term = term * (to_index(atom) + atom.lower)  # the atom now stands for the rest
             elif _never_negative(atom):
                 term = term * to_index(atom)
@@ -447,6 +444,8 @@ def is_nonnegative(value: Index) -> bool:
 
 def _never_negative(atom: Atom) -> bool:
     match atom:
+        case Symbol():
+            return atom.lower is not None and atom.lower >= 0
         case Quotient():
             return is_nonnegative(atom.numerator)
         case Extremum():

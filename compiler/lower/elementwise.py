@@ -94,11 +94,17 @@ def comparison(name: str) -> Lowering:
 
 
 def predicate(name: str) -> Lowering:
-    """isnan and isinf; integers are neither."""
+    """isnan, isinf, signbit; integers are neither NaN nor infinite."""
 
     def lower(site: Site, x: Tensor) -> Tensor:
         if not x.dtype.is_floating_point:
-            return site.tensor(lambda point: constant(torch.bool, False))
+            zero = constant(x.dtype, 0)
+            negative = name == "signbit" and x.dtype != torch.bool
+            return site.tensor(
+                lambda p: call("lt", x.broadcast(p), zero)
+                if negative
+                else constant(torch.bool, False)
+            )
         return _map(site, (x,), _named(name), x.dtype)
 
     return lower

@@ -151,12 +151,12 @@ def slice_scatter(
 def triangle(upper: bool) -> Lowering:
     """Zero below (or above) a diagonal."""
 
-    def lower(site: Site, x: Tensor, diagonal: int = 0) -> Tensor:
+    def lower(site: Site, x: Tensor, diagonal: Size = 0) -> Tensor:
         zero = cast(constant(torch.bool, False), site.dtype)
 
         def element(point: Point) -> Expr:
             column = index_value(point[-1] - point[-2])
-            limit = constant(torch.int64, diagonal)
+            limit = index_value(to_index(diagonal))
             kept = call("ge" if upper else "le", column, limit)
             return call("where", kept, x.at(point), zero)
 

@@ -14,6 +14,7 @@ from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
 from tcdebug.compiler.ir.index import ZERO, Axis, Index, product, to_index
 from tcdebug.compiler.ir.operations import STORABLE
+from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.lower.sizes import Sizes
 from tcdebug.compiler.lower.tensor import Element, NotLowered, Point, Tensor, from_buffer
 
@@ -21,16 +22,23 @@ Operand = Tensor | Index | Ref | bool | int | float
 """What a lowering gets for a tensor or scalar argument; Ref is a number known at run time."""
 
 
-def make_axes(size: Sequence[Index], prefix: str) -> tuple[tuple[Axis, ...], Point]:
-    """Loop axes for a size, none for dimensions of size one, and the point they stand for."""
+def make_axes(
+    size: Sequence[Index], prefix: str, strides: Sequence[Index] | None = None
+) -> tuple[tuple[Axis, ...], Point]:
+    """Loop axes for a size, none for dimensions of size one, and the point they stand for.
+
+    With strides, the axes go from the largest stride to the smallest, so that the innermost loop
+    runs along memory.
+    """
+    order = list(range(len(size)))
+    if strides is not None:
+        order.sort(key=lambda k: -estimate(strides[k]))
     axes: list[Axis] = []
-    point: list[Index] = []
-    for length in size:
-        if length == 1:
-            point.append(ZERO)
-            continue
-        axes.append(Axis(f"{prefix}{len(axes)}", length))
-        point.append(to_index(axes[-1]))
+    point = [ZERO] * len(size)
+    for k in order:
+        if size[k] != 1:
+            axes.append(Axis(f"{prefix}{len(axes)}", size[k]))
+            point[k] = to_index(axes[-1])
     return tuple(axes), tuple(point)
 
 
@@ -104,8 +112,8 @@ class Site:
         """Compute a tensor into a buffer; with `layout` in the strides of that fake tensor."""
         if tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not store {tensor.dtype}")
-        axes, point = make_axes(tensor.size, "i")
         buffer = self._buffer(self._fresh(suffix), tensor.dtype, tensor.size, layout)
+        axes, point = make_axes(tensor.size, "i", buffer.stride)
         body = tensor.at(point)
         self.emitted.append(Pointwise(buffer, axes, point, body, self.origin))
         return from_buffer(buffer)

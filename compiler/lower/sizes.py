@@ -59,8 +59,8 @@ class Sizes:
     def _symbol(self, symbol: sympy.Symbol, shape_env: object) -> Symbol:
         if symbol not in self._symbols:
             bounds = shape_env.bound_sympy(symbol)  # type: ignore[attr-defined] # ShapeEnv is untyped here
-            lower = int(bounds.lower) if bounds.lower.is_number and bounds.lower.is_finite else 0
-            self._symbols[symbol] = Symbol(str(symbol), max(0, lower))
+            lower = int(bounds.lower) if isinstance(bounds.lower, sympy.Integer) else None
+            self._symbols[symbol] = Symbol(str(symbol), lower)
         return self._symbols[symbol]
 
     def from_sympy(self, expr: sympy.Expr, shape_env: object) -> Index:

@@ -21,10 +21,11 @@ from tcdebug.compiler.ir.graph import (
     Location,
     Node,
     Origin,
+    Path,
     Ref,
     without_dead_nodes,
 )
-from tcdebug.compiler.ir.index import Index
+from tcdebug.compiler.ir.index import Index, Symbol, to_index
 from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
 from tcdebug.compiler.lower import LOWERINGS, VIEWS
 from tcdebug.compiler.lower.site import Site
@@ -74,6 +75,7 @@ class _Lowerer:
         self.nodes: list[Node] = []
         self.constants: dict[str, Any] = {}
         self.externs: list[tuple[str, str, str]] = []
+        self.known: set[Symbol] = set()  # sizes that inputs or earlier results give
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, Ref, or a tuple of them
         self.names: dict[fx.Node, str] = {}  # the runtime value of a node
 
@@ -99,9 +101,12 @@ class _Lowerer:
         if isinstance(value, torch.SymInt):
             symbol = self.sizes.symbol(value)
             self.inputs.append(Input(node.name, symbol=symbol))
+            self.known |= {symbol} if symbol else set()
             self.values[node] = self._size_value(node, value)
         elif isinstance(value, torch.Tensor) and (buffer := self._buffer(node.name, value)):
             self.inputs.append(Input(node.name, buffer=buffer))
+            for index in (*buffer.size, *buffer.stride):
+                self.known |= index.symbols
             self.values[node] = from_buffer(buffer)
         else:
             self.inputs.append(Input(node.name))
@@ -298,6 +303,8 @@ class _Lowerer:
             self.sizes.named(symbol, shape_env): steps
             for symbol, steps in seams.unbacked_bindings(node).items()
         }
+        binds.update(self._new_sizes(buffer, set(binds)))
+        binds.update(self._new_number(node.meta.get("val")))
         effect = bool(mutates) or _has_effect(node)
         self.nodes.append(
             Extern(
@@ -305,6 +312,24 @@ class _Lowerer:
                 alias_of, mutates, effect, binds,
             )  # fmt: skip
         )
+
+    def _new_sizes(self, buffer: Buffer | None, bound: set[Symbol]) -> dict[Symbol, Path]:
+        """Sizes that show for the first time in a result, and how to read them off it."""
+        new: dict[Symbol, Path] = {}
+        for dim, size in enumerate(buffer.size if buffer else ()):
+            for symbol in size.symbols - self.known - bound - set(new):
+                if size == to_index(symbol):
+                    new[symbol] = (("call", "size"), ("item", dim))
+        self.known |= bound | set(new)
+        return new
+
+    def _new_number(self, value: Any) -> dict[Symbol, Path]:
+        """The symbol that a number is, where it shows for the first time."""
+        symbol = self.sizes.symbol(value) if isinstance(value, torch.SymInt) else None
+        if symbol is None or symbol in self.known:
+            return {}
+        self.known.add(symbol)
+        return {symbol: ()}
 
     def _argument(self, value: Any) -> Any:
         """An argument as the wrapper passes it: Ref, Index or plain Python."""

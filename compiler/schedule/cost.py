@@ -6,7 +6,7 @@ import torch
 
 from tcdebug.compiler.ir.expr import Call, Expr, Load, walk
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.ir.index import Extremum, Index, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.size_estimate import estimate
 
 HEAVY = frozenset(
     (
@@ -16,10 +16,6 @@ HEAVY = frozenset(
     )
 )  # fmt: skip
 MEDIUM = frozenset(("div", "sqrt", "rsqrt", "floor_div", "remainder", "trunc_div", "trunc_mod"))
-
-TYPICAL_SIZE = 128
-"""What a size symbol is taken for when sizes are compared."""
-
 
 def arithmetic(expr: Expr) -> int:
     """A weight for computing an expression once: 1 an operation, 3 a division, 8 a function."""
@@ -35,28 +31,6 @@ def _weight(node: Expr) -> int:
 def load_count(expr: Expr) -> int:
     """How many distinct elements an expression reads."""
     return sum(isinstance(node, Load) for node in walk(expr))
-
-
-def estimate(index: Index) -> int:
-    """A number for a size, with TYPICAL_SIZE for what is not known."""
-    total = 0
-    for monomial, coefficient in index.terms.items():
-        term = coefficient
-        for atom in monomial:
-            match atom:
-                case Symbol():
-                    term *= TYPICAL_SIZE
-                case Quotient():
-                    term *= max(1, estimate(atom.numerator) // max(1, estimate(atom.denominator)))
-                case Remainder():
-                    term *= max(1, estimate(atom.denominator) // 2)
-                case Extremum():
-                    pick = max if atom.kind == "max" else min
-                    term *= pick(estimate(atom.left), estimate(atom.right))
-                case _:
-                    term *= TYPICAL_SIZE
-        total += term
-    return total
 
 
 def itemsize(dtype: torch.dtype) -> int:

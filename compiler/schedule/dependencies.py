@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 
-from tcdebug.compiler.ir.graph import Extern, Graph, reads
+from tcdebug.compiler.ir.graph import Extern, Graph, reads, symbols_of
+from tcdebug.compiler.ir.index import Symbol
 
 
 class Dependencies:
     """A graph of groups, one a node at first; `merge` joins two.
 
-    Besides data there are two kinds of edges: effects keep their order, and what reads memory
-    that is written to later runs before the write.
+    Besides data there are three kinds of edges: effects keep their order, what reads memory that
+    is written to later runs before the write, and sizes are known before they are used.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -28,6 +29,7 @@ class Dependencies:
         readers: dict[str, list[int]] = {}
         writer: dict[str, int] = {}
         last_effect: int | None = None
+        binder: dict[Symbol, int] = {}
         for k, node in enumerate(graph.nodes):
             if isinstance(node, Extern) and node.alias_of is not None:
                 root[node.name] = root.get(node.alias_of, node.alias_of)
@@ -38,7 +40,9 @@ class Dependencies:
                 if base in writer:
                     self._before[k].add(writer[base])
                 readers.setdefault(base, []).append(k)
+            self._before[k].update(binder[s] for s in symbols_of(node) if s in binder)
             if isinstance(node, Extern):
+                binder.update(dict.fromkeys(node.binds, k))
                 for name in node.mutates:
                     base = root.get(name, name)
                     self._before[k].update(r for r in readers.get(base, ()) if r != k)

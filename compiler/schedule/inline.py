@@ -22,7 +22,8 @@ from tcdebug.compiler.ir.graph import (
     without_dead_nodes,
 )
 from tcdebug.compiler.ir.index import Atom, Axis, Index, Indirect, product, to_index
-from tcdebug.compiler.schedule.cost import arithmetic, estimate, load_count
+from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.schedule.cost import arithmetic, load_count
 
 UNIT = "fuse.inline"
 CHEAP_ARITHMETIC = 4
@@ -85,8 +86,8 @@ def _first_mutations(graph: Graph, position: Mapping[str, int]) -> dict[str, int
 
 def _plain(node: Pointwise) -> bool:
     """Whether the node writes element i at index i, as lowering makes it."""
-    axes = [i for i in node.index if i.constant is None]
-    return axes == [to_index(a) for a in node.axes]
+    axes = {i for i in node.index if i.constant is None}
+    return axes == {to_index(a) for a in node.axes}
 
 
 def _pays(producer: Pointwise, consumers: list[Node], in_memory: bool) -> bool:
