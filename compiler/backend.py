@@ -31,4 +31,6 @@ def backend(
 
 def open_log(options: Options) -> EventLog:
     """The log that the options ask for."""
-    return process_log(options.run_dir, os.getpid()) if options.log else EventLog(None)
+    if not options.log:
+        return EventLog(None)
+    return process_log(options.run_dir, options.artifacts, os.getpid())

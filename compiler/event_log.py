@@ -121,8 +121,11 @@ class _Envelope:
 class EventLog:
     """Where events of one run go; `bind` adds context, a folder of None writes nothing."""
 
-    def __init__(self, folder: Path | None, *, own: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None, *, own: bool = False, artifacts: bool = True
+    ) -> None:
         self.folder = folder
+        self.artifacts = artifacts and folder is not None
         self._context: dict[str, Any] = {}
         self._written: set[str] = set()
         self._logger: EventLogger | None = None
@@ -144,6 +147,7 @@ class EventLog:
     def bind(self, **context: Any) -> EventLog:
         """The same log with more context on every event."""
         bound = EventLog(None)
+        bound.artifacts = self.artifacts
         bound.folder, bound._logger, bound._written = self.folder, self._logger, self._written
         bound._context = {**self._context, **context}
         return bound
@@ -158,7 +162,7 @@ class EventLog:
 
         Equal texts are kept once: the path holds a hash of the content.
         """
-        if self.folder is None:
+        if self.folder is None or not self.artifacts:
             return ""
         digest = blake2b(text.encode(), digest_size=4).hexdigest()
         stem, dot, suffix = name.rpartition(".")
@@ -172,13 +176,13 @@ class EventLog:
 
 
 @lru_cache(maxsize=8)
-def process_log(folder: Path | None, pid: int) -> EventLog:
+def process_log(folder: Path | None, artifacts: bool, pid: int) -> EventLog:
     """The log of this process: in the given folder, else in a run folder of its own."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        return EventLog(folder)
+        return EventLog(folder, artifacts=artifacts)
     name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
-    return EventLog(run_folder.create(name), own=True)
+    return EventLog(run_folder.create(name), own=True, artifacts=artifacts)
 
 
 def event_fields(event: type[Event]) -> Mapping[str, Any]:

@@ -70,9 +70,13 @@ class Toggles:
         return Toggles(self.off, self.sites, MappingProxyType({**self.first, unit: count}))
 
 
+ALL = "all"
+"""The name of all units together: `all` off is the zero of every search, `all:12` a prefix."""
+
+
 def belongs(unit: str, name: str) -> bool:
     """Whether a unit is `name` or below it."""
-    return unit == name or unit.startswith(name + ".")
+    return name == ALL or unit == name or unit.startswith(name + ".")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ class Options:
     log: bool = True
     """Write events and IR to a run folder (TCDEBUG_LOG=0: no)."""
 
+    artifacts: bool = True
+    """Keep IR and sources beside the events (TCDEBUG_ARTIFACTS=0: events only)."""
+
     run_dir: Path | None = None
     """The run folder; made under ./.tcdebug when not given (TCDEBUG_RUN_DIR)."""
 
@@ -49,15 +52,14 @@ class Options:
         given: dict[str, Any] = {}
         if off := env.get("TCDEBUG_OFF"):
             given["toggles"] = Toggles.parse(t for t in off.split(",") if t)
-        if "TCDEBUG_LOG" in env:
-            given["log"] = env["TCDEBUG_LOG"] not in ("", "0")
+        for name in ("log", "artifacts", "repro"):
+            if (switch := env.get(f"TCDEBUG_{name.upper()}")) is not None:
+                given[name] = switch not in ("", "0")
         for name, variable in (("run_dir", "TCDEBUG_RUN_DIR"), ("cache_dir", "TCDEBUG_CACHE_DIR")):
             if path := env.get(variable):
                 given[name] = Path(path)
         if compiler := env.get("TCDEBUG_CXX"):
             given["compiler"] = compiler
-        if "TCDEBUG_REPRO" in env:
-            given["repro"] = env["TCDEBUG_REPRO"] not in ("", "0")
         return cls(**given)
 
     def updated(self, mode: str | None, options: Mapping[str, Any] | None) -> Options:

@@ -69,7 +69,7 @@ class Stages:
 
     def _keep(self, name: str, step: Step) -> tuple[str, bool]:
         """Save the IR that a stage made; the path and whether it differs from the last one."""
-        if step.text is None or self.log.folder is None:
+        if step.text is None or not self.log.artifacts:
             return "", step.nodes_after != step.nodes_before
         text = step.text()
         if self._last.get(step.suffix) == text:
@@ -108,7 +108,7 @@ class Stages:
                 raise CompileError(stage, _message(error), unit=unit) from error
         seconds = time.perf_counter() - start
         artifact = ""
-        if changed and self.log.folder is not None:
+        if changed and self.log.artifacts:
             module.recompile()
             name = f"ir/{self.name}.{self._number:02}-{unit}.py"
             artifact = log.save(name, graph_text(module))

@@ -1,0 +1,48 @@
+"""What surrounds a graph when it is called and changes what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Ambient:
+    """Global state of torch; the defaults are torch's own."""
+
+    grad: bool = True
+    inference: bool = False
+    autocast: str = ""
+    """The dtype of CPU autocast, empty where it is off."""
+    default_dtype: str = "torch.float32"
+    deterministic: bool = False
+
+    @classmethod
+    def current(cls) -> Ambient:
+        """The state here and now."""
+        autocast = ""
+        if torch.is_autocast_enabled("cpu"):
+            autocast = str(torch.get_autocast_dtype("cpu"))
+        return cls(
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            autocast,
+            str(torch.get_default_dtype()),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+
+    def text(self) -> str:
+        """Python that brings the state about, empty where it is torch's own."""
+        lines: list[str] = []
+        if not self.grad:
+            lines.append("torch.set_grad_enabled(False)")
+        if self.inference:
+            lines.append("torch.inference_mode().__enter__()")
+        if self.autocast:
+            lines.append(f'torch.autocast("cpu", dtype={self.autocast}).__enter__()')
+        if self.default_dtype != "torch.float32":
+            lines.append(f"torch.set_default_dtype({self.default_dtype})")
+        if self.deterministic:
+            lines.append("torch.use_deterministic_algorithms(True)")
+        return "\n".join(lines)

@@ -1,0 +1,240 @@
+"""A case: one graph that torch.compile captured, and the inputs it was called with.
+
+The graph is the one that Dynamo hands to a backend: torch functions and methods, parameters as
+inputs. A case replays through `torch.compile` on its own source text, so what is minimised is what
+the repro script will contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.fingerprint import graph_id
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an input can be made without stored data: `kind` is randn, randint, ones, zeros, arange.
+
+    `low` and `high` bound integers, high excluded.
+    """
+
+    kind: str
+    seed: int = 0
+    low: int = 0
+    high: int = 2
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument of the graph. `dynamic` are the dimensions of symbolic size."""
+
+    name: str
+    value: Any
+    dynamic: tuple[int, ...] = ()
+    recipe: Recipe | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph and its inputs. Edits make new cases; nothing here is changed in place."""
+
+    module: fx.GraphModule
+    inputs: tuple[Input, ...]
+
+    @property
+    def graph(self) -> fx.Graph:
+        """The graph of the module."""
+        return self.module.graph
+
+    @cached_property
+    def calls(self) -> list[fx.Node]:
+        """The nodes that compute something, in order."""
+        return [n for n in self.graph.nodes if n.op.startswith("call")]
+
+    @property
+    def size(self) -> int:
+        """How many nodes compute something."""
+        return len(self.calls)
+
+    @cached_property
+    def key(self) -> str:
+        """Equal cases have equal keys, in every process: graph, layouts and contents of inputs."""
+        parts = [graph_id(self.graph), *(_input_key(i) for i in self.inputs)]
+        parts += [_value_key(v) for v in self.attributes().values()]
+        return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+
+    def attributes(self) -> dict[str, Any]:
+        """What the graph reads from its module: constants and sub-modules by name."""
+        found: dict[str, Any] = {}
+        for node in self.graph.nodes:
+            if node.op in ("get_attr", "call_module"):
+                value: Any = self.module
+                for part in str(node.target).split("."):
+                    value = getattr(value, part)
+                found[str(node.target)] = value
+        return found
+
+    def values(self) -> list[Any]:
+        """The arguments themselves."""
+        return [i.value for i in self.inputs]
+
+    def with_graph(self, graph: fx.Graph, inputs: Sequence[Input] | None = None) -> Case:
+        """Another graph over the same module, its unused inputs dropped."""
+        graph.lint()
+        kept: list[Input] = []
+        given = {i.name: i for i in (self.inputs if inputs is None else inputs)}
+        for node in list(graph.nodes):
+            if node.op == "placeholder":
+                if node.users:
+                    kept.append(given[str(node.target)])
+                else:
+                    graph.erase_node(node)
+        return Case(fx.GraphModule(self.module, graph), tuple(kept))
+
+    def with_inputs(self, values: Mapping[str, Any]) -> Case:
+        """The same graph with some inputs replaced: name -> Input."""
+        inputs = tuple(values.get(i.name, i) for i in self.inputs)
+        return Case(self.module, inputs)
+
+
+def _value_key(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{tensor_key(value)}"
+    if isinstance(value, fx.GraphModule):
+        return graph_id(value.graph)
+    return type(value).__name__
+
+
+def _input_key(spec: Input) -> str:
+    if isinstance(spec.value, torch.Tensor):
+        flags = (spec.value.requires_grad, spec.dynamic)
+        return f"{tensor_key(spec.value)} {flags}"
+    return f"{type(spec.value).__name__} {spec.value!r} {spec.dynamic}"
+
+
+def tensor_key(value: torch.Tensor) -> str:
+    """Layout and a digest of the contents."""
+    strided = value.layout == torch.strided and not value.is_quantized
+    layout = f"{value.dtype} {tuple(value.shape)} {value.stride() if strided else value.layout}"
+    return f"{layout} {_digest(value)}"
+
+
+def _digest(value: torch.Tensor) -> str:
+    try:
+        plain = value.detach().cpu().contiguous().view(-1)
+        raw = bytes(plain.view(torch.uint8).untyped_storage()) if plain.numel() else b""
+        return blake2b(raw, digest_size=8).hexdigest()
+    except (RuntimeError, TypeError, NotImplementedError):
+        return "opaque"
+
+
+def clone_values(values: Sequence[Any]) -> list[Any]:
+    """Fresh copies of arguments: same sizes, strides and sharing of memory, leaves of autograd."""
+    storages: dict[int, torch.Tensor] = {}
+    return [_clone(v, storages) if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def _clone(value: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
+    plain = type(value) in (torch.Tensor, torch.nn.Parameter)
+    if not plain or value.layout != torch.strided or value.is_quantized:
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    with torch.no_grad():
+        key = value.untyped_storage().data_ptr()
+        flat = storages.get(key) if key else None
+        if flat is None or flat.dtype != value.dtype:
+            count = value.untyped_storage().nbytes() // value.element_size()
+            flat = torch.as_strided(value.detach(), (count,), (1,), 0).clone()
+            storages[key] = flat
+        copy = torch.as_strided(flat, value.shape, value.stride(), value.storage_offset())
+        if value.is_conj() or value.is_neg():
+            copy = value.detach().clone()
+    copy = copy.detach()
+    if isinstance(value, torch.nn.Parameter):
+        return torch.nn.Parameter(copy, requires_grad=value.requires_grad)
+    return copy.requires_grad_(value.requires_grad)
+
+
+def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
+    """The case of a graph that Dynamo captured, called with `values`.
+
+    Sizes that Dynamo passes as arguments of their own become reads of a tensor's size, so that
+    the graph can be captured again.
+    """
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    output = graph.graph_copy(module.graph, copies)
+    graph.output(output)
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    inputs: list[Input] = []
+    for node, value in zip(placeholders, values, strict=True):
+        example = node.meta.get("example_value")
+        plain = int(value) if isinstance(value, torch.SymInt) else value
+        inputs.append(Input(str(node.target), plain, _dynamic_dims(example)))
+    _read_sizes_from_tensors(graph, placeholders, copies)
+    for node in module.graph.nodes:
+        if node in copies:
+            copies[node].meta = dict(node.meta)
+    return Case(module, tuple(inputs)).with_graph(graph)
+
+
+def _dynamic_dims(example: Any) -> tuple[int, ...]:
+    if not isinstance(example, torch.Tensor):
+        return ()
+    return tuple(k for k, s in enumerate(example.shape) if isinstance(s, torch.SymInt))
+
+
+def _read_sizes_from_tensors(
+    graph: fx.Graph, placeholders: Sequence[fx.Node], copies: Mapping[fx.Node, fx.Node]
+) -> None:
+    first = next((n for n in graph.nodes if n.op != "placeholder"), None)
+    for node in placeholders:
+        example = node.meta.get("example_value")
+        if not isinstance(example, torch.SymInt) or not copies[node].users or first is None:
+            continue
+        found = _dimension_of(str(example), placeholders)
+        if found is not None:
+            tensor, dim = found
+            with graph.inserting_before(first):
+                size = graph.call_method("size", (copies[tensor], dim))
+            size.meta["example_value"] = example
+            copies[node].replace_all_uses_with(size)
+
+
+def _dimension_of(symbol: str, placeholders: Sequence[fx.Node]) -> tuple[fx.Node, int] | None:
+    for node in placeholders:
+        example = node.meta.get("example_value")
+        if isinstance(example, torch.Tensor):
+            for dim, size in enumerate(example.shape):
+                if isinstance(size, torch.SymInt) and str(size) == symbol:
+                    return node, dim
+    return None
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a nested structure, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from tensors_of(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_of(part)
+
+
+def flatten(value: Any) -> list[Any]:
+    """The leaves of a nested structure of tuples, lists and dicts."""
+    if isinstance(value, tuple | list):
+        return [leaf for part in value for leaf in flatten(part)]
+    if isinstance(value, dict):
+        return [leaf for part in value.values() for leaf in flatten(part)]
+    return [value]
+

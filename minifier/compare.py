@@ -1,0 +1,156 @@
+"""Is a compiled result wrong? The referee between eager, the compiled program and float64.
+
+Integers, booleans and data movement must be equal to the bit. A float is wrong when it is out of
+tolerance of eager, and also further from a float64 run than a small multiple of eager's own error:
+a program may round differently than eager, but not worse. NaN and infinity must stand where they
+stand in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
+    torch.float64: (1e-7, 1e-9),
+    torch.float32: (1e-4, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-3),
+    torch.float16: (2e-3, 1e-4),
+    torch.complex64: (1e-4, 1e-5),
+    torch.complex128: (1e-7, 1e-9),
+}
+"""rtol and atol by dtype, as torch.testing has them and a little wider."""
+
+EAGER_ERRORS = 3.0
+"""How many times eager's own error a compiled result may have; 4 for the half types."""
+ULPS = 4.0
+"""Units in the last place, at the scale of the tensor, that are always allowed."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is wrong with one value. `what` is one word: dtype, shape, nan, inf, value, kind."""
+
+    what: str
+    where: str
+    detail: str
+
+
+def first_difference(
+    eager: Sequence[Any], compiled: Sequence[Any], reference: Sequence[Any] | None, name: str
+) -> Difference | None:
+    """The first of several values that is wrong, None when none is.
+
+    `reference` is what a float64 run gave, value for value; without it tolerance alone decides.
+    """
+    if len(eager) != len(compiled):
+        return Difference("kind", name, f"{len(compiled)} values instead of {len(eager)}")
+    for position, (e, c) in enumerate(zip(eager, compiled, strict=True)):
+        r = reference[position] if reference is not None else None
+        found = difference(e, c, r, f"{name} {position}")
+        if found is not None:
+            return found
+    return None
+
+
+def difference(eager: Any, compiled: Any, reference: Any, where: str) -> Difference | None:
+    """What is wrong with a compiled value, None when nothing is."""
+    if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
+        return _scalar_difference(eager, compiled, where)
+    if eager.dtype != compiled.dtype:
+        return Difference("dtype", where, f"{compiled.dtype} instead of {eager.dtype}")
+    if eager.shape != compiled.shape:
+        return Difference("shape", where, f"{tuple(compiled.shape)}, not {tuple(eager.shape)}")
+    if eager.layout != torch.strided or eager.is_quantized:
+        eager, compiled, reference = _dense(eager), _dense(compiled), None
+    if not (eager.dtype.is_floating_point or eager.dtype.is_complex):
+        return _exact_difference(eager, compiled, where)
+    return _float_difference(eager.detach(), compiled.detach(), reference, where)
+
+
+def _dense(value: torch.Tensor) -> torch.Tensor:
+    return value.dequantize() if value.is_quantized else value.to_dense()
+
+
+def _scalar_difference(eager: Any, compiled: Any, where: str) -> Difference | None:
+    if isinstance(eager, float) and isinstance(compiled, float):
+        pair = (torch.tensor(eager, dtype=torch.float64), torch.tensor(compiled).double())
+        return _float_difference(*pair, None, where)
+    same = type(eager) is type(compiled) and bool(eager == compiled)
+    return None if same else Difference("kind", where, f"{compiled!r} instead of {eager!r}")
+
+
+def _exact_difference(
+    eager: torch.Tensor, compiled: torch.Tensor, where: str
+) -> Difference | None:
+    wrong = eager != compiled
+    count = int(wrong.sum())
+    if count == 0:
+        return None
+    place = tuple(wrong.nonzero()[0].tolist())
+    detail = f"{count} of {eager.numel()} differ, first at {place}: "
+    return Difference("value", where, detail + f"{compiled[place]} instead of {eager[place]}")
+
+
+def _float_difference(
+    eager: torch.Tensor, compiled: torch.Tensor, reference: Any, where: str
+) -> Difference | None:
+    if eager.dtype.is_complex:
+        eager, compiled = torch.view_as_real(eager), torch.view_as_real(compiled)
+        if isinstance(reference, torch.Tensor) and reference.dtype.is_complex:
+            reference = torch.view_as_real(reference)
+    if torch.equal(eager, compiled):
+        return None
+    dtype = eager.dtype
+    e, c = eager.double(), compiled.double()
+    ref = reference if isinstance(reference, torch.Tensor) else None
+    ref = ref.double() if ref is not None and ref.shape == e.shape else None
+    special = _special_difference(e, c, ref, where)
+    if special is not None:
+        return special
+    rtol, atol = TOLERANCE.get(dtype, (0.25, 0.25))  # eight-bit floats have two bits of mantissa
+    finite = torch.isfinite(e) & torch.isfinite(c)
+    error = torch.where(finite, (c - e).abs(), torch.zeros_like(e))
+    wrong = error > atol + rtol * e.abs()
+    if ref is not None:
+        wrong &= _worse_than_eager(e, c, ref, dtype)
+    count = int(wrong.sum())
+    if count == 0:
+        return None
+    place = tuple(torch.where(wrong, error, -1.0).flatten().argmax().reshape(1).tolist())
+    flat = (c.flatten()[place].item(), e.flatten()[place].item())
+    detail = f"{count} of {e.numel()} out of tolerance, worst {flat[0]:.9g} instead of {flat[1]:.9g}"
+    return Difference("value", where, detail)
+
+
+def _special_difference(
+    e: torch.Tensor, c: torch.Tensor, ref: torch.Tensor | None, where: str
+) -> Difference | None:
+    """NaN or infinity in one and not in the other, where eager and float64 agree about it."""
+    for what, test in (("nan", torch.isnan), ("inf", torch.isinf)):
+        differs = test(e) != test(c)
+        if ref is not None:
+            differs &= test(e) == test(ref)
+        if bool(differs.any()):
+            return Difference(what, where, f"{int(differs.sum())} of {e.numel()} differ in {what}")
+    opposite = torch.isinf(e) & torch.isinf(c) & (e != c)
+    if bool(opposite.any()):
+        return Difference("inf", where, f"{int(opposite.sum())} infinities of the other sign")
+    return None
+
+
+def _worse_than_eager(
+    e: torch.Tensor, c: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Where the compiled error exceeds what eager's own error, or the format, allows."""
+    finite = torch.isfinite(ref) & torch.isfinite(e)
+    if not bool(finite.any()):
+        return torch.ones_like(e, dtype=torch.bool)
+    scale = float(ref[finite].abs().max())
+    own = float((e - ref)[finite].abs().max())
+    factor = EAGER_ERRORS + (dtype in (torch.bfloat16, torch.float16))
+    allowed = max(factor * own, ULPS * torch.finfo(dtype).eps * scale)
+    return ~((c - ref).abs() <= allowed)

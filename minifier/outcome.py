@@ -1,0 +1,119 @@
+"""What became of a case: the outcome, and the signature that makes two failures the same bug."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tcdebug.compiler.errors import CompileError
+from tcdebug.compiler.gate import Decision
+
+
+class Kind(StrEnum):
+    """How a case ended."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    EXCEPTION = "exception"
+    CRASH = "crash"
+    HANG = "hang"
+    KILLED = "killed"
+    INVALID = "invalid"
+    """Eager fails on it: not a case at all."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of one run of a case.
+
+    `signature` is empty when it went well; `phase` is where it was when it ended: eager, compile,
+    forward or backward. `decisions` are those of the compiler, in order.
+    """
+
+    kind: Kind
+    phase: str = ""
+    signature: str = ""
+    message: str = ""
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)
+    seconds: float = field(default=0.0, compare=False)
+    cpu_seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is a failure of the compiled program."""
+        return self.kind not in (Kind.OK, Kind.INVALID)
+
+    @property
+    def direction(self) -> str:
+        """forward or backward."""
+        return "backward" if self.phase == "backward" else "forward"
+
+    def same_bug(self, other: Outcome) -> bool:
+        """Whether two failures are taken for one bug."""
+        return self.failed and other.failed and self.signature == other.signature
+
+
+NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b\d+(\.\d+)?(e[+-]?\d+)?\b")
+PATH = re.compile(r"(/[\w.+-]+)+/?")
+NAME = re.compile(r"\b([A-Za-z_]+?)_\d+\b")
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|‘[^’]*’")
+
+
+def normalised(message: str) -> str:
+    """A message without what differs from run to run: numbers, paths, quoted names."""
+    lines = message.strip().splitlines()
+    text = lines[0] if lines else ""
+    for pattern, replacement in ((PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#")):
+        text = pattern.sub(replacement, text)
+    return text[:160]
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what it was raised from, the first cause last."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        inner = getattr(current, "inner_exception", None)
+        if not isinstance(inner, BaseException) or inner is current:
+            inner = current.__cause__
+        current = inner
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """What an exception was first raised from, through Dynamo's and our own wrappers."""
+    return list(causes(error))[-1]
+
+
+def exception_signature(error: BaseException, phase: str) -> str:
+    """Phase, stage, class, innermost frame and normalised message of an exception."""
+    cause = root_cause(error)
+    stage = next((e.stage for e in causes(error) if isinstance(e, CompileError)), "")
+    frames = traceback.extract_tb(cause.__traceback__)
+    frame = ""
+    if frames:
+        last = frames[-1]
+        frame = f"{_module(last.filename)}:{last.name}"
+    parts = (phase, stage, type(cause).__name__, frame, normalised(str(cause)))
+    return " | ".join(p for p in parts if p)
+
+
+def _module(filename: str) -> str:
+    """A file by its last two parts: paths differ between machines."""
+    return "/".join(filename.split("/")[-2:])
+
+
+def crash_signature(signal_number: int, phase: str) -> str:
+    """Phase and signal."""
+    return f"{phase} | {signal_name(signal_number)}"
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV for 11."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

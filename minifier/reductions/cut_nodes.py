@@ -1,0 +1,28 @@
+"""Replace single nodes by inputs that hold their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcdebug.minifier.case import Case
+from tcdebug.minifier.reductions.surgery import TooLarge, node_values, replace_by_inputs
+
+
+@dataclass(frozen=True)
+class CutNodes:
+    """Any subset of the nodes becomes inputs."""
+
+    name: str = "cut_nodes"
+    ordered: bool = False
+
+    def edits(self, case: Case) -> list[str]:
+        """Every node."""
+        return [n.name for n in case.calls]
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The graph with these nodes as inputs; outputs among them are dropped."""
+        try:
+            return replace_by_inputs(case, edits, node_values(case))
+        except TooLarge:
+            return None

@@ -1,0 +1,145 @@
+"""What reductions share: copies of graphs with nodes replaced, dead code gone, outputs chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.case import Case, Input, clone_values, tensors_of
+from tcdebug.minifier.replay import SEED
+
+MOST_BYTES = 4 << 30
+"""Intermediate values of a graph that are kept for cutting it."""
+
+
+class TooLarge(Exception):
+    """The intermediate values of a graph do not fit."""
+
+
+def copy_graph(case: Case) -> tuple[fx.Graph, dict[str, fx.Node]]:
+    """A copy of a case's graph, and its nodes by the names they have in the original."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    result = graph.graph_copy(case.graph, copies)
+    output = graph.output(result)
+    named: dict[str, fx.Node] = {}
+    for node in case.graph.nodes:
+        copy = output if node.op == "output" else copies[node]
+        copy.meta = dict(node.meta)
+        named[node.name] = copy
+    return graph, named
+
+
+def remove_dead(graph: fx.Graph) -> None:
+    """Remove what nobody reads. Calls that write in place stay: removing them is an edit."""
+    for node in reversed(list(graph.nodes)):
+        if node.op not in ("placeholder", "output") and not node.users and not writes(node):
+            graph.erase_node(node)
+
+
+def writes(node: fx.Node) -> bool:
+    """Whether a call changes one of its arguments."""
+    if node.op == "call_method":
+        name = str(node.target)
+        return name.endswith("_") and not name.endswith("__")
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.is_mutable
+    name = getattr(node.target, "__name__", "")
+    in_place = name.endswith("_") and not name.startswith("_")
+    return in_place or name in ("setitem", "iadd", "isub", "imul") or "out" in node.kwargs
+
+
+def leaves(graph: fx.Graph) -> list[fx.Node]:
+    """The values that nobody reads: what a truncated graph returns."""
+    return [
+        n
+        for n in graph.nodes
+        if n.op.startswith("call") and not [u for u in n.users if u.op != "output"]
+    ]
+
+
+def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
+    """Make a graph return these values."""
+    graph.output_node().args = (tuple(outputs),)
+
+
+def node_values(case: Case) -> dict[str, Any]:
+    """What every call of a graph gives in eager, copied when it is computed.
+
+    Raises TooLarge.
+    """
+    recorder = _Recorder(case.module)
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        recorder.run(*clone_values(case.values()))
+    return recorder.values
+
+
+class _Recorder(fx.Interpreter):
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[str, Any] = {}
+        self._bytes = 0
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if n.op.startswith("call"):
+            self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
+            if self._bytes > MOST_BYTES:
+                raise TooLarge
+            self.values[n.name] = (
+                clone_values([result])[0] if isinstance(result, torch.Tensor) else result
+            )
+        return result
+
+
+def replace_by_inputs(
+    case: Case, chosen: Sequence[str], values: Mapping[str, Any]
+) -> Case | None:
+    """The case with nodes replaced by inputs that hold what the nodes gave."""
+    graph, named = copy_graph(case)
+    first = next(n for n in graph.nodes if n.op != "placeholder")
+    inputs = list(case.inputs)
+    for name in chosen:
+        node = named[name]
+        value = values.get(name)
+        if not isinstance(value, torch.Tensor | int | float | bool):
+            return None
+        if not node.users:
+            continue
+        given = f"{name}_value"
+        with graph.inserting_before(first):
+            placeholder = graph.placeholder(given)
+        placeholder.meta = dict(node.meta)
+        node.replace_all_uses_with(placeholder)
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            value = value.detach().requires_grad_(_needs_gradient(node))
+        inputs.append(Input(given, value))
+    return finished(case, graph, inputs)
+
+
+def _needs_gradient(node: fx.Node) -> bool:
+    example = node.meta.get("example_value")
+    return isinstance(example, torch.Tensor) and example.requires_grad
+
+
+def finished(
+    case: Case, graph: fx.Graph, inputs: Sequence[Input] | None = None
+) -> Case | None:
+    """A case of an edited graph, None where nothing is left to run."""
+    remove_dead(graph)
+    outputs = [n for n in graph.output_node().all_input_nodes if n.op.startswith("call")]
+    if not outputs:
+        outputs = leaves(graph)
+    if not outputs:
+        return None
+    set_outputs(graph, list(dict.fromkeys(outputs)))
+    remove_dead(graph)
+    return case.with_graph(graph, inputs)
+
+

@@ -1,0 +1,162 @@
+"""Run a case here and now, eagerly and compiled, and say how the compiled run ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.case import Case, clone_values, flatten
+from tcdebug.minifier.compare import Difference, first_difference
+from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.source import load
+from tcdebug.minifier.targets import Target
+
+SEED = 1234
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What one run gave: outputs, gradients of the inputs, and the inputs as it left them."""
+
+    outputs: list[Any]
+    gradients: list[Any]
+    inputs: list[Any]
+
+
+def run(
+    call: Callable[..., Any],
+    case: Case,
+    notify: Notify = lambda phase: None,
+    *,
+    dtype: torch.dtype | None = None,
+    mark: bool = False,
+) -> Results:
+    """Call the case's graph on fresh copies of its inputs, and backward where gradients are wanted.
+
+    The cotangents are seeded; with `dtype`, floats are converted to it first.
+    """
+    values = clone_values(case.values())
+    if dtype is not None:
+        values = [_converted(v, dtype) for v in values]
+    if mark:
+        for spec, value in zip(case.inputs, values, strict=True):
+            for dim in spec.dynamic:
+                torch._dynamo.maybe_mark_dynamic(value, dim)
+    torch.manual_seed(SEED)
+    notify("forward")
+    outputs = flatten(call(*values))
+    gradients: list[Any] = []
+    wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
+    roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+    if wanted and roots and torch.is_grad_enabled():
+        notify("backward")
+        gradients = list(
+            torch.autograd.grad(roots, wanted, _cotangents(roots), allow_unused=True)
+        )
+    return Results([_detached(o) for o in outputs], gradients, [_detached(v) for v in values])
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().to(dtype).requires_grad_(value.requires_grad)
+    return value
+
+
+def _cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(SEED)
+    made: list[torch.Tensor] = []
+    for root in roots:
+        noise = torch.randn(root.shape, generator=generator, dtype=torch.float64)
+        made.append(noise.to(device=root.device, dtype=root.dtype))
+    return made
+
+
+def judge(case: Case, target: Target, toggles: Toggles, notify: Notify, filename: str) -> Outcome:
+    """Run a case eagerly and through a target under toggles, and compare."""
+    notify("eager")
+    module = load(case, filename)
+    try:
+        eager = run(module, case)
+    except Exception as error:
+        return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
+    phase = "compile"
+
+    def follow(name: str) -> None:
+        nonlocal phase
+        phase = name
+        notify(name)
+
+    follow("compile")
+    with fresh_capture():
+        try:
+            compiled = target.compile(load(case, filename), toggles, follow)
+            actual = run(compiled, case, _after_compile(follow), mark=True)
+        except Exception as error:
+            cause = root_cause(error)
+            message = f"{type(cause).__name__}: {cause}"
+            signature = exception_signature(error, phase)
+            return Outcome(Kind.EXCEPTION, phase, signature, message)
+    return compare(case, module, eager, actual)
+
+
+def _after_compile(follow: Notify) -> Notify:
+    """The first call compiles: it is the target that says when the forward run begins."""
+    return lambda phase: follow(phase) if phase == "backward" else None
+
+
+@contextlib.contextmanager
+def fresh_capture() -> Iterator[None]:
+    """Dynamo without memory of earlier compiles, and with its errors raised."""
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(suppress_errors=False):
+        yield
+
+
+def compare(case: Case, module: torch.nn.Module, eager: Results, actual: Results) -> Outcome:
+    """The outcome of two runs: forward first, for a wrong forward makes backward wrong too."""
+    found = _difference(eager, actual, None)
+    if found is None:
+        return Outcome(Kind.OK)
+    reference = _reference(case, module)
+    if reference is not None:
+        found = _difference(eager, actual, reference)
+        if found is None:
+            return Outcome(Kind.OK)
+    phase, difference = found
+    signature = f"{phase} | wrong {difference.what}"
+    return Outcome(Kind.WRONG, phase, signature, f"{difference.where}: {difference.detail}")
+
+
+def _difference(
+    eager: Results, actual: Results, reference: Results | None
+) -> tuple[str, Difference] | None:
+    for phase, name in (("forward", "outputs"), ("forward", "inputs"), ("backward", "gradients")):
+        exact: list[Any] | None = getattr(reference, name) if reference else None
+        if exact is not None and len(exact) != len(getattr(eager, name)):
+            exact = None
+        label = {"outputs": "output", "inputs": "input", "gradients": "gradient"}[name]
+        found = first_difference(getattr(eager, name), getattr(actual, name), exact, label)
+        if found is not None:
+            return phase, found
+    return None
+
+
+def _reference(case: Case, module: torch.nn.Module) -> Results | None:
+    """A float64 run, None where the graph insists on its own dtypes."""
+    try:
+        for value in module.buffers():
+            if value.is_floating_point():
+                value.data = value.data.double()
+        return run(module, case, dtype=torch.float64)
+    except Exception:
+        return None

@@ -1,0 +1,290 @@
+"""A case as a script of its own: one file that needs only torch, and tcdebug where that failed.
+
+The script judges by itself, in a process of its own, and says by its exit status whether it still
+fails the same way. It is announced only after it was run: see `verify`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import string
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.ambient import Ambient
+from tcdebug.minifier.case import Case, Input
+from tcdebug.minifier.outcome import Kind, Outcome
+from tcdebug.minifier.replay import SEED
+from tcdebug.minifier.source import module_source, readable_names
+from tcdebug.minifier.stored import save_tensors
+
+INLINE = 64
+"""Tensors of up to this many elements are written into the script when they have to be kept."""
+SECONDS = 300.0
+
+FAILS, PASSES, UNRESOLVED = 1, 0, 125
+"""Exit statuses of a repro script."""
+
+
+@dataclass(frozen=True)
+class Repro:
+    """What a repro script says besides the case."""
+
+    outcome: Outcome
+    call: dict[str, Any]
+    """The arguments of torch.compile."""
+    culprits: tuple[str, ...] = ()
+    """Units; with them off it passes."""
+    ambient: Ambient = Ambient()
+    setup: str = ""
+    """Python that brings about what the failure needs besides the graph."""
+
+
+def expected(outcome: Outcome) -> dict[str, Any]:
+    """What the script compares its own finding with."""
+    match outcome.kind:
+        case Kind.WRONG:
+            return {"kind": "wrong", "what": outcome.signature}
+        case Kind.EXCEPTION:
+            return {"kind": "exception", "class": outcome.message.partition(":")[0]}
+        case Kind.CRASH:
+            return {"kind": "crash"}
+    return {"kind": outcome.kind.value}
+
+
+def write(case: Case, repro: Repro, path: Path) -> str:
+    """Write the script, and data beside it where the failure needs stored data.
+
+    Returns what the inputs are: seeded, inlined or stored.
+    """
+    case = readable_names(case)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored = {
+        i.name: i.value
+        for i in case.inputs
+        if isinstance(i.value, torch.Tensor) and _how(i) == "stored"
+    }
+    constants = {
+        name: value for name, value in case.attributes().items() if isinstance(value, torch.Tensor)
+    }
+    if stored or constants:
+        save_tensors({**stored, **constants}, path.with_suffix(".safetensors"))
+    template = string.Template((resources.files(__package__) / "repro.py.tmpl").read_text())
+    text = template.substitute(
+        title=_title(repro),
+        facts="\n".join(_facts(case, repro)),
+        name=path.name,
+        usage=_usage(repro),
+        expected=repr(expected(repro.outcome)),
+        call=repr(repro.call),
+        seconds=SECONDS,
+        setup=repro.setup,
+        graph=_graph_text(case, constants),
+        inputs=_inputs_text(case, bool(stored or constants)),
+        seed=SEED,
+        ambient=_indented(repro.ambient.text()),
+        dynamic=_dynamic_text(case),
+    )
+    path.write_text(text)
+    kinds = {_how(i) for i in case.inputs if isinstance(i.value, torch.Tensor)}
+    return "stored" if stored else "inlined" if "inlined" in kinds else "seeded"
+
+
+def _title(repro: Repro) -> str:
+    outcome = repro.outcome
+    words = {
+        Kind.WRONG: "A wrong result",
+        Kind.EXCEPTION: "An exception",
+        Kind.CRASH: "A crash",
+        Kind.HANG: "A hang",
+        Kind.KILLED: "Too much memory",
+    }
+    return f"{words.get(outcome.kind, 'A failure')} of torch.compile: {outcome.signature}"
+
+
+def _facts(case: Case, repro: Repro) -> list[str]:
+    lines = [
+        f"failure   {repro.outcome.kind.value}, {repro.outcome.direction}: "
+        + " ".join(repro.outcome.message.split())[:200],
+        f"backend   {repro.call}",
+        f"graph     {case.size} nodes, {len(case.inputs)} inputs",
+        f"versions  torch {torch.__version__}, python {platform.python_version()}, "
+        f"{platform.machine()}",
+    ]
+    if repro.culprits:
+        lines.insert(1, f"culprit   {', '.join(repro.culprits)}")
+    return [line.replace("\\", "/").replace('"""', "'''") for line in lines]
+
+
+def _usage(repro: Repro) -> str:
+    if not repro.culprits:
+        return ""
+    off = " ".join(f"--off={c}" for c in repro.culprits)
+    return f"\nWith the culprit switched off it passes: {off}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _graph_text(case: Case, constants: dict[str, torch.Tensor]) -> str:
+    source = module_source(case.module)
+    lines = [source.text.rstrip()]
+    if constants:
+        lines.insert(0, "")
+        body = [f"        self.register_buffer({n!r}, data[{n!r}])" for n in constants]
+        head = ["    def __init__(self):", "        super().__init__()"]
+        head += ["        data = stored()"]
+        first, _, rest = source.text.rstrip().partition("\n")
+        lines = ["\n".join([first, *head, *body, "", rest])]
+    return "\n".join(lines) + "\n"
+
+
+def _how(spec: Input) -> str:
+    if not isinstance(spec.value, torch.Tensor):
+        return "literal"
+    if spec.recipe is not None:
+        return "seeded"
+    small = spec.value.numel() <= INLINE and spec.value.layout == torch.strided
+    plain = not spec.value.is_quantized and not spec.value.dtype.is_complex
+    one_byte_float = spec.value.is_floating_point() and spec.value.element_size() == 1
+    return "inlined" if small and plain and not one_byte_float else "stored"
+
+
+def _inputs_text(case: Case, has_data: bool) -> str:
+    lines = ["    data = stored()"] if any(_how(i) == "stored" for i in case.inputs) else []
+    lines += [f"    {i.name} = {input_text(i)}" for i in case.inputs]
+    lines.append(f"    return [{', '.join(i.name for i in case.inputs)}]\n")
+    text = "\n".join(lines)
+    return text + _STORED if has_data else text
+
+
+_STORED = '''
+
+def stored():
+    """The tensors of the safetensors file beside this script."""
+    import json
+    with open(os.path.splitext(os.path.abspath(__file__))[0] + ".safetensors", "rb") as file:
+        raw = file.read()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:start])
+    layouts = json.loads(header.pop("__metadata__")["layouts"])
+    found = {}
+    for name, (storage, dtype, size, stride, offset) in layouts.items():
+        low, high = header[storage]["data_offsets"]
+        flat = torch.frombuffer(bytearray(raw[start + low:start + high] or b"\\0" * 16),
+                                dtype=getattr(torch, dtype))
+        found[name] = flat.as_strided(size, stride, offset)
+    return found
+'''
+
+
+def input_text(spec: Input) -> str:
+    """The expression that makes an input."""
+    value = spec.value
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    match _how(spec):
+        case "stored":
+            text = f"data[{spec.name!r}].clone()"
+        case "inlined":
+            text = _laid_out(f"torch.tensor({_literal(value)}, dtype={value.dtype})", value)
+        case _:
+            text = _laid_out(_recipe_text(spec), value)
+    return text + ".requires_grad_()" if value.requires_grad else text
+
+
+def _recipe_text(spec: Input) -> str:
+    recipe, value = spec.recipe, spec.value
+    assert recipe is not None
+    size = tuple(value.shape)
+    generator = f"generator=torch.Generator().manual_seed({recipe.seed})"
+    match recipe.kind:
+        case "randn":
+            text = f"torch.randn({size}, {generator})"
+            plain = torch.float32
+        case "randint":
+            text = f"torch.randint({recipe.low}, {recipe.high}, {size}, {generator})"
+            plain = torch.int64
+        case _:
+            text = f"torch.{recipe.kind}({size})"
+            plain = torch.float32
+    return text if value.dtype == plain else f"{text}.to({value.dtype})"
+
+
+def _laid_out(text: str, value: torch.Tensor) -> str:
+    """The expression, in the strides of the value where those are not the usual ones."""
+    if value.is_contiguous():
+        return text
+    if any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True)):
+        return text  # expanded: the recorded values were materialised
+    size, stride = tuple(value.shape), tuple(value.stride())
+    return f"torch.empty_strided({size}, {stride}, dtype={value.dtype}).copy_({text})"
+
+
+def _literal(value: torch.Tensor) -> str:
+    text = repr(value.detach().tolist())
+    for name in ("nan", "-inf", "inf"):
+        text = text.replace(name, f"float('{name}')") if f"float('{name}" not in text else text
+    return text
+
+
+def _dynamic_text(case: Case) -> str:
+    lines = [
+        f"torch._dynamo.maybe_mark_dynamic(values[{k}], {dim})"
+        for k, spec in enumerate(case.inputs)
+        for dim in spec.dynamic
+    ]
+    return _indented("\n".join(lines))
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How a repro script ended in a fresh process in a clean folder."""
+
+    status: int
+    seconds: float
+    output: str
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether it failed as expected."""
+        return self.status == FAILS
+
+
+def verify(path: Path, off: Sequence[str] = ()) -> Verified:
+    """Run a repro script where nothing but it and its data is."""
+    start = time.monotonic()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    for name in ("OMP_NUM_THREADS", "PYTHONPATH"):
+        environment.pop(name, None)
+    if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
+        environment["TCDEBUG_CACHE_DIR"] = cache
+    environment["TCDEBUG_LOG"] = "0"
+    with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as folder:
+        for file in path.parent.iterdir():
+            if file.is_file() and file.name.startswith(path.stem):
+                shutil.copy(file, folder)
+        command = [sys.executable, path.name, *(f"--off={u}" for u in off)]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True,
+                timeout=SECONDS * 1.5, check=False,
+            )  # fmt: skip
+            status, output = done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired:
+            status, output = UNRESOLVED, "the repro script did not end"
+    return Verified(status, time.monotonic() - start, output)
+
+

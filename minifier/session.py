@@ -1,0 +1,287 @@
+"""The process that runs a user's script on behalf of a command: `python -m tcdebug.minifier.session`.
+
+The script is run as `python script.py args` would run it, with torch.compile recorded. When a graph
+fails, the investigation happens right there, at the call, with everything in force that the script
+has set up; candidates are forked from this process (see `isolation`). The result is a report file;
+the events are the progress.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import torch
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import Failure as FailureEvent
+from tcdebug.compiler.events import GraphRecorded
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.ambient import Ambient
+from tcdebug.minifier.case import Case
+from tcdebug.minifier.investigate import Found, Investigation
+from tcdebug.minifier.isolation import Limits
+from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
+from tcdebug.minifier.recorder import Recorder
+from tcdebug.minifier.report import Report
+from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+
+DONE = 0
+SCRIPT_FAILED = 71
+"""The script itself raised; its traceback is on stderr."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a session is asked to do. `mode` is eager, search or compiled."""
+
+    mode: str
+    script: str
+    args: list[str]
+    run_dir: str
+    backend: str | None = None
+    toggles: list[str] = []
+    bisect: bool = True
+    minimise: bool = True
+    limits: Limits = Limits()
+    seconds: float = 3600.0
+    reruns: int = 2000
+    resume: str | None = None
+
+
+class _Finished(BaseException):
+    """The report is written: leave the script, past anything that catches Exception."""
+
+
+class Session:
+    """One run of the script with its graphs judged."""
+
+    def __init__(self, job: Job, threads: Threads) -> None:
+        self.job = job
+        self.threads = threads
+        self.folder = Path(job.run_dir)
+        self.log = EventLog(self.folder)
+        earlier = Path(job.resume) / "answers.jsonl" if job.resume else None
+        self.answers = Answers(self.folder / "answers.jsonl", earlier)
+        self.recorder = Recorder(self.judge, job.run_dir, job.backend)
+        self.budget = Budget(job.seconds, job.reruns)
+        self.limits = job.limits
+        self.started = time.monotonic()
+        self.reruns = 0
+
+    def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
+        """Judge a graph; investigate it, and leave the script, when it fails."""
+        self.log.emit(GraphRecorded(ordinal, case.size, call))
+        oracle = self._oracle(backend)
+        base = Toggles.parse(self.job.toggles)
+        self.recorder.active = False
+        try:
+            outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
+        except BudgetUsed:
+            self.write(Report("budget", reruns=self.reruns, run_dir=self.job.run_dir))
+            raise _Finished from None
+        finally:
+            self.recorder.active = True
+            self.reruns += oracle.reruns
+        if not outcome.failed:
+            return
+        self.recorder.active = False
+        self.log.emit(
+            FailureEvent(
+                outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
+            )
+        )
+        oracle.tighten(outcome.seconds)
+        found = Found(case, outcome, ordinal, Ambient.current(), self._setups(ordinal))
+        investigation = Investigation(
+            found, oracle, self.log, base, self.job.bisect, self.job.minimise
+        )
+        self.write(investigation.run())
+        raise _Finished
+
+    def _oracle(self, backend: Backend) -> Oracle:
+        return Oracle(
+            backend, self.log, self.answers, self.limits, self.budget, self.threads.restore
+        )
+
+    def _setups(self, ordinal: int) -> tuple[str, ...]:
+        """Nothing first; then the script itself, run up to the failing graph."""
+        return ("", script_setup(self.job, ordinal))
+
+    def write(self, report: Report) -> None:
+        """The report, whole or not at all."""
+        path = self.folder / "report.json"
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+        fresh.replace(path)
+
+
+def script_setup(job: Job, ordinal: int) -> str:
+    """Python for a repro that needs what the user's script sets up before graph `ordinal`.
+
+    It runs the script with a backend that stops at that graph, so that registrations and patches
+    are made by the script's own lines.
+    """
+    script = Path(job.script).resolve()
+    return _SETUP.format(
+        script=str(script), args=job.args, ordinal=ordinal, folder=str(script.parent)
+    )
+
+
+_SETUP = '''
+# The failure needs what the script sets up: run it up to the graph, the {ordinal}th it compiles.
+SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
+
+
+class Reached(BaseException):
+    pass
+
+
+def set_up():
+    import runpy
+    seen, original, arguments = [], torch._dynamo.optimize, sys.argv
+
+    def stop(module, inputs):
+        place = len(seen)
+        seen.append(module)
+
+        def call(*values):
+            if place == GRAPH:
+                raise Reached
+            return module(*values)
+        return call
+
+    def optimize(backend="inductor", *args, **kwargs):
+        return original(stop, *args, **kwargs)
+
+    torch._dynamo.optimize = optimize
+    sys.argv = [SCRIPT, *ARGS]
+    sys.path.insert(0, {folder!r})
+    try:
+        runpy.run_path(SCRIPT, run_name="__main__")
+    except Reached:
+        pass
+    finally:
+        torch._dynamo.optimize, sys.argv = original, arguments
+
+
+if "--here" in sys.argv:
+    set_up()
+'''
+
+
+def patch_compile(wrap: Callable[[Any], Any]) -> None:
+    """Let every backend that a script gives to torch.compile go through `wrap`."""
+    original = torch._dynamo.optimize
+
+    def optimize(*args: Any, **kwargs: Any) -> Any:
+        if args:
+            return original(wrap(args[0]), *args[1:], **kwargs)
+        kwargs["backend"] = wrap(kwargs.get("backend", "inductor"))
+        return original(**kwargs)
+
+    torch._dynamo.optimize = optimize
+
+
+class Threads:
+    """Keeps this process at one thread, for OpenMP pools do not survive a fork.
+
+    What the script asks for is remembered, and given to the children.
+    """
+
+    def __init__(self) -> None:
+        self._wanted = torch.get_num_threads()
+        self._set = torch.set_num_threads
+        self._set(1)
+        torch.set_num_threads = self._remember
+
+    def _remember(self, count: int) -> None:
+        self._wanted = count
+
+    def restore(self) -> None:
+        """In a child: the threads that the script would have."""
+        os.environ["OMP_NUM_THREADS"] = str(self._wanted)
+        self._set(self._wanted)
+
+
+def warm_up() -> None:
+    """Import what a first compile imports, here rather than again in every child."""
+    weight = torch.ones(2, 2, requires_grad=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x @ weight).sum()
+
+    torch.compile(step, backend=EMBEDDED, options={"log": False})(torch.ones(2, 2)).backward()
+    torch._dynamo.reset()
+
+
+def run_script(script: str, args: list[str]) -> int:
+    """Run a script as python would; the exit status it would have."""
+    path = Path(script)
+    sys.argv = [script, *args]
+    sys.path[0] = str(path.resolve().parent)
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:
+        return _status(error.code)
+    except _Finished:
+        return DONE
+    except KeyboardInterrupt:
+        return 130
+    except BaseException:
+        _print_traceback()
+        return SCRIPT_FAILED
+    return DONE
+
+
+def _status(code: Any) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)  # noqa: T201 - what sys.exit("text") does
+    return 1
+
+
+def _print_traceback() -> None:
+    """The traceback of the script's own frames, without ours and runpy's."""
+    kind, error, trace = sys.exc_info()
+    while trace is not None and _ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+
+
+def _ours(filename: str) -> bool:
+    return filename == __file__ or "runpy" in filename
+
+
+def main() -> NoReturn:
+    """Do the job whose file is the only argument."""
+    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
+    os.environ["TCDEBUG_SESSION"] = "1"
+    if job.mode == "eager":
+        torch.compiler.set_stance("force_eager")
+        status = run_script(job.script, job.args)
+    elif job.mode == "compiled":
+        if job.backend:
+            forced = job.backend
+            patch_compile(lambda backend: forced)
+        status = run_script(job.script, job.args)
+    else:
+        session = Session(job, Threads())
+        warm_up()
+        patch_compile(session.recorder.wrap)
+        status = run_script(job.script, job.args)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Tensors on disk: their storages as bytes in a safetensors file, with a table of layouts.
+
+Storages, not tensors: what shares memory, has gaps or odd strides, or a dtype that safetensors does
+not know, comes back as it was. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write tensors; each layout is [storage, dtype, size, stride, offset]."""
+    storages: dict[int, str] = {}
+    data: dict[str, torch.Tensor] = {}
+    layouts: dict[str, list[object]] = {}
+    for name, value in tensors.items():
+        plain = value.detach().cpu()
+        key = plain.untyped_storage().data_ptr() or id(value)
+        if key not in storages:
+            storages[key] = f"storage{len(storages)}"
+            raw = torch.tensor([], dtype=torch.uint8)
+            raw.set_(plain.untyped_storage())  # type: ignore[call-overload] # a storage is a source
+            data[storages[key]] = raw.clone()
+        dtype = str(plain.dtype).removeprefix("torch.")
+        layout = [storages[key], dtype, list(plain.shape), list(plain.stride())]
+        layouts[name] = [*layout, plain.storage_offset()]
+    save_file(data, str(path), metadata={"layouts": json.dumps(layouts)})
