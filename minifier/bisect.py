@@ -3,9 +3,9 @@
 Decisions come in the order of the pipeline, and the first n of a compile are the same whatever
 happens to the rest. So "only the first n decisions let through" is a program between everything
 off and everything on, and a binary search over n finds the decision that brings the failure in.
-What is found is confirmed: without it alone the failure is gone, else the search goes on with it
-switched off, until all that must be off together is known. (A fault in a lowering that forward and
-backward both use is two decisions, and the second failure is not the same bug as the first.)
+What is found is confirmed: without that decision alone the failure is gone; or without its unit,
+where the same fault acts in several places (a lowering that forward and backward both use). If it
+is not gone even then, there is another fault, and the search goes on with this unit switched off.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ Ask = Callable[[Toggles, str], Outcome]
 class Verdict:
     """What a bisection found.
 
-    `culprits` are the decisions that must be off for the failure to go away. `confirmed`: with
-    all of them off it does go away, and with any one of them on it does not. `core`: it fails
-    with everything off, so no unit is at fault.
+    `culprits` are decisions, one for each independent fault. `confirmed`: without them (or their
+    whole units, if `whole_units`) it passes, and with any one of them back it fails. `core`: it
+    fails with everything off, so no unit is at fault.
     """
 
     culprits: tuple[Decision, ...]
     confirmed: bool
     core: bool = False
+    whole_units: bool = False
 
     def units(self) -> list[str]:
         """The units of the culprits, each once."""
@@ -48,29 +49,40 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
     if failure.same_bug(ask(base.without(off=[ALL]), "everything off")):
         return Verdict((), confirmed=False, core=True)
     culprits: list[Decision] = []
-    current, toggles = failure, base
+    current, toggles, whole = failure, base, False
     while current.failed and len(culprits) < MOST_CULPRITS:
         found = _one_culprit(ask, current, toggles, log)
         if found is None:
             return Verdict(tuple(culprits), confirmed=False)
         culprits.append(found)
-        toggles = base.without(sites=[c.site for c in culprits])
-        current = ask(toggles, f"without {found.unit}")
-    confirmed = current.kind is Kind.OK and all(
-        ask(_only_this_on(base, culprits, c), f"with {c.unit} alone of them").failed
-        for c in culprits
-    )
+        current = ask(toggles.without(sites=[found.site]), f"without this {found.unit}")
+        if current.failed:
+            whole = True
+            toggles = toggles.without(off=[found.unit])
+            current = ask(toggles, f"without any {found.unit}")
+        else:
+            toggles = toggles.without(sites=[found.site])
+    confirmed = current.kind is Kind.OK and _each_matters(ask, base, culprits)
     for culprit in culprits:
         log.emit(
             BisectResult(culprit.subject, culprit.ordinal, confirmed),
             unit=culprit.unit,
             site=culprit.site,
         )
-    return Verdict(tuple(culprits), confirmed)
+    return Verdict(tuple(culprits), confirmed, whole_units=whole)
 
 
-def _only_this_on(base: Toggles, culprits: Sequence[Decision], this: Decision) -> Toggles:
-    return base.without(sites=[c.site for c in culprits if c.site != this.site])
+def _each_matters(ask: Ask, base: Toggles, culprits: Sequence[Decision]) -> bool:
+    """Whether it fails with any one of several culprits on and the others off."""
+    if len(culprits) == 1:
+        return True  # with the only one on it fails: that is what was reported
+    return all(
+        ask(
+            base.without(off=[c.unit for c in culprits if c.unit != this.unit]),
+            f"only {this.unit} of the culprits",
+        ).failed
+        for this in culprits
+    )
 
 
 def _one_culprit(ask: Ask, failure: Outcome, toggles: Toggles, log: EventLog) -> Decision | None:

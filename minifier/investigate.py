@@ -9,7 +9,7 @@ from pathlib import Path
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import ReproVerify, ReproWrite
 from tcdebug.compiler.gate import Toggles
-from tcdebug.minifier import repro
+from tcdebug.minifier import repro, verify
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.bisect import Verdict, bisect
 from tcdebug.minifier.case import Case
@@ -135,7 +135,7 @@ class Investigation:
         return call
 
     def _verified(self, path: Path, off: Sequence[str] = ()) -> bool:
-        result = repro.verify(path, off)
+        result = verify.verify(path, off)
         self.log.emit(
             ReproVerify(str(path), result.reproduced, result.status, round(result.seconds, 3))
         )
@@ -143,11 +143,11 @@ class Investigation:
         return result.reproduced
 
     def _passes(self, path: Path, units: Sequence[str]) -> bool:
-        result = repro.verify(path, units)
+        result = verify.verify(path, units)
         self.log.emit(
             ReproVerify(str(path), result.reproduced, result.status, round(result.seconds, 3))
         )
-        return result.status == repro.PASSES
+        return result.status == verify.PASSES
 
     def _report(self, status: str, path: str | None, confirmed: bool) -> Report:
         outcome, case = self.found.outcome, self.best or self.found.case

@@ -8,12 +8,13 @@ not have run OpenMP on several threads (see `single_thread`): a forked pool hang
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -75,6 +76,7 @@ def _child(work: Work, writer: int, output: Path | None) -> None:
     status = 1
     try:
         os.setsid()
+        _die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
         _redirect(output)
 
@@ -95,6 +97,13 @@ def _child(work: Work, writer: int, output: Path | None) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when the one that forked it ends, however that ends."""
+    ask_for_signal_on_parent_death = 1  # PR_SET_PDEATHSIG of prctl(2)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(ask_for_signal_on_parent_death, signal.SIGKILL)
 
 
 def _redirect(output: Path | None) -> None:
@@ -191,13 +200,3 @@ def _memory(pid: int) -> int:
                 with contextlib.suppress(psutil.Error):
                     total += child.memory_info().rss
     return total
-
-
-@contextlib.contextmanager
-def quiet_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back for a moment, so that state is written whole."""
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CandidateRan
-from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.case import Case
+from tcdebug.minifier.decisions import read_decisions
 from tcdebug.minifier.isolation import Ended, Limits, run_isolated
 from tcdebug.minifier.outcome import Kind, Outcome, crash_signature
 from tcdebug.minifier.replay import judge
@@ -171,22 +171,3 @@ def outcome_of(ended: Ended) -> Outcome:
         signature = crash_signature(ended.signal, phase)
         return Outcome(kind, phase, signature, f"ended by signal {ended.signal}")
     return Outcome(kind, phase, f"{phase} | exit", "the process ended without an answer")
-
-
-def read_decisions(path: Path) -> Iterator[Decision]:
-    """The decisions that a child's compiler took, from its event file."""
-    if not path.exists():
-        return
-    for line in path.read_bytes().splitlines():
-        if b'"decision"' not in line:
-            continue
-        try:
-            event: dict[str, Any] = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue
-        if event["event"] == "decision":
-            data = event["data"]
-            yield Decision(
-                event["unit"], data["subject"], event["site"], data["ordinal"], data["allowed"]
-            )
-

@@ -1,20 +1,13 @@
 """A case as a script of its own: one file that needs only torch, and tcdebug where that failed.
 
 The script judges by itself, in a process of its own, and says by its exit status whether it still
-fails the same way. It is announced only after it was run: see `verify`.
+fails the same way. It is announced only after it was run: see `verify.verify`.
 """
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 import string
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,13 +21,10 @@ from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.replay import SEED
 from tcdebug.minifier.source import module_source, readable_names
 from tcdebug.minifier.stored import save_tensors
+from tcdebug.minifier.verify import SECONDS
 
 INLINE = 64
 """Tensors of up to this many elements are written into the script when they have to be kept."""
-SECONDS = 300.0
-
-FAILS, PASSES, UNRESOLVED = 1, 0, 125
-"""Exit statuses of a repro script."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +83,7 @@ def write(case: Case, repro: Repro, path: Path) -> str:
         graph=_graph_text(case, constants),
         inputs=_inputs_text(case, bool(stored or constants)),
         seed=SEED,
-        ambient=_indented(repro.ambient.text()),
+        prepare=_indented("set_up()\n" * bool(repro.setup) + repro.ambient.text()),
         dynamic=_dynamic_text(case),
     )
     path.write_text(text)
@@ -247,44 +237,3 @@ def _dynamic_text(case: Case) -> str:
         for dim in spec.dynamic
     ]
     return _indented("\n".join(lines))
-
-
-@dataclass(frozen=True)
-class Verified:
-    """How a repro script ended in a fresh process in a clean folder."""
-
-    status: int
-    seconds: float
-    output: str
-
-    @property
-    def reproduced(self) -> bool:
-        """Whether it failed as expected."""
-        return self.status == FAILS
-
-
-def verify(path: Path, off: Sequence[str] = ()) -> Verified:
-    """Run a repro script where nothing but it and its data is."""
-    start = time.monotonic()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
-    for name in ("OMP_NUM_THREADS", "PYTHONPATH"):
-        environment.pop(name, None)
-    if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
-        environment["TCDEBUG_CACHE_DIR"] = cache
-    environment["TCDEBUG_LOG"] = "0"
-    with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as folder:
-        for file in path.parent.iterdir():
-            if file.is_file() and file.name.startswith(path.stem):
-                shutil.copy(file, folder)
-        command = [sys.executable, path.name, *(f"--off={u}" for u in off)]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True,
-                timeout=SECONDS * 1.5, check=False,
-            )  # fmt: skip
-            status, output = done.returncode, done.stdout + done.stderr
-        except subprocess.TimeoutExpired:
-            status, output = UNRESOLVED, "the repro script did not end"
-    return Verified(status, time.monotonic() - start, output)
-
-

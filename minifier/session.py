@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import sys
 import time
 import traceback
@@ -27,33 +28,12 @@ from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.investigate import Found, Investigation
-from tcdebug.minifier.isolation import Limits
+from tcdebug.minifier.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
 from tcdebug.minifier.recorder import Recorder
 from tcdebug.minifier.report import Report
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
-
-DONE = 0
-SCRIPT_FAILED = 71
-"""The script itself raised; its traceback is on stderr."""
-
-
-class Job(msgspec.Struct, frozen=True):
-    """What a session is asked to do. `mode` is eager, search or compiled."""
-
-    mode: str
-    script: str
-    args: list[str]
-    run_dir: str
-    backend: str | None = None
-    toggles: list[str] = []
-    bisect: bool = True
-    minimise: bool = True
-    limits: Limits = Limits()
-    seconds: float = 3600.0
-    reruns: int = 2000
-    resume: str | None = None
-
+from tcdebug.minifier.watcher import Watcher, compile_patched
 
 class _Finished(BaseException):
     """The report is written: leave the script, past anything that catches Exception."""
@@ -125,18 +105,21 @@ class Session:
 def script_setup(job: Job, ordinal: int) -> str:
     """Python for a repro that needs what the user's script sets up before graph `ordinal`.
 
-    It runs the script with a backend that stops at that graph, so that registrations and patches
-    are made by the script's own lines.
+    It runs a copy of the script with a backend that stops at that graph, so that registrations
+    and patches are made by the script's own lines.
     """
     script = Path(job.script).resolve()
+    copy = Path(job.run_dir) / "repro_script.py"
+    shutil.copyfile(script, copy)
     return _SETUP.format(
-        script=str(script), args=job.args, ordinal=ordinal, folder=str(script.parent)
+        script=copy.name, args=job.args, ordinal=ordinal, folder=str(script.parent)
     )
 
 
 _SETUP = '''
-# The failure needs what the script sets up: run it up to the graph, the {ordinal}th it compiles.
-SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
+# The failure needs what the script sets up: a copy of it is run up to graph {ordinal}.
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {script!r})
+ARGS, GRAPH = {args!r}, {ordinal}
 
 
 class Reached(BaseException):
@@ -169,24 +152,7 @@ def set_up():
         pass
     finally:
         torch._dynamo.optimize, sys.argv = original, arguments
-
-
-if "--here" in sys.argv:
-    set_up()
 '''
-
-
-def patch_compile(wrap: Callable[[Any], Any]) -> None:
-    """Let every backend that a script gives to torch.compile go through `wrap`."""
-    original = torch._dynamo.optimize
-
-    def optimize(*args: Any, **kwargs: Any) -> Any:
-        if args:
-            return original(wrap(args[0]), *args[1:], **kwargs)
-        kwargs["backend"] = wrap(kwargs.get("backend", "inductor"))
-        return original(**kwargs)
-
-    torch._dynamo.optimize = optimize
 
 
 class Threads:
@@ -231,13 +197,13 @@ def run_script(script: str, args: list[str]) -> int:
     except SystemExit as error:
         return _status(error.code)
     except _Finished:
-        return DONE
+        return 0
     except KeyboardInterrupt:
         return 130
     except BaseException:
         _print_traceback()
         return SCRIPT_FAILED
-    return DONE
+    return 0
 
 
 def _status(code: Any) -> int:
@@ -265,18 +231,18 @@ def main() -> NoReturn:
     """Do the job whose file is the only argument."""
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
     os.environ["TCDEBUG_SESSION"] = "1"
-    if job.mode == "eager":
-        torch.compiler.set_stance("force_eager")
-        status = run_script(job.script, job.args)
-    elif job.mode == "compiled":
-        if job.backend:
-            forced = job.backend
-            patch_compile(lambda backend: forced)
-        status = run_script(job.script, job.args)
-    else:
-        session = Session(job, Threads())
-        warm_up()
-        patch_compile(session.recorder.wrap)
+    wrap: Callable[[Any], Any] = lambda backend: job.backend or backend
+    match job.mode:
+        case "eager":
+            torch.compiler.set_stance("force_eager")
+        case "watch":
+            watcher = Watcher(Path(job.run_dir), EventLog(Path(job.run_dir)), check=job.check)
+            wrap = lambda backend: watcher.wrap(job.backend or backend)
+        case "search":
+            session = Session(job, Threads())
+            warm_up()
+            wrap = session.recorder.wrap
+    with compile_patched(wrap):
         status = run_script(job.script, job.args)
     sys.stdout.flush()
     sys.stderr.flush()

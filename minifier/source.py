@@ -16,6 +16,7 @@ from tcdebug.minifier.case import Case
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 ANNOTATION = re.compile(r" : (torch\.Tensor|torch\.SymInt|torch\.nn\.parameter\.Parameter)")
+PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
 NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
 
 
@@ -74,11 +75,20 @@ def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
     code = module.graph.python_code("self")
     lines = [CLEANUP.sub("", line) for line in code.src.splitlines()]
     lines = [ANNOTATION.sub("", line).replace(" -> tuple", "") for line in lines]
+    lines = [PRIVATE.sub(_public, line) for line in lines]
     start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
     body = [line for line in lines[start:] if line.strip() and not _alias(line)]
     text = f"class {name}(torch.nn.Module):\n" + "\n".join(f"    {line}" for line in body) + "\n"
     foreign = tuple(n for n, v in code.globals.items() if not _from_torch(v))
     return Source(text, dict(code.globals), foreign)
+
+
+def _public(match: re.Match[str]) -> str:
+    """torch.nn.functional.gelu for torch._C._nn.gelu, where they are one function."""
+    name = match.group(1)
+    public = getattr(torch.nn.functional, name, None)
+    same = public is not None and public is getattr(torch._C._nn, name, None)
+    return f"torch.nn.functional.{name}" if same else match.group(0)
 
 
 def _alias(line: str) -> bool:

@@ -1,1 +1,35 @@
-"""placeholder"""
+"""tcdebug: bisect, minimise, fuzz and read torch.compile.
+
+    torch.compile(f, backend="tcdebug")        the embedded compiler; needs no import of tcdebug
+    with tcdebug.watch(): ...                  whatever fails in a compiled graph leaves a repro
+    $ tcdebug bisect script.py                 which step of the compiler is at fault, and a repro
+
+Names are imported when they are used: `import tcdebug.compiler` loads nothing of the toolkit.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+EXPORTS = {
+    "watch": "tcdebug.watch",
+    "Options": "tcdebug.compiler.options",
+    "Toggles": "tcdebug.compiler.gate",
+    "CompileError": "tcdebug.compiler.errors",
+}
+"""Public name -> the module that has it."""
+
+__all__ = ["CompileError", "Options", "Toggles", "__version__", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in EXPORTS:
+        raise AttributeError(f"module 'tcdebug' has no attribute {name!r}")
+    return getattr(import_module(EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

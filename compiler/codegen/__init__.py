@@ -1,1 +1,11 @@
 """The codegen stage: kernels become C++ source, the schedule becomes a Python wrapper."""
+
+UNITS = {
+    "codegen.collapse": "make one loop of loops that run on without a gap",
+    "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
+    "codegen.split": "reduce to a single value in pieces that threads share",
+    "codegen.vectorize": "let the innermost loop use vector instructions",
+    "codegen.parallelize": "share the outer loops among threads",
+    "codegen.scratch": "keep a row of dear values for a later sweep",
+}
+"""How a kernel may be written: each is asked once for every kernel that it would change."""

@@ -22,16 +22,6 @@ from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
-UNITS = (
-    "codegen.collapse",
-    "codegen.vectorize",
-    "codegen.parallelize",
-    "codegen.column",
-    "codegen.split",
-    "codegen.scratch",
-)
-
-
 @dataclass(frozen=True)
 class KernelCall:
     """How the wrapper calls a kernel: what it passes, in order."""

@@ -19,7 +19,6 @@ from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 
-UNITS = ("fuse.vertical", "fuse.reduction", "fuse.horizontal")
 LARGEST_KERNEL = 48
 """Nodes in a kernel; more makes the C++ compiler slow and spills registers."""
 ROW_IN_CACHE = 1 << 16

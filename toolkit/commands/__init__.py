@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The subcommands, one a file: arguments -> one library call -> exit status."""

@@ -1,0 +1,47 @@
+"""All units that can be switched off, in the order of the pipeline, each with what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tcdebug.compiler import codegen, decompose, partition
+from tcdebug.compiler.lower import LOWERINGS, VIEWS
+from tcdebug.compiler.passes import PASSES
+from tcdebug.compiler.pregrad import PREGRAD_PASSES
+
+FUSION = {
+    "fuse.inline": "compute a producer inside its consumers instead of storing it",
+    "fuse.vertical": "run a producer and its consumer in one loop nest",
+    "fuse.reduction": "run a reduction and what surrounds it in one loop nest",
+    "fuse.horizontal": "run neighbours that read the same memory in one loop nest",
+}
+
+MEMORY = {"memory.reuse": "write a result into the memory of a dead buffer"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Something optional that a compile does. `name` is what switches it off."""
+
+    name: str
+    summary: str
+
+
+def units() -> Iterator[Unit]:
+    """Every unit, in the order of the pipeline."""
+    for function in PREGRAD_PASSES:
+        yield Unit(f"pregrad.{function.__name__}", _first_line(function.__doc__))
+    for op in sorted(decompose.decompositions(), key=str):
+        yield Unit(decompose.unit(op), f"write {op} in simpler operators")
+    yield Unit(partition.UNIT, "recompute cheap values in backward rather than save them")
+    for function in PASSES:
+        yield Unit(f"passes.{function.__name__}", _first_line(function.__doc__))
+    for op in sorted((*LOWERINGS, *VIEWS), key=str):
+        yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
+    for name, summary in (FUSION | codegen.UNITS | MEMORY).items():
+        yield Unit(name, summary)
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().splitlines()[0].rstrip(".") if text else ""

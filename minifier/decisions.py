@@ -1,0 +1,29 @@
+"""Decisions of a compile, read back from the events of the process that compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tcdebug.compiler.gate import Decision
+
+
+def read_decisions(path: Path) -> Iterator[Decision]:
+    """The decisions in an event file, in order; the file of a process that crashed will do."""
+    if not path.exists():
+        return
+    for line in path.read_bytes().splitlines():
+        if b'"decision"' not in line:
+            continue
+        try:
+            event: dict[str, Any] = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if event["event"] == "decision":
+            data = event["data"]
+            yield Decision(
+                event["unit"], data["subject"], event["site"], data["ordinal"], data["allowed"]
+            )

@@ -1,0 +1,59 @@
+"""What a session process is asked to do, and how it is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from tcdebug.minifier.isolation import Limits
+
+SCRIPT_FAILED = 71
+"""Exit status of a session whose script raised; the traceback is on its stderr."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A script, and what to do while it runs.
+
+    `mode`: eager (nothing is compiled), compiled (as the script says), search (graphs are judged
+    and investigated), watch (failures leave repros).
+    """
+
+    mode: str
+    script: str
+    args: list[str]
+    run_dir: str
+    backend: str | None = None
+    toggles: list[str] = []
+    check: bool = False
+    bisect: bool = True
+    minimise: bool = True
+    limits: Limits = Limits()
+    seconds: float = 3600.0
+    reruns: int = 2000
+    resume: str | None = None
+
+
+def start(
+    job: Job,
+    output: IO[bytes] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start the session process of a job; what it prints goes to `output`, or to ours."""
+    folder = Path(job.run_dir)
+    path = folder / f"job-{job.mode}.json"
+    path.write_bytes(msgspec.json.encode(job))
+    env = {**os.environ, **(environment or {})}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tcdebug.minifier.session", str(path)],
+        stdin=subprocess.DEVNULL if output is not None else None,
+        stdout=output,
+        stderr=subprocess.STDOUT if output is not None else None,
+        env=env,
+        start_new_session=output is not None,
+    )

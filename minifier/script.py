@@ -1,0 +1,136 @@
+"""A whole script as the thing that fails, where no graph of it fails alone.
+
+Each question is a fresh process: the script as it is, under the toggles of the environment. What
+it printed last, its exit status, its signal or its silence is the outcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import string
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import CandidateRan
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.decisions import read_decisions
+from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
+from tcdebug.minifier.outcome import Kind, Outcome, crash_signature, normalised, signal_name
+
+
+@dataclass
+class ScriptOracle:
+    """Runs the script, compiled, under toggles."""
+
+    job: Job
+    log: EventLog
+    seconds: float
+    reruns: int = 0
+
+    def ask(self, toggles: Toggles, purpose: str) -> Outcome:
+        """How the script ends under toggles."""
+        self.reruns += 1
+        job = msgspec_replace(self.job, mode="compiled")
+        outcome = run_script(job, toggles, self.seconds, f"compiled-{self.reruns}.log")
+        self.log.emit(
+            CandidateRan(
+                self.reruns, purpose, toggles.texts(), 0, outcome.kind.value, outcome.signature,
+                False, round(outcome.seconds, 3), 0.0,
+            )
+        )  # fmt: skip
+        return outcome
+
+
+def msgspec_replace(job: Job, **changes: object) -> Job:
+    """A job with some fields changed."""
+    fields = {name: getattr(job, name) for name in job.__struct_fields__}
+    return Job(**{**fields, **changes})
+
+
+def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Outcome:
+    """Run a session process to its end, or to the end of its time."""
+    output = Path(job.run_dir) / log_name
+    environment = {
+        "TCDEBUG_OFF": ",".join(toggles.texts()),
+        "TCDEBUG_RUN_DIR": job.run_dir,
+        "TCDEBUG_ARTIFACTS": "0",
+    }
+    started = time.monotonic()
+    with output.open("wb") as file:
+        process = start(job, file, environment)
+        try:
+            status = process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            kill_group(process.pid)
+            process.wait()
+    outcome = outcome_of(status, output.read_text(errors="replace"), seconds)
+    decisions = tuple(read_decisions(Path(job.run_dir) / f"events-{process.pid}.jsonl"))
+    return replace(outcome, decisions=decisions, seconds=time.monotonic() - started)
+
+
+def kill_group(pid: int) -> None:
+    """End a process and all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def outcome_of(status: int | None, text: str, seconds: float) -> Outcome:
+    """The outcome of a script by exit status and what it printed."""
+    if status is None:
+        return Outcome(Kind.HANG, "script", "script | hang", f"no end after {seconds:.0f} s")
+    if status == 0:
+        return Outcome(Kind.OK, "script")
+    if status < 0:
+        name = signal_name(-status)
+        return Outcome(Kind.CRASH, "script", crash_signature(-status, "script"), f"ended by {name}")
+    if status == SCRIPT_FAILED:
+        last = _last_exception(text)
+        name = last.partition(":")[0]
+        return Outcome(Kind.EXCEPTION, "script", f"script | {name} | {normalised(last)}", last)
+    message = f"exit status {status}"
+    return Outcome(Kind.EXCEPTION, "script", f"script | {message}", message)
+
+
+def _last_exception(text: str) -> str:
+    """The line of a traceback that names the exception."""
+    after = text.rpartition("Traceback (most recent call last):")[2]
+    for line in after.splitlines():
+        if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
+            return line
+    return text.strip().rpartition("\n")[2]
+
+
+def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) -> None:
+    """A script that runs a copy of the user's script and judges how it ends."""
+    script = Path(job.script).resolve()
+    copy = path.with_name(f"{path.stem}_script.py")
+    copy.write_bytes(script.read_bytes())
+    template = (resources.files(__package__) / "script_repro.py.tmpl").read_text()
+    off = " ".join(f"--off={u}" for u in units)
+    text = string.Template(template).substitute(
+        title=f"{outcome.kind.value} of a script: {outcome.signature}".replace('"', "'"),
+        culprit=", ".join(units) or "not found",
+        name=path.name,
+        usage=f"With the culprit switched off it passes: {off}" if units else "",
+        script=copy.name,
+        args=job.args,
+        folder=str(script.parent),
+        expected=_expected(outcome),
+        seconds=600.0,
+    )
+    path.write_text(text)
+
+
+def _expected(outcome: Outcome) -> dict[str, str]:
+    if outcome.kind is Kind.EXCEPTION and not outcome.message.startswith("exit status"):
+        return {"kind": "exception", "class": outcome.message.partition(":")[0]}
+    return {"kind": outcome.kind.value}

@@ -1,0 +1,5 @@
+"""python -m tcdebug"""
+
+from tcdebug.cli import main
+
+main()

@@ -1,0 +1,12 @@
+"""tcdebug minify"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tcdebug.commands.search import search
+
+
+def run(**arguments: Any) -> int:
+    """Make the failing graph small and write a repro; the exit status."""
+    return search("minify", bisecting=False, minimising=True, **arguments)

@@ -1,0 +1,86 @@
+"""tcdebug run"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from tcdebug.commands.search import USAGE
+from tcdebug.compiler.gate import BadToggle, Toggles
+from tcdebug.display.console import announce_repro, error, messages
+from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
+from tcdebug.minifier.verify import verify
+from tcdebug.run_dir import find
+from tcdebug.supervisor import begin
+
+CHECK_FAILED = 1
+
+
+def run(
+    *,
+    script: str,
+    args: Sequence[str],
+    backend: str | None,
+    off: Sequence[str],
+    check: bool,
+    quiet: bool,
+) -> int:
+    """Run the script watched; the exit status."""
+    try:
+        toggles = Toggles.parse(off).texts()
+    except BadToggle as problem:
+        error(str(problem), "tcdebug units lists the units")
+        return USAGE
+    job = Job("watch", script, list(args), "", backend, toggles, check)
+    supervisor = begin("run", job, quiet=True, fresh=True)
+    environment = {"TCDEBUG_RUN_DIR": str(supervisor.folder)}
+    if toggles:
+        environment["TCDEBUG_OFF"] = ",".join(toggles)
+    process = start(supervisor.job, environment=environment)
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        status = process.wait()
+        supervisor.finish(130)
+        return 130
+    repros = _repros(supervisor.folder, crashed=status < 0)
+    supervisor.finish(status)
+    for path in repros:
+        _announce(path, script, quiet=quiet)
+    return _exit_status(status, bool(repros))
+
+
+def _exit_status(status: int, failed: bool) -> int:
+    if status < 0:
+        return 128 - status
+    if status == SCRIPT_FAILED:
+        return 1
+    return status or (CHECK_FAILED if failed else 0)
+
+
+def _repros(folder: Path, *, crashed: bool) -> list[Path]:
+    """The repro scripts that failures left; after a crash also the one that lay ready."""
+    written = [
+        Path(r["data"]["path"])
+        for r in find(str(folder)).events()
+        if r["event"] == "repro.write"
+    ]
+    if crashed:
+        written += sorted((folder / "graphs").glob("*/repro.py"))
+    return list(dict.fromkeys(p for p in written if p.exists()))
+
+
+def _announce(path: Path, script: str, *, quiet: bool) -> None:
+    """Run a repro before it is announced; its path is the last thing said."""
+    result = verify(path)
+    (path.parent / "repro.log").write_text(result.output)
+    if not quiet:
+        if result.reproduced:
+            messages().print(f"tcdebug: it fails by itself. Next: tcdebug bisect {path}")
+        else:
+            messages().print(
+                f"tcdebug: it does not fail by itself. Next: tcdebug bisect {script}"
+            )
+    announce_repro(path)

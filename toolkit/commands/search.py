@@ -1,0 +1,66 @@
+"""What bisect and minify share: options to a job, a supervised search, a report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from tcdebug.compiler.gate import BadToggle, Toggles
+from tcdebug.display.console import error
+from tcdebug.display.report import show_report
+from tcdebug.minifier.isolation import Limits
+from tcdebug.minifier.job import Job
+from tcdebug.supervisor import begin
+
+USAGE = 2
+
+
+def search(
+    command: str,
+    *,
+    script: str,
+    args: Sequence[str],
+    backend: str | None,
+    off: Sequence[str],
+    seconds: float,
+    reruns: int,
+    timeout: float,
+    memory: float,
+    fresh: bool,
+    quiet: bool,
+    as_json: bool,
+    bisecting: bool,
+    minimising: bool,
+) -> int:
+    """Run the search and show its report; the exit status."""
+    try:
+        toggles = Toggles.parse(off).texts()
+    except BadToggle as problem:
+        error(str(problem), "tcdebug units lists the units")
+        return USAGE
+    job = Job(
+        mode="search",
+        script=script,
+        args=list(args),
+        run_dir="",
+        backend=backend,
+        toggles=toggles,
+        bisect=bisecting,
+        minimise=minimising,
+        limits=Limits(timeout, int(memory * (1 << 30))),
+        seconds=seconds,
+        reruns=reruns,
+    )
+    supervisor = begin(command, job, quiet=quiet, fresh=fresh)
+    with supervisor.progress:
+        report = supervisor.search()
+    supervisor.finish(report.exit_status)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    else:
+        show_report(report)
+    return report.exit_status
+
+

@@ -1,0 +1,27 @@
+"""tcdebug units"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+import msgspec
+
+from tcdebug.compiler.gate import belongs
+from tcdebug.compiler.units import units
+from tcdebug.display.console import error
+from tcdebug.display.tables import show_table
+
+
+def run(*, prefix: str | None, as_json: bool) -> int:
+    """List the units; 2 when none begins with the prefix."""
+    found = [u for u in units() if prefix is None or belongs(u.name, prefix)]
+    if not found:
+        families = sorted({u.name.partition(".")[0] for u in units()})
+        error(f"no unit {prefix!r}", f"tcdebug units; the families are {', '.join(families)}")
+        return 2
+    if as_json:
+        sys.stdout.write(msgspec.json.encode([asdict(u) for u in found]).decode() + "\n")
+    else:
+        show_table(["unit", "what it does"], [(u.name, u.summary) for u in found])
+    return 0

@@ -1,0 +1,42 @@
+"""The two consoles: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "good": "green",
+        "bad": "bold red",
+        "unit": "bold cyan",
+        "path": "bold",
+        "dim": "dim",
+        "warn": "yellow",
+    }
+)
+
+
+def results() -> Console:
+    """For what was asked for; piped, it is plain text of full width."""
+    return Console(theme=THEME, highlight=False, soft_wrap=True)
+
+
+def messages() -> Console:
+    """For progress, notes and errors."""
+    return Console(theme=THEME, highlight=False, stderr=True, soft_wrap=True)
+
+
+def error(what: str, next_step: str = "") -> None:
+    """An error message: what is wrong, and what to do."""
+    console = messages()
+    console.print(f"[bad]error[/]: {what}", markup=True)
+    if next_step:
+        console.print(f"[dim]next[/]:  {next_step}")
+
+
+def announce_repro(path: Path) -> None:
+    """Where a repro script is."""
+    messages().print(f"tcdebug: repro [path]{path}[/]")

@@ -1,0 +1,89 @@
+"""What a running session is doing, from its events, on one live line of stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+
+from tcdebug.display.console import messages
+from tcdebug.run_dir import Record
+
+
+class Progress:
+    """A live line on a terminal; on anything else a line of text for each step that matters."""
+
+    def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
+        self.console = console or messages()
+        self.quiet = quiet
+        self.asked = 0
+        self.phase = "starting"
+        self._status: Status | None = None
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if not self.quiet and self.console.is_terminal:
+            self._status = self.console.status("starting", spinner="dots")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def feed(self, records: Iterable[Record]) -> None:
+        """Show new events."""
+        for record in records:
+            line = self._line(record)
+            if line and not self.quiet:
+                self.console.print(line)
+        if self._status is not None:
+            seconds = int(time.monotonic() - self._started)
+            self._status.update(f"{self.phase} [dim]({self.asked} runs, {seconds} s)[/]")
+
+    def say(self, text: str) -> None:
+        """A step that has no event."""
+        self.phase = text
+        if not self.quiet:
+            self.console.print(f"[dim]·[/] {text}")
+
+    def _line(self, record: Record) -> str:
+        """The line for an event that is worth one; the others only move the live line."""
+        data = record.get("data", {})
+        match record.get("event"):
+            case "candidate":
+                self.asked += not data["cached"]
+                self.phase = f"{data['purpose']}: {data['outcome']}"
+            case "failure":
+                return (
+                    f"[bad]fails[/] {data['failure']} in {data['direction']}: "
+                    f"{_escaped(data['message'])}"
+                )
+            case "bisect.plan":
+                return f"[dim]·[/] bisecting {data['size']} {data['over']}"
+            case "bisect.step":
+                return f"[dim]·[/] in {data['over']} {data['low']}..{data['high']}"
+            case "bisect.result":
+                return f"[dim]·[/] culprit [unit]{record.get('unit')}[/] {data['subject']}"
+            case "minify.step" if data["nodes_after"] < data["nodes_before"]:
+                return (
+                    f"[dim]·[/] {data['reduction']}: "
+                    f"{data['nodes_before']} -> {data['nodes_after']} nodes"
+                )
+            case "repro.verify":
+                verdict = "reproduces" if data["reproduced"] else "does not fail"
+                self.phase = f"repro script {verdict}"
+        return ""
+
+
+def _escaped(text: str) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    return first[:160].replace("[", r"\[")

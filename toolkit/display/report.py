@@ -1,0 +1,62 @@
+"""The last thing a person reads: what failed, who is at fault, where the repro is, what next."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+from rich.markup import escape
+
+from tcdebug.display.console import results
+from tcdebug.minifier.report import Report
+
+HEADLINES = {
+    "confirmed": "[good]found[/] and confirmed both ways",
+    "minimized": "[good]minimised[/]",
+    "unconfirmed": "[warn]it fails, but no culprit was confirmed[/]",
+    "no_failure": "nothing fails",
+    "fails_in_eager": "the script fails in eager too",
+    "budget": "[warn]the budget is used up[/]; this is the best so far",
+    "interrupted": "[warn]interrupted[/]; the same command goes on from here",
+}
+
+
+def show_report(report: Report, console: Console | None = None) -> None:
+    """Print a report."""
+    out = console or results()
+    rows: list[tuple[str, str]] = []
+    if report.failure is not None:
+        failure = report.failure
+        detail = escape(" ".join(failure.message.split())[:200])
+        rows.append(("failure", f"[bad]{failure.kind}[/] in {failure.direction}: {detail}"))
+    for culprit in report.culprits:
+        rows.append(
+            (
+                "culprit",
+                f"[unit]{culprit.unit}[/] at {escape(culprit.subject)} "
+                f"[dim](site {culprit.site}, decision {culprit.ordinal})[/]",
+            )
+        )
+    if report.nodes_before:
+        graph = "" if report.graph is None else f" of graph {report.graph}"
+        rows.append(("graph", f"{report.nodes_before} -> {report.nodes_after} nodes{graph}"))
+    if report.reruns:
+        cost = f"{report.reruns} runs, {report.seconds:.0f} s, {report.cpu_seconds:.0f} CPU-s"
+        rows.append(("cost", cost))
+    rows += [("note", escape(note)) for note in report.notes]
+    if report.run_dir:
+        rows.append(("log", f"tcdebug logs {_relative(report.run_dir)}"))
+    if report.culprits:
+        off = " ".join(f"--off={u}" for u in dict.fromkeys(c.unit for c in report.culprits))
+        rows.append(("passes", f"python {_relative(report.repro or '')} {off}"))
+    if report.repro:
+        rows.append(("repro", f"[path]{_relative(report.repro)}[/]"))
+    out.print(HEADLINES[report.status])
+    for name, text in rows:
+        out.print(f"  [dim]{name:<8}[/] {text}")
+
+
+def _relative(path: str) -> str:
+    """A path as short as it gets from here."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path

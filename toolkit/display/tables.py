@@ -1,0 +1,30 @@
+"""Lists: checks of doctor, units, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from tcdebug.display.console import results
+
+
+def show_checks(rows: Iterable[Sequence[object]]) -> None:
+    """(name, good, detail, advice) a line."""
+    console = results()
+    for name, good, detail, advice in rows:
+        mark = "[good]ok  [/]" if good else "[bad]FAIL[/]"
+        console.print(f"{mark} {name:<11} {escape(str(detail))}")
+        if not good and advice:
+            console.print(f"     {'':<11} [dim]{escape(str(advice))}[/]")
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A plain table; on a pipe its columns are separated by blanks."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    results().print(table)

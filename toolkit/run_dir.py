@@ -1,0 +1,96 @@
+"""Finds run folders and reads what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tcdebug.compiler.run_folder import BASE, RunInfo, read_info
+
+Record = dict[str, Any]
+"""One event as it was read: the envelope's keys and `data`."""
+
+
+class NoRun(Exception):
+    """No run folder fits what was asked for; the message says what there is."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder."""
+
+    path: Path
+    info: RunInfo
+
+    def events(self) -> list[Record]:
+        """All events of all processes in the order of time; torn lines are left out."""
+        records = [r for file in sorted(self.path.glob("events*.jsonl")) for r in read(file)]
+        records.sort(key=lambda r: (r.get("t_ns", 0), r.get("pid", 0), r.get("seq", 0)))
+        return records
+
+
+def read(path: Path) -> Iterator[Record]:
+    """The events of one file; a line that is not whole is left out."""
+    for line in path.read_bytes().splitlines():
+        try:
+            record = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def runs(base: Path | None = None) -> list[Run]:
+    """All runs under ./.tcdebug, the newest first."""
+    parent = base or Path(BASE)
+    found: list[Run] = []
+    for folder in parent.iterdir() if parent.is_dir() else ():
+        if not folder.is_symlink() and (info := read_info(folder)) is not None:
+            found.append(Run(folder, info))
+    return sorted(found, key=lambda r: (r.info.started, r.path.name), reverse=True)
+
+
+def find(name: str | None, base: Path | None = None) -> Run:
+    """A run by path, by the beginning of its name, or the newest one. Raises NoRun."""
+    if name is not None and (info := read_info(Path(name))) is not None:
+        return Run(Path(name), info)
+    known = runs(base)
+    if name in (None, "latest"):
+        if known:
+            return known[0]
+        raise NoRun(f"no run in {base or BASE}: tcdebug run or bisect makes one")
+    matching = [r for r in known if r.path.name.startswith(str(name))]
+    if not matching:
+        names = ", ".join(r.path.name for r in known[:5]) or "none"
+        raise NoRun(f"no run {name!r}; the newest are: {names}")
+    return matching[0]
+
+
+class Tail:
+    """Reads the events of a run folder as they are written, across all of its processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._offsets: dict[Path, int] = {}
+
+    def new(self) -> list[Record]:
+        """What was written since the last call, whole lines only."""
+        records: list[Record] = []
+        for path in sorted(self.folder.glob("events*.jsonl")):
+            offset = self._offsets.get(path, 0)
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._offsets[path] = offset + len(whole)
+            for line in whole.splitlines():
+                try:
+                    records.append(msgspec.json.decode(line))
+                except msgspec.DecodeError:
+                    continue
+        records.sort(key=lambda r: r.get("t_ns", 0))
+        return records

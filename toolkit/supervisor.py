@@ -1,0 +1,253 @@
+"""Runs the sessions of a command: the script in eager, the search beside it, the whole script.
+
+No torch here: what runs torch is a process of its own, and may die of anything.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from tcdebug import __version__
+from tcdebug.compiler import run_folder
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
+from tcdebug.compiler.gate import Toggles
+from tcdebug.display.progress import Progress
+from tcdebug.minifier.bisect import bisect
+from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
+from tcdebug.minifier.outcome import Outcome
+from tcdebug.minifier.report import Culprit, Failure, Report
+from tcdebug.minifier.verify import PASSES, verify
+from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
+from tcdebug.run_dir import Tail, runs
+
+POLL = 0.1
+
+
+@dataclass
+class Supervisor:
+    """One command on one script."""
+
+    command: str
+    job: Job
+    progress: Progress
+    log: EventLog
+    folder: Path
+    started: float
+
+    def announce(self) -> None:
+        """The first events of the run."""
+        argv = [self.command, self.job.script, *self.job.args]
+        self.log.emit(RunStart(self.command, argv, str(Path.cwd())))
+        self.log.emit(environment())
+
+    def finish(self, status: int) -> None:
+        """The last event of the run."""
+        self.log.emit(RunEnd(status, round(time.monotonic() - self.started, 3)))
+
+    # -- the search -------------------------------------------------------------------------
+
+    def search(self) -> Report:
+        """The script in eager and the search in its graphs, side by side; then what they say."""
+        tail = Tail(self.folder)
+        processes: dict[str, subprocess.Popen[bytes]] = {}
+        try:
+            for mode in ("search", "eager"):
+                processes[mode] = self._start(mode)
+            statuses = self._follow(processes, tail)
+        except KeyboardInterrupt:
+            return Report("interrupted", run_dir=str(self.folder))
+        finally:
+            for process in processes.values():
+                _kill_tree(process)
+        self.progress.feed(tail.new())
+        if statuses["eager"] != 0:
+            return self._eager_failed(statuses["eager"])
+        report = self._read_report()
+        if report is not None:
+            return report
+        try:
+            return self._whole_script(statuses["search"])
+        except KeyboardInterrupt:
+            return Report("interrupted", run_dir=str(self.folder))
+
+    def _start(self, mode: str) -> subprocess.Popen[bytes]:
+        fields = {name: getattr(self.job, name) for name in self.job.__struct_fields__}
+        job = Job(**{**fields, "mode": mode})
+        with (self.folder / f"{mode}.log").open("wb") as output:
+            # eager has one core, so that it does not slow the search down
+            threads = {"OMP_NUM_THREADS": "1"} if mode == "eager" else {}
+            process = start(job, output, threads)
+        self.log.emit(WorkerStart(mode, process.pid))
+        return process
+
+    def _follow(
+        self, processes: Mapping[str, subprocess.Popen[bytes]], tail: Tail
+    ) -> dict[str, int]:
+        """Wait for all of them, or for eager to fail; show progress meanwhile."""
+        statuses: dict[str, int] = {}
+        began = time.monotonic()
+        while len(statuses) < len(processes):
+            for mode, process in processes.items():
+                status = process.poll()
+                if status is not None and mode not in statuses:
+                    statuses[mode] = status
+                    seconds = round(time.monotonic() - began, 3)
+                    self.log.emit(WorkerExit(mode, process.pid, status, seconds))
+            self.progress.feed(tail.new())
+            if statuses.get("eager", 0) != 0:
+                return {"search": 0, **statuses}
+            if time.monotonic() - began > self.job.seconds * 1.2 + 60:
+                return {"search": -9, "eager": 0, **statuses}
+            time.sleep(POLL)
+        return statuses
+
+    def _eager_failed(self, status: int) -> Report:
+        text = (self.folder / "eager.log").read_text(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        last = lines[-1] if lines else ""
+        note = f"exit status {status}; its output is in {self.folder / 'eager.log'}"
+        failure = Failure("exception", "eager", "forward", last)
+        return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
+
+    def _read_report(self) -> Report | None:
+        path = self.folder / "report.json"
+        if not path.exists():
+            return None
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+
+    # -- the script as a whole --------------------------------------------------------------
+
+    def _whole_script(self, recorded: int) -> Report:
+        """No graph failed: does the script fail when it is really compiled?"""
+        self.progress.say("no graph fails alone: running the whole script compiled")
+        oracle = ScriptOracle(self.job, self.log, self.job.limits.seconds * 3)
+        base = Toggles.parse(self.job.toggles)
+        failure = oracle.ask(base, "the whole script")
+        if not failure.failed:
+            notes = _recording_notes(recorded, self.folder)
+            return Report("no_failure", run_dir=str(self.folder), notes=notes)
+        again = oracle.ask(base, "the whole script, again")
+        if not failure.same_bug(again):
+            note = "it does not fail the same way every time"
+            return self._script_report(failure, oracle, "unconfirmed", (), [note])
+        if not self.job.bisect or not failure.decisions:
+            note = "no unit of tcdebug took part: capture, or another backend"
+            return self._script_report(failure, oracle, "unconfirmed", (), [note])
+        verdict = bisect(oracle.ask, failure, base, self.log)
+        notes = ["the script fails as a whole, none of its graphs alone"]
+        culprits = tuple(
+            Culprit(c.unit, c.subject, c.site, c.ordinal) for c in verdict.culprits
+        )
+        status = "confirmed" if verdict.confirmed else "unconfirmed"
+        return self._script_report(failure, oracle, status, culprits, notes)
+
+    def _script_report(
+        self,
+        failure: Outcome,
+        oracle: ScriptOracle,
+        status: str,
+        culprits: Sequence[Culprit],
+        notes: list[str],
+    ) -> Report:
+        path = self.folder / "repro.py"
+        units = list(dict.fromkeys(c.unit for c in culprits))
+        write_repro(self.job, failure, units, path)
+        reproduced = verify(path).reproduced
+        if not reproduced:
+            notes.append("the repro script does not fail by itself")
+        confirmed = status == "confirmed" and reproduced
+        if confirmed and verify(path, units).status != PASSES:
+            confirmed = False
+            notes.append("the repro still fails with the culprit switched off")
+        return Report(
+            "confirmed" if confirmed else "unconfirmed",
+            Failure(failure.kind.value, failure.signature, "script", failure.message[:2000]),
+            culprits=list(culprits),
+            confirmed=confirmed,
+            repro=str(path),
+            reruns=oracle.reruns,
+            seconds=round(time.monotonic() - self.started, 3),
+            run_dir=str(self.folder),
+            notes=notes,
+        )
+
+
+def _recording_notes(status: int, folder: Path) -> list[str]:
+    if status == 0:
+        return []
+    word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
+    return [f"while its graphs were recorded the script {word}: see {folder / 'search.log'}"]
+
+
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """End a session and everything it started, in whatever process group that is."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        children = []
+    kill_group(process.pid)
+    for child in children:
+        try:
+            child.kill()
+        except psutil.Error:
+            continue
+    process.wait()
+
+
+def environment() -> EnvSnapshot:
+    """The versions at hand, without importing anything heavy."""
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "not installed"
+    return EnvSnapshot(
+        __version__, torch, platform.python_version(), platform.platform(), os.cpu_count() or 1
+    )
+
+
+def job_key(job: Job) -> str:
+    """What makes two commands the same command: an interrupted one is gone on with."""
+    text = Path(job.script).read_bytes()
+    parts = (job.mode, job.script, *job.args, job.backend or "", *job.toggles, __version__)
+    return blake2b(text + "\0".join(parts).encode(), digest_size=8).hexdigest()
+
+
+def begin(command: str, job: Job, *, quiet: bool, fresh: bool = False) -> Supervisor:
+    """A run folder and a supervisor in it; an interrupted run of the same job is gone on with."""
+    key = job_key(job)
+    earlier = None if fresh else interrupted(key)
+    folder = run_folder.create(command)
+    (folder / "job.key").write_text(key)
+    fields = {name: getattr(job, name) for name in job.__struct_fields__}
+    resume = str(earlier) if earlier else None
+    job = Job(**{**fields, "run_dir": str(folder.resolve()), "resume": resume})
+    progress = Progress(quiet=quiet)
+    if earlier is not None:
+        progress.say(f"going on from {earlier.name}")
+    log = EventLog(folder.resolve(), own=True)
+    supervisor = Supervisor(command, job, progress, log, folder.resolve(), time.monotonic())
+    supervisor.announce()
+    return supervisor
+
+
+def interrupted(key: str) -> Path | None:
+    """The newest run of a job, if it has answers and no report."""
+    for known in runs():
+        path = known.path / "job.key"
+        if path.exists() and path.read_text() == key:
+            done = (known.path / "report.json").exists()
+            return None if done or not (known.path / "answers.jsonl").exists() else known.path
+    return None
+

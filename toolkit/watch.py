@@ -1,0 +1,30 @@
+"""with tcdebug.watch(): whatever fails in a compiled graph leaves a repro."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tcdebug.compiler import run_folder
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.display.console import announce_repro
+from tcdebug.minifier.watcher import Watcher, compile_patched
+
+
+@contextmanager
+def watch(*, check: bool = False, folder: Path | None = None) -> Iterator[Watcher]:
+    """Watch every torch.compile of any backend that is made inside the block.
+
+    An exception in a compile or in a compiled graph leaves a repro script, whose path is in a note
+    of the exception and is printed when the block ends; with `check`, so does a result that
+    differs from eager's. The object that the block gets has their paths in `repros`.
+    """
+    path = folder or run_folder.create("watch")
+    watcher = Watcher(path, EventLog(path, own=folder is None), check=check)
+    try:
+        with compile_patched(watcher.wrap):
+            yield watcher
+    finally:
+        for repro in watcher.repros:
+            announce_repro(repro)
