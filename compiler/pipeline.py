@@ -129,17 +129,17 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         lowered = lower_graph(module, gate)
         verify(lowered.graph)
         step.nodes_after = len(lowered.graph.nodes)
-        step.text = lambda: print_graph(lowered.graph, f"{stages.name} after lower")
+        step.text = lambda: print_graph(lowered.graph)
     with stages.stage("inline", len(lowered.graph.nodes)) as step:
         inlined = inline_producers(lowered.graph, gate)
         verify(inlined)
         step.nodes_after = len(inlined.nodes)
-        step.text = lambda: print_graph(inlined, f"{stages.name} after inline")
+        step.text = lambda: print_graph(inlined)
     with stages.stage("schedule", len(inlined.nodes)) as step:
         schedule = schedule_graph(inlined, gate)
         verify_schedule(schedule)
         step.nodes_after = len(schedule.steps)
-        step.text = lambda: print_schedule(schedule, f"{stages.name} after schedule")
+        step.text = lambda: print_schedule(schedule)
     with stages.stage("codegen", len(schedule.steps)) as step:
         source = write_kernels(schedule, gate)
         wrapper = WrapperWriter(schedule, source.calls, gate).write()

@@ -27,7 +27,7 @@ from tcdebug.minifier.targets import Target
 
 SLOWER = 10.0
 """How many times the seconds of the first run a candidate may take before it hangs."""
-LEAST_SECONDS = 20.0
+LEAST_SECONDS = 10.0
 """No candidate is given less: the machine may be busy."""
 
 

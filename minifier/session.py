@@ -24,13 +24,14 @@ import torch
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Failure as FailureEvent
 from tcdebug.compiler.events import GraphRecorded
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate import ALL, Toggles
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.investigate import Found, Investigation
 from tcdebug.minifier.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
 from tcdebug.minifier.recorder import Recorder
+from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.report import Report
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 from tcdebug.minifier.watcher import Watcher, compile_patched
@@ -77,13 +78,20 @@ class Session:
                 outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
             )
         )
-        oracle.tighten(outcome.seconds)
+        self._tighten(oracle, case, base, outcome)
         found = Found(case, outcome, ordinal, Ambient.current(), self._setups(ordinal))
         investigation = Investigation(
             found, oracle, self.log, base, self.job.bisect, self.job.minimise
         )
         self.write(investigation.run())
         raise _Finished
+
+    def _tighten(self, oracle: Oracle, case: Case, base: Toggles, outcome: Outcome) -> None:
+        """Measure a hang by a run that ended: this one, or one with everything off."""
+        if outcome.kind is Kind.HANG:
+            outcome = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
+        if outcome.kind is not Kind.HANG:
+            oracle.tighten(outcome.seconds)
 
     def _oracle(self, backend: Backend) -> Oracle:
         return Oracle(
@@ -112,14 +120,20 @@ def script_setup(job: Job, ordinal: int) -> str:
     copy = Path(job.run_dir) / "repro_script.py"
     shutil.copyfile(script, copy)
     return _SETUP.format(
-        script=copy.name, args=job.args, ordinal=ordinal, folder=str(script.parent)
+        script=str(script),
+        copy=copy.name,
+        args=job.args,
+        ordinal=ordinal,
+        folder=str(script.parent),
     )
 
 
 _SETUP = '''
-# The failure needs what the script sets up: a copy of it is run up to graph {ordinal}.
-SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {script!r})
-ARGS, GRAPH = {args!r}, {ordinal}
+# The failure needs what the script sets up: it is run up to graph {ordinal}, from where it was, or
+# from the copy beside this file.
+SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
+if not os.path.exists(SCRIPT):
+    SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {copy!r})
 
 
 class Reached(BaseException):

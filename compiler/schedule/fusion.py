@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import loads
@@ -27,9 +28,10 @@ ROW_IN_CACHE = 1 << 16
 
 @dataclass
 class Group:
-    """Nodes that will run together."""
+    """Nodes that will run together; `number` tells groups apart as they grow."""
 
     loops: Loops
+    number: int
 
     @property
     def names(self) -> set[str]:
@@ -51,14 +53,18 @@ class Fusion:
         self.buffers = graph.buffers()
         self.dependencies = Dependencies(graph)
         self.group_of: dict[str, Group | Extern] = {}
+        self._numbers = count()
         for node in graph.nodes:
             self.group_of[node.name] = (
-                node if isinstance(node, Extern) else Group(loops_of(node))
+                node if isinstance(node, Extern) else self._group(loops_of(node))
             )
+
+    def _group(self, loops: Loops) -> Group:
+        return Group(loops, next(self._numbers))
 
     def run(self) -> list[Group | Extern]:
         """Merge until no pair is left; the groups in an order in which they may run."""
-        refused: set[tuple[str, str]] = set()
+        refused: set[tuple[int, int]] = set()
         changed = True
         while changed:
             changed = False
@@ -66,12 +72,12 @@ class Fusion:
                 a, b = self.group_of[first], self.group_of[second]
                 if a is b or isinstance(a, Extern) or isinstance(b, Extern):
                     continue
-                if (a.head, b.head) in refused:
+                if (a.number, b.number) in refused:
                     continue
                 if self._merge(a, b):
                     changed = True
                 else:
-                    refused.add((a.head, b.head))
+                    refused.add((a.number, b.number))
         return self._ordered()
 
     def _pairs(self) -> Iterator[tuple[int, str, str]]:
@@ -104,7 +110,7 @@ class Fusion:
                 continue
             if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
                 return False
-            group = Group(ordered)
+            group = self._group(ordered)
             self.dependencies.merge(self._key(a), self._key(b))
             for name in group.names:
                 self.group_of[name] = group

@@ -1,0 +1,203 @@
+"""Bugs planted in real units of the compiler: what `tcdebug bisect` has to find.
+
+A plant breaks one unit where it stands, for graphs that hold the trigger `tanh`, in one of four
+ways: an exception, a wrong number, a segfault, a hang. It is patched in by the script that is
+bisected, as a user's own registration would be.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tcdebug.compiler import decompose, pipeline
+from tcdebug.compiler.codegen import cpp, wrapper
+from tcdebug.compiler.ir.build import call, constant
+from tcdebug.compiler.ir.expr import Call, Expr, walk
+from tcdebug.compiler.ir.graph import Reduction
+from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.schedule import fusion, inline
+
+aten = torch.ops.aten
+
+KINDS = ("exception", "wrong", "segfault", "hang")
+
+
+class Planted(Exception):
+    """The exception of a planted bug."""
+
+
+def misbehave(kind: str) -> None:
+    """Fail as asked, at compile time; a wrong number is up to the plant."""
+    match kind:
+        case "exception":
+            raise Planted("a planted bug")
+        case "segfault":
+            ctypes.string_at(0)
+        case "hang":
+            time.sleep(10_000)
+
+
+def has_tanh(expr: Expr) -> bool:
+    """Whether an expression computes the trigger."""
+    return any(isinstance(e, Call) and e.name == "tanh" for e in walk(expr))
+
+
+def doubled(expr: Expr) -> Expr:
+    """The expression times 1.5: wrong, and of the same type."""
+    if not expr.dtype.is_floating_point:
+        return expr
+    return call("mul", expr, constant(expr.dtype, 1.5))
+
+
+def plant_pass(kind: str) -> None:
+    """passes.algebraic takes tanh for something that changes nothing."""
+    original = pipeline.ATEN["passes.algebraic"]
+
+    def broken(graph: torch.fx.Graph) -> bool:
+        changed = original(graph)
+        for node in list(graph.nodes):
+            if node.target is aten.tanh.default:
+                misbehave(kind)
+                node.replace_all_uses_with(node.args[0])
+                graph.erase_node(node)
+                changed = True
+        return changed
+
+    pipeline.ATEN["passes.algebraic"] = broken
+
+
+def plant_decomposition(kind: str) -> None:
+    """decompose.aten.tanh_backward.default, where backward has one."""
+    table = decompose.decompositions()
+    op = aten.tanh_backward.default
+    original = table[op]
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        misbehave(kind)
+        return original(*args, **kwargs) * 1.5
+
+    table[op] = broken
+
+
+def plant_lowering(kind: str) -> None:
+    """lower.aten.tanh.default."""
+    original = LOWERINGS[aten.tanh.default]
+
+    def broken(site: Any, x: Any) -> Any:
+        misbehave(kind)
+        right = original(site, x)
+        return site.tensor(lambda point: doubled(right.at(point)))
+
+    LOWERINGS[aten.tanh.default] = broken
+
+
+def plant_inline(kind: str) -> None:
+    """fuse.inline, of a producer that computes tanh."""
+    original = inline.inlined
+
+    def broken(body: Expr, producer: Any) -> Expr:
+        if has_tanh(producer.body) and not has_tanh(body):
+            misbehave(kind)
+            producer = replace(producer, body=doubled(producer.body))
+        return original(body, producer)
+
+    inline.inlined = broken  # type: ignore[assignment] # that is the plant
+
+
+def plant_fusion(kind: str) -> None:
+    """fuse.reduction, of a group that computes tanh."""
+    original = fusion.Fusion._merge
+
+    def broken(self: fusion.Fusion, a: fusion.Group, b: fusion.Group) -> bool:
+        merged = original(self, a, b)
+        group = self.group_of[a.head]
+        asked = self.gate.decisions[-1].unit if self.gate.decisions else ""
+        if not merged or asked != "fuse.reduction" or isinstance(group, fusion.Extern):
+            return merged
+        nodes = group.loops.nodes
+        if any(has_tanh(n.body) for n in nodes) and any(isinstance(n, Reduction) for n in nodes):
+            misbehave(kind)
+            wrong = tuple(replace(n, body=doubled(n.body)) for n in nodes)
+            group.loops = replace(group.loops, nodes=wrong)
+        return merged
+
+    fusion.Fusion._merge = broken  # type: ignore[method-assign] # that is the plant
+
+
+RUNTIME = {
+    "segfault": "*(volatile int*)8 = 1;",
+    "hang": "for (volatile int k = 1; k;) {}",
+}
+
+
+def plant_codegen(kind: str) -> None:
+    """codegen.vectorize, of a kernel that computes tanh; the kernel itself crashes or hangs."""
+    original = cpp.KernelWriter.write
+
+    def broken(self: cpp.KernelWriter) -> str:
+        text = original(self)
+        if not self.choices.vectorize or "tanh_(" not in text:
+            return text
+        if kind == "exception":
+            raise Planted("a planted bug")
+        if kind == "wrong":
+            return text.replace("tanh_(", "1.5f * tanh_(")
+        return text.replace("return found;", RUNTIME[kind] + " return found;")
+
+    cpp.KernelWriter.write = broken  # type: ignore[method-assign] # that is the plant
+
+
+def plant_reuse(kind: str) -> None:
+    """memory.reuse: a result is written into memory that is still needed."""
+    original = wrapper.WrapperWriter._allocate
+
+    def broken(self: wrapper.WrapperWriter, buffer: Any) -> None:
+        live = _live_buffer(self, buffer)
+        if live is None or not self.gate.allows(wrapper.REUSE, f"{buffer.name}<-{live}"):
+            original(self, buffer)
+            return
+        match kind:
+            case "exception":
+                raise Planted("a planted bug")
+            case "segfault":
+                self.names["crash"] = lambda: ctypes.string_at(0)
+                self.lines.append("crash()")
+            case "hang":
+                self.names["sleep"] = time.sleep
+                self.lines.append("sleep(10000)")
+        self.lines.append(f"{buffer.name} = {live}")
+
+    wrapper.WrapperWriter._allocate = broken  # type: ignore[method-assign] # that is the plant
+
+
+def _live_buffer(writer: wrapper.WrapperWriter, buffer: Any) -> str | None:
+    """A buffer of the same layout that is read later on, in a graph with the trigger."""
+    steps = writer.schedule.steps
+    if not any("tanh" in name for name in writer.buffers):
+        return None
+    stores = [writer.calls[s.name].stores if s.name in writer.calls else () for s in steps]
+    here = next(k for k, names in enumerate(stores) if buffer.name in names)
+    for names in stores[:here]:
+        for name in names:
+            same = wrapper._layout(writer.buffers[name]) == wrapper._layout(buffer)
+            if same and writer.last_use.get(name, len(steps)) > here:
+                return str(name)
+    return None
+
+
+PLANTS: dict[str, Callable[[str], None]] = {
+    "passes.algebraic": plant_pass,
+    "decompose.aten.tanh_backward.default": plant_decomposition,
+    "lower.aten.tanh.default": plant_lowering,
+    "fuse.inline": plant_inline,
+    "fuse.reduction": plant_fusion,
+    "codegen.vectorize": plant_codegen,
+    "memory.reuse": plant_reuse,
+}
+"""Unit -> what breaks it."""

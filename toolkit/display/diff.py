@@ -1,0 +1,23 @@
+"""Two texts of IR as a unified diff."""
+
+from __future__ import annotations
+
+import difflib
+
+from rich.markup import escape
+
+from tcdebug.display.console import results
+
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def show_diff(title: str, before: str, after: str) -> None:
+    """Print what changed, with three lines around it."""
+    console = results()
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=3
+    )
+    console.print(f"[unit]{title}[/]")
+    for line in lines:
+        colour = COLOURS.get(line[:1])
+        console.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line))

@@ -1,0 +1,91 @@
+"""A run as a timeline: compiles, their stages with times, what changed, kernels, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+
+from tcdebug.display.console import results
+from tcdebug.run_dir import Record, Run
+
+MOST_LINES = 400
+"""More events than this are cut in the middle; `--json` has them all."""
+
+
+def show_timeline(run: Run, records: Sequence[Record]) -> None:
+    """Print the events of a run, one a line, in the order of time."""
+    console = results()
+    console.print(f"[path]{run.path}[/]  {escape(' '.join(run.info.argv[1:]))}")
+    lines = [event_line(r) for r in records]
+    if len(lines) > MOST_LINES:
+        half = MOST_LINES // 2
+        cut = len(lines) - MOST_LINES
+        lines = [*lines[:half], f"[dim]... {cut} more, see --json ...[/]", *lines[-half:]]
+    for line in lines:
+        console.print(line)
+
+
+def event_line(record: Record) -> str:
+    """One event as a line: when, which graph, what."""
+    seconds = record.get("t_ns", 0) / 1e9
+    where = " ".join(
+        str(record[k]) for k in ("compile_id", "direction", "stage") if record.get(k)
+    )
+    return f"[dim]{seconds:9.3f}[/] {where:<28} {_what(record)}"
+
+
+def _what(record: Record) -> str:
+    data = record.get("data", {})
+    kind = str(record.get("event"))
+    match kind:
+        case "stage.end":
+            return _stage(data)
+        case "pass":
+            return _pass(record, data)
+        case "decision":
+            answer = "[good]yes[/]" if data["allowed"] else "[bad]no[/]"
+            return f"{answer} [unit]{record.get('unit')}[/] {escape(data['subject'])}"
+        case "kernel":
+            computes = ", ".join(data["computes"][:6])
+            return f"kernel [unit]{data['name']}[/] {escape(computes)}"
+        case "compile.start":
+            return f"{data['nodes']} nodes, {data['inputs']} inputs"
+        case "compile.end":
+            externs = ", ".join(f"{k} x{v}" for k, v in data["externs"].items())
+            return (
+                f"[good]compiled[/] in {data['seconds']:.3f} s: {data['kernels']} kernels; "
+                f"ATen: {escape(externs) or 'none'}"
+            )
+        case "compile.fail":
+            return f"[bad]failed[/] {escape(data['exception'])}: {escape(_first(data['message']))}"
+        case "failure":
+            return f"[bad]{data['failure']}[/] {escape(_first(data['message']))}"
+        case "candidate":
+            cached = " (known)" if data["cached"] else ""
+            return f"{escape(data['purpose'])}: {data['outcome']}{cached}"
+    return f"{kind} {escape(_rest(data))}"
+
+
+def _stage(data: Record) -> str:
+    sizes = f"{data['nodes_before']} -> {data['nodes_after']}"
+    changed = "" if data["changed"] else " [dim]unchanged[/]"
+    return f"{data['seconds'] * 1e3:8.1f} ms  {sizes} nodes{changed}"
+
+
+def _pass(record: Record, data: Record) -> str:
+    name = f"[unit]{record.get('unit')}[/]"
+    if not data["allowed"]:
+        return f"{name} [bad]off[/]"
+    if not data["changed"]:
+        return f"{name} [dim]unchanged[/]"
+    return f"{name} {data['nodes_before']} -> {data['nodes_after']} nodes"
+
+
+def _first(text: str) -> str:
+    return text.strip().splitlines()[0][:200] if text.strip() else ""
+
+
+def _rest(data: Record) -> str:
+    text = "  ".join(f"{k}={v}" for k, v in data.items() if v not in ("", [], {}, None))
+    return text[:240]
