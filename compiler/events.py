@@ -199,7 +199,7 @@ class Fallback(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheUsed(Event):
-    """A shared object was found (`hit`), built (`miss`), or found broken and rebuilt (`corrupt`)."""
+    """A shared object was found (`hit`), built (`miss`), or broken and rebuilt (`corrupt`)."""
 
     kind: ClassVar[str] = "cache"
     verdict: str
@@ -297,7 +297,7 @@ class ReproWrite(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReproVerify(Event):
-    """A repro script was run in a fresh process in a clean folder: whether it failed as expected."""
+    """A repro script was run in a fresh process in a clean folder: did it fail as expected?"""
 
     kind: ClassVar[str] = "repro.verify"
     path: str

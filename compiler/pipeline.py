@@ -1,10 +1,10 @@
 """The compiler on one page.
 
-    capture      TorchDynamo: Python frame -> FX graph            (torch's; calls `compile_captured`)
+    capture      TorchDynamo: Python frame -> FX graph            (torch's) `compile_captured`
     pregrad      FX graph -> FX graph                             passes before autograd
     aot          FX graph -> joint ATen graph                     AOTAutograd, with
     decompose      composite ATen -> simpler ATen                   while it traces, and
-    partition      joint graph -> forward + backward                then calls `compile_aten` on each
+    partition      joint graph -> forward + backward                then `compile_aten` on each
     passes       ATen graph -> ATen graph
     lower        ATen graph -> loop IR
     inline       loop IR -> loop IR                               vertical fusion by substitution
@@ -78,7 +78,9 @@ class Compile:
         return Stages(self.log.bind(direction=direction), self.gate, name)
 
 
-def begin(module: fx.GraphModule, inputs: Sequence[Any], options: Options, log: EventLog) -> Compile:
+def begin(
+    module: fx.GraphModule, inputs: Sequence[Any], options: Options, log: EventLog
+) -> Compile:
     """Everything one compile needs, announced in the log."""
     compile_id, identity = seams.compile_id(), graph_id(module.graph)
     log = log.bind(compile_id=compile_id, graph_id=identity)

@@ -34,7 +34,8 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 def create(command: str, base: Path | None = None) -> Path:
     """Make a run folder under `base` (./.tcdebug), or under the temporary folder if that fails."""
-    for parent in (base or Path.cwd() / BASE, Path(tempfile.gettempdir()) / f"tcdebug-{os.getuid()}"):
+    spare = Path(tempfile.gettempdir()) / f"tcdebug-{os.getuid()}"
+    for parent in (base or Path.cwd() / BASE, spare):
         with contextlib.suppress(OSError):
             return _create_in(parent, command)
     raise OSError("no folder for the run: neither the current nor the temporary folder is writable")

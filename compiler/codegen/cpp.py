@@ -137,7 +137,9 @@ class KernelWriter:
 
     def _nest(self) -> None:
         """Loops over the outer axes; the first ones shared among threads."""
-        loops = [(_loop(a, "0", _text(a.size)), (a,)) for a in self.outer]
+        loops: list[tuple[str, tuple[Axis, ...]]] = [
+            (_loop(a, "0", _text(a.size)), (a,)) for a in self.outer
+        ]
         if self.lane is not None:
             size = _text(self.lane.size)
             loops.append((f"for (int64_t from = 0; from < {size}; from += {LANES})", ()))

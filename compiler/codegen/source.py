@@ -22,6 +22,7 @@ from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
+
 @dataclass(frozen=True)
 class KernelCall:
     """How the wrapper calls a kernel: what it passes, in order."""

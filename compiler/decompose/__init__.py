@@ -25,7 +25,7 @@ Table = dict[torch._ops.OpOverload, Callable[..., Any]]
 @lru_cache(maxsize=1)
 def decompositions() -> Table:
     """Operator -> function, for every decomposition there is. Do not change the result."""
-    table: Table = dict(seams.core_aten_decompositions())
+    table: dict[Any, Callable[..., Any]] = dict(seams.core_aten_decompositions())
     table.update(seams.get_decompositions([_packet(name) for name in ADDED]))
     kept = {_packet(name) for name in KEPT_WHOLE}
     return {

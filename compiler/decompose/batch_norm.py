@@ -38,7 +38,7 @@ def functional(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Normalise, and return the new running statistics."""
     out, mean, rstd, new_mean, new_var = seams.native_batch_norm_helper(
         x, weight, bias, running_mean, running_var, training, momentum, eps, True

@@ -119,10 +119,10 @@ class Call(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Guarded(Expr):
-    """`body` where `condition` holds, else `other`; the body is not evaluated elsewhere.
+    """`body` where `condition` holds, else `other`; neither is evaluated elsewhere.
 
-    Loads of the body may be out of bounds where the condition does not hold: this is how padding
-    and concatenation read.
+    Loads of the one may be out of bounds where the other is chosen: this is how padding and
+    concatenation read.
     """
 
     condition: Expr

@@ -36,6 +36,9 @@ class Origin:
     location: Location | None = None
 
 
+CPU = torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class Buffer:
     """Memory of a tensor: `size` and `stride` in elements, one entry a dimension."""
@@ -44,7 +47,7 @@ class Buffer:
     dtype: torch.dtype
     size: tuple[Index, ...]
     stride: tuple[Index, ...]
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     @property
     def numel(self) -> Index:

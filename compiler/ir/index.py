@@ -482,7 +482,7 @@ def exact_quotient(numerator: Index, denominator: Index) -> Index | None:
 
 
 def _long_division(numerator: Index, denominator: Index) -> tuple[Index, Index]:
-    """q and r with numerator = q * denominator + r, taking out all that the leading term divides."""
+    """q and r with numerator = q * denominator + r, taking out what the leading term divides."""
     if denominator.constant is not None:
         return _divide_terms(numerator, (), denominator.constant)
     lead, lead_coefficient = denominator.ordered[0]
@@ -535,8 +535,8 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
         return quotient, rest
     shared = _shared_factor(rest, denominator)
     if shared != 1:
-        q, r = divide(_scale_down(rest, shared), _scale_down(denominator, shared))
-        return quotient + q, r * shared
+        inner, left = divide(_scale_down(rest, shared), _scale_down(denominator, shared))
+        return quotient + inner, left * shared
     return quotient + _quotient_atom(rest, denominator), _remainder_atom(rest, denominator)
 
 

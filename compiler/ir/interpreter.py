@@ -152,13 +152,20 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
 def reduce(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
     """Combine all dimensions after the kept ones."""
     rows = values.reshape(*kept, values.numel() // max(1, _numel(kept)) if _numel(kept) else 0)
-    if rows.shape[-1] == 0 and kind in ("sum", "prod"):
-        return torch.full(tuple(kept), 0 if kind == "sum" else 1, dtype=values.dtype)
-    if kind in ("argmax", "argmin"):
-        return getattr(torch, kind)(rows, -1)
-    if kind in ("max", "min"):
-        return getattr(torch, f"a{kind}")(rows, -1)
-    return getattr(torch, kind)(rows, -1, dtype=values.dtype)
+    match kind:
+        case "sum":
+            return rows.sum(-1, dtype=values.dtype)
+        case "prod":
+            return rows.prod(-1, dtype=values.dtype)
+        case "max":
+            return rows.amax(-1)
+        case "min":
+            return rows.amin(-1)
+        case "argmax":
+            return rows.argmax(-1)
+        case "argmin":
+            return rows.argmin(-1)
+    raise ValueError(f"no such reduction: {kind}")
 
 
 def _numel(sizes: Sequence[int]) -> int:
@@ -254,9 +261,10 @@ class _Grid:
             case Load():
                 return self._load(node, clamp)
             case Guarded():
-                # the body is evaluated everywhere, but with its loads kept inside
+                # both are evaluated everywhere, but with their loads kept inside
                 body = self.evaluate(node.body, clamp=True)
-                return torch.where(value(node.condition), body, value(node.other))
+                other = self.evaluate(node.other, clamp=True)
+                return torch.where(value(node.condition), body, other)
             case Call(name="cast"):
                 return cast(value(node.args[0]), node.dtype)
             case Call():
@@ -264,10 +272,12 @@ class _Grid:
         raise TypeError(f"no such expression: {node!r}")
 
     def _load(self, node: Load, clamp: bool) -> torch.Tensor:
-        buffer = self.values[node.buffer]
+        buffer: torch.Tensor = self.values[node.buffer]
         if not node.index:
             return buffer.reshape(())
-        where = torch.broadcast_tensors(*(self.index(i, clamp=clamp) for i in node.index))
+        places = [self.index(i, clamp=clamp) for i in node.index]
+        shape = torch.broadcast_shapes(*(p.shape for p in places))  # type: ignore[no-untyped-call] # torch's is
+        where = tuple(p.expand(shape) for p in places)
         if clamp:
             if buffer.numel() == 0:
                 return torch.zeros_like(where[0], dtype=buffer.dtype)

@@ -190,7 +190,7 @@ def target_text(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"torch.ops.higher_order.{target.name()}"
+        return f"torch.ops.higher_order.{target.name()}"  # type: ignore[no-untyped-call] # torch's is
     if isinstance(target, FunctionType | BuiltinFunctionType):
         module = {"_operator": "operator"}.get(target.__module__ or "", target.__module__)
         return f"{module}.{target.__name__}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import sympy
+import sympy  # type: ignore[import-untyped] # it ships no types
 import torch
 from torch.utils._sympy import functions as torch_functions
 
@@ -21,7 +21,9 @@ QUOTIENTS = tuple(
     if hasattr(torch_functions, name)
 )
 REMAINDERS = tuple(
-    getattr(torch_functions, name) for name in ("Mod", "PythonMod") if hasattr(torch_functions, name)
+    getattr(torch_functions, name)
+    for name in ("Mod", "PythonMod")
+    if hasattr(torch_functions, name)
 )
 MAXIMA = (sympy.Max, *(f for f in [getattr(torch_functions, "Max", None)] if f))
 MINIMA = (sympy.Min, *(f for f in [getattr(torch_functions, "Min", None)] if f))
@@ -74,9 +76,9 @@ class Sizes:
             return to_index(int(expr))
         if isinstance(expr, sympy.Symbol):
             return to_index(self._symbol(expr, shape_env))
-        args = [self.from_sympy(a, shape_env) for a in expr.args if not a.is_Rational or a.is_Integer]
-        if len(args) != len(expr.args):
+        if any(a.is_Rational and not a.is_Integer for a in expr.args):
             raise Unrepresentable(str(expr))
+        args = [self.from_sympy(a, shape_env) for a in expr.args]
         if isinstance(expr, sympy.Add):
             total = args[0]
             for arg in args[1:]:

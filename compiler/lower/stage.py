@@ -28,7 +28,7 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.ir.index import Index, Symbol, to_index
 from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
 from tcdebug.compiler.lower import LOWERINGS, VIEWS
-from tcdebug.compiler.lower.site import Site
+from tcdebug.compiler.lower.site import Lowering, Site
 from tcdebug.compiler.lower.sizes import Sizes, Unrepresentable
 from tcdebug.compiler.lower.tensor import NotLowered, Tensor, from_buffer
 
@@ -153,19 +153,19 @@ class _Lowerer:
 
     def _call(self, node: fx.Node) -> None:
         target = node.target
-        if target is operator.getitem and isinstance(self.values[node.args[0]], tuple):
+        if target is operator.getitem and isinstance(self.values[_operand(node)], tuple):
             self._item(node)
         elif not isinstance(target, torch._ops.OpOverload):
             self._extern(node, "" if _is_scalar(node) else "not an ATen operator")
         elif target in VIEWS:
-            self._view(node)
+            self._view(node, VIEWS[target])
         elif target in LOWERINGS:
-            self._loops(node)
+            self._loops(node, LOWERINGS[target])
         else:
             self._extern(node, "no lowering")
 
     def _item(self, node: fx.Node) -> None:
-        source, position = node.args
+        source, position = _operand(node), node.args[1]
         chosen = self.values[source][position]
         self.values[node] = chosen
         if isinstance(chosen, Tensor) and chosen.buffer is not None:
@@ -178,22 +178,22 @@ class _Lowerer:
             node, operator.getitem, (Ref(base), position), {}, buffer, alias_of=base
         )
 
-    def _view(self, node: fx.Node) -> None:
+    def _view(self, node: fx.Node, lowering: Lowering) -> None:
         op = op_name(node.target)
         try:
             self._check_operands(node)
             site = self._site(node)
             if not self.gate.allows(f"lower.{op}", node.name):
                 raise NotLowered("switched off")
-            value = VIEWS[node.target](site, *self._operands(node.args), **node.kwargs)
+            value = lowering(site, *self._operands(node.args), **node.kwargs)
         except (NotLowered, Unrepresentable) as reason:
             self._extern(node, str(reason))
             return
-        base = self.names[node.args[0]]
+        base = self.names[_operand(node)]
         self._extern(node, "", alias_of=base)
         self.values[node] = value
 
-    def _loops(self, node: fx.Node) -> None:
+    def _loops(self, node: fx.Node, lowering: Lowering) -> None:
         op = op_name(node.target)
         try:
             self._check_operands(node)
@@ -201,7 +201,7 @@ class _Lowerer:
             if not self.gate.allows(f"lower.{op}", node.name):
                 raise NotLowered("switched off")
             kwargs = {k: self._operands(v) for k, v in node.kwargs.items()}
-            result = LOWERINGS[node.target](site, *self._operands(node.args), **kwargs)
+            result = lowering(site, *self._operands(node.args), **kwargs)
             stored = self._stored(site, node, result)
         except (NotLowered, Unrepresentable, UnsupportedOperands, OverflowError) as reason:
             self._extern(node, str(reason))
@@ -306,12 +306,19 @@ class _Lowerer:
         binds.update(self._new_sizes(buffer, set(binds)))
         binds.update(self._new_number(node.meta.get("val")))
         effect = bool(mutates) or _has_effect(node)
-        self.nodes.append(
-            Extern(
-                node.name, target, tuple(args), kwargs, buffer, self._origin(node),
-                alias_of, mutates, effect, binds,
-            )  # fmt: skip
+        call = Extern(
+            node.name,
+            target,
+            tuple(args),
+            kwargs,
+            buffer,
+            self._origin(node),
+            alias_of=alias_of,
+            mutates=mutates,
+            effect=effect,
+            binds=binds,
         )
+        self.nodes.append(call)
 
     def _new_sizes(self, buffer: Buffer | None, bound: set[Symbol]) -> dict[Symbol, Path]:
         """Sizes that show for the first time in a result, and how to read them off it."""
@@ -361,7 +368,7 @@ class _Lowerer:
     def _shared_memory(self, node: fx.Node) -> str | None:
         """The value whose memory the result of an extern call may share."""
         if node.target is operator.getitem:
-            return self.names[node.args[0]]
+            return self.names[_operand(node)]
         if isinstance(node.target, torch._ops.OpOverload):
             returns = node.target._schema.returns
             shares = any(r.alias_info is not None for r in returns) or node.target in VIEWS
@@ -371,6 +378,13 @@ class _Lowerer:
             return None
         operands = [n for n in node.all_input_nodes if n in self.names]
         return self.names[operands[0]] if operands else None
+
+
+def _operand(node: fx.Node) -> fx.Node:
+    """The value that a view or an item is taken of."""
+    operand = node.args[0]
+    assert isinstance(operand, fx.Node)
+    return operand
 
 
 def _identity(value: Any) -> Any:

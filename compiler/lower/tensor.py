@@ -48,7 +48,8 @@ class Tensor:
         """The element that a point of a larger, broadcast tensor reads."""
         skip = len(point) - len(self.size)
         own = tuple(
-            ZERO if size == 1 else where for size, where in zip(self.size, point[skip:], strict=True)
+            ZERO if size == 1 else where
+            for size, where in zip(self.size, point[skip:], strict=True)
         )
         return self.at(own, dtype)
 

@@ -50,9 +50,9 @@ def _same_order(node: fx.Node) -> bool:
     """A permutation of equal sizes may keep sizes and strides and still move elements."""
     if node.target is aten.permute.default:
         dims = node.args[1]
-        return list(dims) == sorted(dims)  # type: ignore[call-overload, arg-type] # a list of int
+        return list(dims) == sorted(dims)  # type: ignore[arg-type] # a list of int
     if node.target is aten.slice.Tensor:
         start = node.args[2] if len(node.args) > 2 else 0
         step = node.args[4] if len(node.args) > 4 else 1
-        return start in (0, None) and step == 1
+        return bool(start in (0, None) and step == 1)
     return True

@@ -19,7 +19,7 @@ def redundant_views(graph: fx.Graph) -> bool:
             node.replace_input_with(source, _operand(source))
         elif node.target is aten.permute.default:
             inner, outer = source.args[1], node.args[1]
-            composed = [inner[d] for d in outer]  # type: ignore[index, union-attr] # lists of int
+            composed = [inner[d] for d in outer]  # type: ignore[index] # lists of int
             node.args = (source.args[0], composed)
         else:
             continue

@@ -243,7 +243,7 @@ def _moved(
     loops: Loops, mapping: AxisMap, outer: tuple[Axis, ...], inner: tuple[Axis, ...]
 ) -> tuple[LoopNode, ...]:
     """The nodes written in other axes."""
-    values: dict[Atom, Index] = dict(mapping)
+    values: dict[Atom, Index] = {axis: where for axis, where in mapping.items()}
     moved: list[LoopNode] = []
     for node in loops.nodes:
         index = tuple(i.substitute(values) for i in node.index)

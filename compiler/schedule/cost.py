@@ -10,12 +10,13 @@ from tcdebug.compiler.ir.size_estimate import estimate
 
 HEAVY = frozenset(
     (
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
-        "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "pow",
-        "atan2", "fmod", "hypot",
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
+        "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma",
+        "pow", "atan2", "fmod", "hypot",
     )
 )  # fmt: skip
 MEDIUM = frozenset(("div", "sqrt", "rsqrt", "floor_div", "remainder", "trunc_div", "trunc_mod"))
+
 
 def arithmetic(expr: Expr) -> int:
     """A weight for computing an expression once: 1 an operation, 3 a division, 8 a function."""

@@ -91,7 +91,7 @@ class Dependencies:
         self._refresh()
 
     def _topological(self) -> list[int]:
-        """Group keys in an order in which they may run, earlier nodes first where there is choice."""
+        """Group keys in an order in which they may run, earlier nodes first if there is choice."""
         keys = sorted(set(self._key))
         waiting = {k: self._groups_before(k) for k in keys}
         after: dict[int, list[int]] = {k: [] for k in keys}

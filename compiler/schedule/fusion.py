@@ -15,8 +15,8 @@ from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, reads
 from tcdebug.compiler.ir.index import product
-from tcdebug.compiler.schedule.align import Loops, align, loops_of
 from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.schedule.align import Loops, align, loops_of
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 
