@@ -1,0 +1,26 @@
+"""What all tests of the compiler share: `support` on the path, kernels cached, no event logs."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["TCDEBUG_LOG"] = "0"
+    os.environ["TCDEBUG_CACHE_DIR"] = str(config.cache.mkdir("tcdebug-kernels"))
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    """No test sees what Dynamo compiled, or gave up on, in another one."""
+    import torch  # noqa: PLC0415 # collection stays fast
+
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -1,0 +1,124 @@
+"""The compiler cut off after a stage: the rest is done by the interpreter of the loop IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler import decompose, partition, seams
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.ir import interpreter
+from tcdebug.compiler.ir.graph import Extern, Graph
+from tcdebug.compiler.ir.verifier import verify
+from tcdebug.compiler.lower.stage import lower_graph
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.pipeline import ATEN
+from tcdebug.compiler.pipeline import Compile as PipelineCompile
+from tcdebug.compiler.schedule.inline import inline_producers
+from tcdebug.compiler.schedule.kernel import Schedule
+from tcdebug.compiler.schedule.stage import schedule_graph
+from tcdebug.compiler.schedule.verifier import verify_schedule
+
+STAGES = ("lowered", "inlined", "scheduled", "compiled")
+
+
+@dataclass
+class Captured:
+    """What the stages made of the graphs that one function became, in order."""
+
+    aten: list[fx.GraphModule] = field(default_factory=list)
+    lowered: list[Graph] = field(default_factory=list)
+    inlined: list[Graph] = field(default_factory=list)
+    schedules: list[Schedule] = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
+
+
+def scheduled_graph(schedule: Schedule) -> Graph:
+    """The nodes of a schedule as a graph again, in the order in which they will run."""
+    nodes = []
+    for step in schedule.steps:
+        nodes += [step] if isinstance(step, Extern) else list(step.nodes)
+    return replace(schedule.graph, nodes=tuple(nodes))
+
+
+def recording_backend(
+    stage: str, captured: Captured, toggles: Toggles | None = None
+) -> Callable[..., Any]:
+    """A backend that compiles up to a stage, interprets what that made, and keeps it."""
+
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        gate = Gate(toggles)
+        captured.gates.append(gate)
+
+        def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+            return seams.boxed(_up_to(stage, graph, gate, captured))
+
+        return seams.aot_autograd(
+            fw_compiler=compiler,
+            bw_compiler=compiler,
+            inference_compiler=compiler,
+            decompositions=decompose.gated(gate),
+            partition_fn=partition.partitioner(gate),
+            keep_inference_input_mutations=True,
+        )(module, inputs)
+
+    return backend
+
+
+def _up_to(
+    stage: str, module: fx.GraphModule, gate: Gate, captured: Captured
+) -> Callable[[list[Any]], Sequence[Any]]:
+    captured.aten.append(module)
+    if stage == "aten":
+        return lambda args: fx.Interpreter(module).run(*_emptied(args))
+    for function in ATEN.values():
+        function(module.graph)
+        module.graph.lint()
+    lowered = lower_graph(module, gate).graph
+    verify(lowered)
+    captured.lowered.append(lowered)
+    inlined = inline_producers(lowered, gate)
+    verify(inlined)
+    captured.inlined.append(inlined)
+    schedule = schedule_graph(inlined, gate)
+    verify_schedule(schedule)
+    captured.schedules.append(schedule)
+    chosen = {"lowered": lowered, "inlined": inlined, "scheduled": scheduled_graph(schedule)}[stage]
+    return lambda args: interpreter.run(chosen, _emptied(args))
+
+
+def _emptied(args: list[Any]) -> list[Any]:
+    taken = list(args)
+    args.clear()
+    return taken
+
+
+def at_stage(stage: str, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """The function compiled up to a stage; the rest interpreted."""
+    if stage == "compiled":
+        return torch.compile(function, backend="tcdebug", **options)
+    return torch.compile(function, backend=recording_backend(stage, Captured()), **options)
+
+
+def capture(
+    function: Callable[..., Any],
+    *inputs: Any,
+    toggles: Toggles | None = None,
+    stage: str = "scheduled",
+    **options: Any,
+) -> Captured:
+    """What the stages make of a function on given inputs."""
+    captured = Captured()
+    backend = recording_backend(stage, captured, toggles)
+    torch.compile(function, backend=backend, **options)(*inputs)
+    return captured
+
+
+def compile_with(gate: Gate, **options: Any) -> PipelineCompile:
+    """What the stages of a compile share, around a gate that the test can look into."""
+    return PipelineCompile(Options(log=False, **options), EventLog(None), gate, "0/0")

@@ -1,0 +1,18 @@
+"""The linter has nothing to say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_ruff_finds_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--output-format", "concise", "."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "All checks passed!", done.stdout + done.stderr

@@ -1,0 +1,35 @@
+"""The types hold: mypy --strict over the package as it is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import platformdirs
+
+ROOT = Path(__file__).parents[1]
+
+
+def package_view(folder: Path) -> Path:
+    """The three source folders under the one name that they are installed under."""
+    package = folder / "tcdebug"
+    package.mkdir()
+    for child in (ROOT / "toolkit").iterdir():
+        (package / child.name).symlink_to(child)
+    for name in ("compiler", "minifier"):
+        (package / name).symlink_to(ROOT / name)
+    return folder
+
+
+def test_mypy_strict_finds_nothing(tmp_path: Path) -> None:
+    cache = Path(platformdirs.user_cache_dir("tcdebug")) / "mypy"
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml"),
+            "--cache-dir", str(cache), "-p", "tcdebug",
+        ],
+        cwd=package_view(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
