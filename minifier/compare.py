@@ -121,8 +121,8 @@ def _float_difference(
     if count == 0:
         return None
     place = tuple(torch.where(wrong, error, -1.0).flatten().argmax().reshape(1).tolist())
-    flat = (c.flatten()[place].item(), e.flatten()[place].item())
-    detail = f"{count} of {e.numel()} out of tolerance, worst {flat[0]:.9g} instead of {flat[1]:.9g}"
+    got, wanted = c.flatten()[place].item(), e.flatten()[place].item()
+    detail = f"{count} of {e.numel()} out of tolerance, worst {got:.9g} instead of {wanted:.9g}"
     return Difference("value", where, detail)
 
 

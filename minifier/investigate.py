@@ -41,7 +41,7 @@ class Investigation:
     base: Toggles
     bisecting: bool = True
     minimising: bool = True
-    verdict: Verdict = Verdict((), confirmed=False)
+    verdict: Verdict = field(default_factory=lambda: Verdict((), confirmed=False))
     best: Case | None = None
     notes: list[str] = field(default_factory=list)
 

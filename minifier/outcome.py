@@ -60,14 +60,15 @@ class Outcome:
 NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b\d+(\.\d+)?(e[+-]?\d+)?\b")
 PATH = re.compile(r"(/[\w.+-]+)+/?")
 NAME = re.compile(r"\b([A-Za-z_]+?)_\d+\b")
-QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|‘[^’]*’")
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019")
+PLAIN = ((PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
 
 
 def normalised(message: str) -> str:
     """A message without what differs from run to run: numbers, paths, quoted names."""
     lines = message.strip().splitlines()
     text = lines[0] if lines else ""
-    for pattern, replacement in ((PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#")):
+    for pattern, replacement in PLAIN:
         text = pattern.sub(replacement, text)
     return text[:160]
 

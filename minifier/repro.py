@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Repro:
     """The arguments of torch.compile."""
     culprits: tuple[str, ...] = ()
     """Units; with them off it passes."""
-    ambient: Ambient = Ambient()
+    ambient: Ambient = field(default_factory=Ambient)
     setup: str = ""
     """Python that brings about what the failure needs besides the graph."""
 

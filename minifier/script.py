@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import string
 import subprocess
@@ -15,7 +16,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
+
+import msgspec
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CandidateRan
@@ -33,25 +37,20 @@ class ScriptOracle:
     log: EventLog
     seconds: float
     reruns: int = 0
+    cpu_seconds: float = 0.0
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome:
         """How the script ends under toggles."""
         self.reruns += 1
-        job = msgspec_replace(self.job, mode="compiled")
+        job = msgspec.structs.replace(self.job, mode="compiled")
         outcome = run_script(job, toggles, self.seconds, f"compiled-{self.reruns}.log")
-        self.log.emit(
-            CandidateRan(
-                self.reruns, purpose, toggles.texts(), 0, outcome.kind.value, outcome.signature,
-                False, round(outcome.seconds, 3), 0.0,
-            )
+        self.cpu_seconds += outcome.cpu_seconds
+        event = CandidateRan(
+            self.reruns, purpose, toggles.texts(), 0, outcome.kind.value, outcome.signature,
+            False, round(outcome.seconds, 3), round(outcome.cpu_seconds, 3),
         )  # fmt: skip
+        self.log.emit(event)
         return outcome
-
-
-def msgspec_replace(job: Job, **changes: object) -> Job:
-    """A job with some fields changed."""
-    fields = {name: getattr(job, name) for name in job.__struct_fields__}
-    return Job(**{**fields, **changes})
 
 
 def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Outcome:
@@ -62,7 +61,7 @@ def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Out
         "TCDEBUG_RUN_DIR": job.run_dir,
         "TCDEBUG_ARTIFACTS": "0",
     }
-    started = time.monotonic()
+    started, used = time.monotonic(), _children_seconds()
     with output.open("wb") as file:
         process = start(job, file, environment)
         try:
@@ -74,7 +73,18 @@ def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Out
             process.wait()
     outcome = outcome_of(status, output.read_text(errors="replace"), seconds)
     decisions = tuple(read_decisions(Path(job.run_dir) / f"events-{process.pid}.jsonl"))
-    return replace(outcome, decisions=decisions, seconds=time.monotonic() - started)
+    return replace(
+        outcome,
+        decisions=decisions,
+        seconds=time.monotonic() - started,
+        cpu_seconds=_children_seconds() - used,
+    )
+
+
+def _children_seconds() -> float:
+    """CPU seconds of all the processes that this one has waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def kill_group(pid: int) -> None:
@@ -95,17 +105,18 @@ def outcome_of(status: int | None, text: str, seconds: float) -> Outcome:
     if status == SCRIPT_FAILED:
         last = _last_exception(text)
         name = last.partition(":")[0]
-        return Outcome(Kind.EXCEPTION, "script", f"script | {name} | {normalised(last)}", last)
+        what = normalised(last.replace("\n", " "))
+        return Outcome(Kind.EXCEPTION, "script", f"script | {name} | {what}", last)
     message = f"exit status {status}"
     return Outcome(Kind.EXCEPTION, "script", f"script | {message}", message)
 
 
 def _last_exception(text: str) -> str:
-    """The line of a traceback that names the exception."""
-    after = text.rpartition("Traceback (most recent call last):")[2]
-    for line in after.splitlines():
+    """What a traceback ends with: the exception, and its message up to an empty line."""
+    lines = text.rpartition("Traceback (most recent call last):")[2].splitlines()
+    for place, line in enumerate(lines):
         if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
-            return line
+            return "\n".join(takewhile(bool, lines[place:]))
     return text.strip().rpartition("\n")[2]
 
 

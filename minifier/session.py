@@ -1,9 +1,9 @@
-"""The process that runs a user's script on behalf of a command: `python -m tcdebug.minifier.session`.
+"""The process that runs a user's script for a command.
 
-The script is run as `python script.py args` would run it, with torch.compile recorded. When a graph
-fails, the investigation happens right there, at the call, with everything in force that the script
-has set up; candidates are forked from this process (see `isolation`). The result is a report file;
-the events are the progress.
+`python -m tcdebug.minifier.session job.json` runs the script as `python script.py args` would, with
+torch.compile recorded. When a graph fails, the investigation happens right there, at the call, with
+everything in force that the script has set up; candidates are forked from this process (see
+`isolation`). The result is a report file; the events are the progress.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from tcdebug.minifier.case import Case
 from tcdebug.minifier.investigate import Found, Investigation
 from tcdebug.minifier.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
-from tcdebug.minifier.recorder import Recorder
 from tcdebug.minifier.outcome import Kind, Outcome
+from tcdebug.minifier.recorder import Recorder
 from tcdebug.minifier.report import Report
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 from tcdebug.minifier.watcher import Watcher, compile_patched
+
 
 class _Finished(BaseException):
     """The report is written: leave the script, past anything that catches Exception."""
@@ -79,7 +80,7 @@ class Session:
             )
         )
         self._tighten(oracle, case, base, outcome)
-        found = Found(case, outcome, ordinal, Ambient.current(), self._setups(ordinal))
+        found = Found(case, outcome, ordinal, Ambient.current(), self._setups(backend, ordinal))
         investigation = Investigation(
             found, oracle, self.log, base, self.job.bisect, self.job.minimise
         )
@@ -98,9 +99,10 @@ class Session:
             backend, self.log, self.answers, self.limits, self.budget, self.threads.restore
         )
 
-    def _setups(self, ordinal: int) -> tuple[str, ...]:
-        """Nothing first; then the script itself, run up to the failing graph."""
-        return ("", script_setup(self.job, ordinal))
+    def _setups(self, backend: Backend, ordinal: int) -> tuple[str, ...]:
+        """Nothing first, where that can do; then the script itself, up to the failing graph."""
+        setup = script_setup(self.job, ordinal)
+        return ("", setup) if backend.named else (setup,)
 
     def write(self, report: Report) -> None:
         """The report, whole or not at all."""
@@ -125,6 +127,7 @@ def script_setup(job: Job, ordinal: int) -> str:
         args=job.args,
         ordinal=ordinal,
         folder=str(script.parent),
+        working=str(Path.cwd()),
     )
 
 
@@ -144,22 +147,27 @@ def set_up():
     import runpy
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
 
-    def stop(module, inputs):
-        place = len(seen)
-        seen.append(module)
+    def stopping(backend):
+        def stop(module, inputs):
+            place = len(seen)
+            seen.append(module)
 
-        def call(*values):
-            if place == GRAPH:
-                raise Reached
-            return module(*values)
-        return call
+            def call(*values):
+                if place == GRAPH:
+                    CALL["backend"] = CALL["backend"] or backend
+                    raise Reached
+                return module(*values)
+            return call
+        return stop
 
     def optimize(backend="inductor", *args, **kwargs):
-        return original(stop, *args, **kwargs)
+        return original(stopping(backend), *args, **kwargs)
 
     torch._dynamo.optimize = optimize
     sys.argv = [SCRIPT, *ARGS]
     sys.path.insert(0, {folder!r})
+    if os.path.isdir({working!r}):
+        os.chdir({working!r})  # where it was run
     try:
         runpy.run_path(SCRIPT, run_name="__main__")
     except Reached:
@@ -179,7 +187,7 @@ class Threads:
         self._wanted = torch.get_num_threads()
         self._set = torch.set_num_threads
         self._set(1)
-        torch.set_num_threads = self._remember
+        torch.set_num_threads = self._remember  # type: ignore[assignment] # positional is enough
 
     def _remember(self, count: int) -> None:
         self._wanted = count
@@ -197,7 +205,8 @@ def warm_up() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ weight).sum()
 
-    torch.compile(step, backend=EMBEDDED, options={"log": False})(torch.ones(2, 2)).backward()
+    compiled = torch.compile(step, backend=EMBEDDED, options={"log": False})
+    torch.autograd.backward(compiled(torch.ones(2, 2)))
     torch._dynamo.reset()
 
 
@@ -241,22 +250,27 @@ def _ours(filename: str) -> bool:
     return filename == __file__ or "runpy" in filename
 
 
-def main() -> NoReturn:
-    """Do the job whose file is the only argument."""
-    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
-    os.environ["TCDEBUG_SESSION"] = "1"
-    wrap: Callable[[Any], Any] = lambda backend: job.backend or backend
+def wrapper(job: Job) -> Callable[[Any], Any]:
+    """What stands between the script and its backends, by the mode of the job."""
     match job.mode:
         case "eager":
             torch.compiler.set_stance("force_eager")
         case "watch":
-            watcher = Watcher(Path(job.run_dir), EventLog(Path(job.run_dir)), check=job.check)
-            wrap = lambda backend: watcher.wrap(job.backend or backend)
+            folder = Path(job.run_dir)
+            watcher = Watcher(folder, EventLog(folder), check=job.check)
+            return lambda backend: watcher.wrap(job.backend or backend)
         case "search":
             session = Session(job, Threads())
             warm_up()
-            wrap = session.recorder.wrap
-    with compile_patched(wrap):
+            return session.recorder.wrap
+    return lambda backend: job.backend or backend
+
+
+def main() -> NoReturn:
+    """Do the job whose file is the only argument."""
+    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
+    os.environ["TCDEBUG_SESSION"] = "1"
+    with compile_patched(wrapper(job)):
         status = run_script(job.script, job.args)
     sys.stdout.flush()
     sys.stderr.flush()

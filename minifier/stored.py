@@ -25,7 +25,7 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
         if key not in storages:
             storages[key] = f"storage{len(storages)}"
             raw = torch.tensor([], dtype=torch.uint8)
-            raw.set_(plain.untyped_storage())  # type: ignore[call-overload] # a storage is a source
+            raw.set_(plain.untyped_storage())
             data[storages[key]] = raw.clone()
         dtype = str(plain.dtype).removeprefix("torch.")
         layout = [storages[key], dtype, list(plain.shape), list(plain.stride())]

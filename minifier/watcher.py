@@ -72,7 +72,7 @@ class Watcher:
     def ahead(self, case: Case, backend: Backend, phase: str, folder: Path) -> Iterator[None]:
         """While this is open, a repro lies ready for the case that the process dies."""
         outcome = Outcome(Kind.CRASH, phase, f"{phase} | crash", f"the process ended in {phase}")
-        with contextlib.suppress(Exception):  # a graph that cannot be written down runs all the same
+        with contextlib.suppress(Exception):  # what cannot be written down runs all the same
             self._write(case, backend, outcome, folder / "repro.py")
         yield
         if folder / "repro.py" not in self.repros:

@@ -28,8 +28,8 @@ from tcdebug.minifier.bisect import bisect
 from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
 from tcdebug.minifier.outcome import Outcome
 from tcdebug.minifier.report import Culprit, Failure, Report
-from tcdebug.minifier.verify import PASSES, verify
 from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
+from tcdebug.minifier.verify import PASSES, verify
 from tcdebug.run_dir import Tail, runs
 
 POLL = 0.1
@@ -83,8 +83,7 @@ class Supervisor:
             return Report("interrupted", run_dir=str(self.folder))
 
     def _start(self, mode: str) -> subprocess.Popen[bytes]:
-        fields = {name: getattr(self.job, name) for name in self.job.__struct_fields__}
-        job = Job(**{**fields, "mode": mode})
+        job = msgspec.structs.replace(self.job, mode=mode)
         with (self.folder / f"{mode}.log").open("wb") as output:
             # eager has one core, so that it does not slow the search down
             threads = {"OMP_NUM_THREADS": "1"} if mode == "eager" else {}
@@ -117,7 +116,8 @@ class Supervisor:
         text = (self.folder / "eager.log").read_text(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         last = lines[-1] if lines else ""
-        note = f"exit status {status}; its output is in {self.folder / 'eager.log'}"
+        how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
+        note = f"{how}; its output is in {self.folder / 'eager.log'}"
         failure = Failure("exception", "eager", "forward", last)
         return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
 
@@ -179,6 +179,7 @@ class Supervisor:
             repro=str(path),
             reruns=oracle.reruns,
             seconds=round(time.monotonic() - self.started, 3),
+            cpu_seconds=round(oracle.cpu_seconds, 3),
             run_dir=str(self.folder),
             notes=notes,
         )
@@ -230,9 +231,8 @@ def begin(command: str, job: Job, *, quiet: bool, fresh: bool = False) -> Superv
     earlier = None if fresh else interrupted(key)
     folder = run_folder.create(command)
     (folder / "job.key").write_text(key)
-    fields = {name: getattr(job, name) for name in job.__struct_fields__}
     resume = str(earlier) if earlier else None
-    job = Job(**{**fields, "run_dir": str(folder.resolve()), "resume": resume})
+    job = msgspec.structs.replace(job, run_dir=str(folder.resolve()), resume=resume)
     progress = Progress(quiet=quiet)
     if earlier is not None:
         progress.say(f"going on from {earlier.name}")

@@ -69,9 +69,19 @@ class Backend:
             extra["options"] = dict(options)
         return (lambda graph, inputs: found(graph, inputs, **extra)) if extra else found
 
+    @property
+    def named(self) -> bool:
+        """Whether a name says which backend it is; otherwise it is an object of the script's."""
+        return self.name == "inductor" or isinstance(self.backend, str)
+
     def call(self) -> dict[str, Any]:
-        """backend, and mode and options where there are any."""
+        """backend, and mode and options where there are any; backend None for a script's object."""
+        if not self.named:
+            return {"backend": None}
         call: dict[str, Any] = {"backend": self.name}
+        if self.name == "inductor":
+            call["options"] = _inductor_options(self.mode, self.options)
+            return call
         if self.mode not in (None, "default"):
             call["mode"] = self.mode
         if self.options:
@@ -82,10 +92,17 @@ class Backend:
 def _inductor(mode: str | None, options: Mapping[str, Any]) -> Callable[..., Any]:
     from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415 - start-up time
 
-    patches = dict(options)
-    if mode not in (None, "default"):
-        patches.update(torch._inductor.list_mode_options(mode))
-    # eager's random numbers, or every graph that draws some would look wrong
-    patches.setdefault("fallback_random", True)
-    patches.setdefault("force_disable_caches", True)
+    patches = _inductor_options(mode, options)
     return lambda graph, inputs: compile_fx(graph, inputs, config_patches=patches)
+
+
+def _inductor_options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Mode and options as one, with what makes a rerun tell the truth.
+
+    Eager's random numbers, or every graph that draws some would look wrong; and no caches: their
+    keys do not know what a script has patched.
+    """
+    made = dict(options)
+    if mode not in (None, "default"):
+        made = {**torch._inductor.list_mode_options(mode), **made}
+    return {"fallback_random": True, "force_disable_caches": True, **made}

@@ -87,8 +87,11 @@ def _kernel(options: Options) -> Check:
         import torch  # noqa: PLC0415 - start-up time
 
         x = torch.arange(1000.0)
-        off = {"log": False, "cache_dir": str(options.cache_dir)}
-        compiled = torch.compile(lambda v: (v * 2).sum(), backend="tcdebug", options=off)
+        compiled = torch.compile(
+            lambda v: (v * 2).sum(),
+            backend="tcdebug",
+            options={"log": False, "cache_dir": str(options.cache_dir)},
+        )
         right = bool(compiled(x) == (x * 2).sum())
     except Exception as problem:
         return Check("kernel", False, str(problem)[:300], "see the message")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from tcdebug.compiler.gate import belongs
-from tcdebug.display.console import error
+from tcdebug.display.console import error, results
 from tcdebug.display.diff import show_diff
 from tcdebug.display.timeline import event_line, show_timeline
 from tcdebug.run_dir import NoRun, Record, Run, Tail, find
@@ -63,15 +63,13 @@ def _write_json(records: Iterable[Record]) -> None:
         sys.stdout.write(msgspec.json.encode(record).decode() + "\n")
 
 
-def _follow(found: Run, wanted: object, *, as_json: bool) -> int:
+def _follow(found: Run, wanted: Callable[[Record], bool], *, as_json: bool) -> int:
     """Events as they come, until Ctrl-C or the end of the run."""
-    from tcdebug.display.console import results  # noqa: PLC0415
-
     tail, console = Tail(found.path), results()
     try:
         while True:
             for record in tail.new():
-                if not wanted(record):  # type: ignore[operator] # the filter of `run`
+                if not wanted(record):
                     continue
                 if as_json:
                     _write_json([record])
