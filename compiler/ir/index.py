@@ -525,9 +525,9 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
     """floor(numerator / denominator) and the remainder, for a positive denominator."""
     if denominator.constant == 1:
         return numerator, ZERO
+    if denominator.constant == 0:
+        return ZERO, ZERO  # an empty loop: the value is never used
     if numerator.constant is not None and denominator.constant is not None:
-        if denominator.constant == 0:
-            return ZERO, ZERO  # an empty loop: the value is never used
         q, r = divmod(numerator.constant, denominator.constant)
         return to_index(q), to_index(r)
     quotient, rest = _long_division(numerator, denominator)

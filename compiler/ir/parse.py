@@ -25,12 +25,9 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.index import Axis, Index, IndexLike, Indirect, Symbol, to_index
 from tcdebug.compiler.ir.operations import OPERATIONS, result_dtype
+from tcdebug.compiler.ir.printer import DTYPE_NAMES
 
-DTYPES = {
-    str(value).removeprefix("torch."): value
-    for value in vars(torch).values()
-    if isinstance(value, torch.dtype)
-}
+DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 
 def _call(name: str) -> Callable[..., Expr]:
@@ -172,7 +169,13 @@ def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
     The text is executed: parse only what you would run.
     """
     reader = _Reader(constants or {})
-    namespace: dict[str, Any] = {
+    exec(compile(text, "<loop IR>", "exec"), _namespace(reader))
+    return Graph(tuple(reader.inputs), tuple(reader.nodes), reader.outputs, reader.used)
+
+
+def _namespace(reader: _Reader) -> dict[str, Any]:
+    """What the names of a text mean: `printer.CONSTRUCTORS`."""
+    return {
         **DTYPES,
         **EXPRESSIONS,
         "torch": torch,
@@ -191,5 +194,3 @@ def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
         "extern": reader.extern,
         "output": reader.output,
     }
-    exec(compile(text, "<loop IR>", "exec"), namespace)
-    return Graph(tuple(reader.inputs), tuple(reader.nodes), reader.outputs, reader.used)

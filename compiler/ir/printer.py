@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from keyword import iskeyword
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -40,6 +41,7 @@ from tcdebug.compiler.ir.graph import (
     Ref,
 )
 from tcdebug.compiler.ir.index import Axis, Index, IndexText, Indirect, Symbol, render
+from tcdebug.compiler.ir.operations import OPERATIONS
 
 
 class _Text(IndexText):
@@ -54,6 +56,22 @@ class _Text(IndexText):
             checked = ", checked=True" if atom.checked else ""
             return f"at({self.names[atom.expr.key]}, {size}{checked})"
         return super().atom(atom)
+
+
+DTYPE_NAMES = frozenset(
+    str(value).removeprefix("torch.")
+    for value in vars(torch).values()
+    if isinstance(value, torch.dtype)
+)
+CONSTRUCTORS = frozenset(
+    (
+        *OPERATIONS, *DTYPE_NAMES, "load", "constant", "parameter", "index_value", "guarded", "at",
+        "max", "min", "torch", "operator", "symbol", "ref", "size", "device", "buffer",
+        "input_buffer", "input_size", "input_other", "constant_value", "pointwise", "reduction",
+        "extern", "output",
+    )
+)  # fmt: skip
+"""The names that a text is written in; no function of it may have one of them."""
 
 
 def dtype_text(dtype: torch.dtype) -> str:
@@ -153,6 +171,8 @@ def _index_function(node: LoopNode) -> str:
 
 
 def _identifier(name: str) -> str:
+    if name in CONSTRUCTORS or iskeyword(name):
+        return f"{name}_"
     return name if name.isidentifier() else "_" + "".join(c if c.isalnum() else "_" for c in name)
 
 
@@ -249,9 +269,17 @@ def graph_symbols(graph: Graph) -> list[Symbol]:
     return sorted(found, key=lambda s: s.name)
 
 
+def _modules(graph: Graph) -> list[str]:
+    """The modules that the targets of extern calls are named in, torch and operator aside."""
+    targets = [target_text(n.target) for n in graph.nodes if isinstance(n, Extern)]
+    named = {text.rpartition(".")[0] for text in targets if text.isascii() and "(" not in text}
+    return sorted(m for m in named if m.partition(".")[0] not in ("", "torch", "operator"))
+
+
 def print_graph(graph: Graph, title: str = "") -> str:
     """The graph as Python; `title` becomes the first comment."""
     lines = [f"# {title}"] if title else []
+    lines += [f"import {module}" for module in _modules(graph)]
     lines += [f"{s.name} = symbol({s.name!r}, lower={s.lower})" for s in graph_symbols(graph)]
     lines += [_input_text(spec) for spec in graph.inputs]
     for name in graph.constants:

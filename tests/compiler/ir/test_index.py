@@ -1,0 +1,186 @@
+"""Index arithmetic against Python's integers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from index_strategies import AXES, PAIRS, PROPERTY, SIZES, SYMBOL, Pair, Values, evaluate, values
+
+from tcdebug.compiler.ir.index import (
+    ONE,
+    ZERO,
+    Atom,
+    Axis,
+    Index,
+    Symbol,
+    divide,
+    exact_quotient,
+    extremum,
+    is_less,
+    is_nonnegative,
+    is_positive,
+    product,
+    to_index,
+    within,
+)
+
+I0, I1, I2, I3 = (to_index(AXES[f"i{k}"]) for k in range(4))
+S0 = to_index(SYMBOL)
+
+
+@given(PAIRS, values())
+@PROPERTY
+def test_an_index_is_worth_what_python_computes(pair: Pair, at: Values) -> None:
+    assert evaluate(pair.index, at) == pair.python(at)
+
+
+@given(PAIRS, PAIRS, PAIRS)
+@PROPERTY
+def test_addition_and_multiplication_are_those_of_a_commutative_ring(
+    a: Pair, b: Pair, c: Pair
+) -> None:
+    x, y, z = a.index, b.index, c.index
+    assert x + y == y + x
+    assert x * y == y * x
+    assert (x + y) + z == x + (y + z)
+    assert (x * y) * z == x * (y * z)
+    assert x * (y + z) == x * y + x * z
+    assert x - x == 0
+    assert x + ZERO == x
+    assert x * ONE == x
+
+
+@given(PAIRS)
+@PROPERTY
+def test_equal_indices_have_equal_hashes_and_texts(pair: Pair) -> None:
+    rebuilt = sum((Index({m: c}) for m, c in reversed(pair.index.terms.items())), start=ZERO)
+    assert rebuilt == pair.index
+    assert hash(rebuilt) == hash(pair.index)
+    assert repr(rebuilt) == repr(pair.index)
+
+
+@given(PAIRS, values())
+@PROPERTY
+def test_bounds_hold_and_mention_no_axis(pair: Pair, at: Values) -> None:
+    low, high = pair.index.bounds
+    worth = pair.python(at)
+    if low is not None:
+        assert not low.axes
+        assert evaluate(low, at) <= worth
+    if high is not None:
+        assert not high.axes
+        assert worth <= evaluate(high, at)
+
+
+@given(PAIRS, PAIRS, values())
+@PROPERTY
+def test_what_is_claimed_about_order_holds(a: Pair, b: Pair, at: Values) -> None:
+    if is_nonnegative(a.index):
+        assert a.python(at) >= 0
+    if is_positive(a.index):
+        assert a.python(at) > 0
+    if is_less(a.index, b.index):
+        assert a.python(at) < b.python(at)
+    if within(a.index, b.index):
+        assert 0 <= a.python(at) < b.python(at)
+
+
+@given(PAIRS, PAIRS, values())
+@PROPERTY
+def test_substitution_puts_a_value_in_place_of_an_axis(a: Pair, b: Pair, at: Values) -> None:
+    replaced = a.index.substitute({AXES["i0"]: b.index % SIZES["i0"]})
+    assert evaluate(replaced, at) == a.python({**at, "i0": b.python(at) % SIZES["i0"]})
+
+
+@given(PAIRS, values())
+@PROPERTY
+def test_a_coefficient_is_the_slope_along_an_axis(pair: Pair, at: Values) -> None:
+    slope = pair.index.coefficient(AXES["i1"])
+    if slope is not None:
+        step = pair.python({**at, "i1": 1}) - pair.python({**at, "i1": 0})
+        assert evaluate(slope, at) == step
+
+
+@given(PAIRS, PAIRS, values())
+@PROPERTY
+def test_an_exact_quotient_times_the_divisor_is_the_dividend(a: Pair, b: Pair, at: Values) -> None:
+    if b.index.constant == 0:
+        return
+    quotient = exact_quotient(a.index * b.index, b.index)
+    if quotient is not None:
+        assert quotient * b.index == a.index * b.index
+
+
+def test_splitting_and_joining_an_axis_gives_the_axis_back() -> None:
+    flat = I0 * 15 + I1 * 5 + I2
+    assert flat // 15 == I0
+    assert flat // 5 % 3 == I1
+    assert flat % 5 == I2
+
+
+def test_splitting_and_joining_works_for_symbolic_sizes() -> None:
+    inner = to_index(Axis("j", S0))
+    assert (I0 * S0 + inner) // S0 == I0
+    assert (I0 * S0 + inner) % S0 == inner
+
+
+def test_common_factors_leave_a_division() -> None:
+    assert repr((I0 * 6) // 4) == "((i0*3) // (2))"
+    assert repr((I0 * 6) % 4) == "((i0*3) % (2))*2"
+
+
+def test_five_i_over_four_is_not_i_plus_i_over_four() -> None:
+    assert [evaluate((I0 * 5) // 4, {"i0": k}) for k in range(4)] == [0, 1, 2, 3]
+
+
+def test_a_negative_dividend_rounds_down() -> None:
+    assert divide(to_index(-7), to_index(3)) == (to_index(-3), to_index(2))
+    assert evaluate((I0 - 3) // 2, {"i0": 0}) == -2
+
+
+def test_division_by_an_empty_size_is_defined_for_it_is_never_used() -> None:
+    assert divide(to_index(7), ZERO) == (ZERO, ZERO)
+    assert divide(I0 * 2 + 1, ZERO) == (ZERO, ZERO)
+
+
+def test_quotients_of_quotients_and_remainders_of_remainders_join() -> None:
+    big = to_index(Axis("k", to_index(1000)))
+    assert (big // 4) // 5 == big // 20
+    assert (big % 20) % 5 == big % 5
+
+
+def test_an_extremum_is_resolved_where_the_order_is_known() -> None:
+    assert extremum("max", I0, I0 + 1) == I0 + 1
+    assert extremum("min", S0, to_index(2)) == 2
+    assert repr(extremum("max", S0, to_index(5))) == "max(5, s0)"
+    assert extremum("max", S0, to_index(5)) == extremum("max", to_index(5), S0)
+
+
+def test_a_symbol_without_a_known_bound_may_be_negative() -> None:
+    unknown = to_index(Symbol("u0", lower=None))
+    assert not is_nonnegative(unknown)
+    assert is_nonnegative(to_index(Symbol("u1", lower=0)))
+    assert not is_positive(to_index(Symbol("u1", lower=0)))
+
+
+def test_a_product_of_nothing_is_one() -> None:
+    assert product([]) == 1
+    assert product([S0, I0, to_index(2)]) == I0 * S0 * 2
+
+
+def test_substituting_an_unused_atom_changes_nothing() -> None:
+    index = I0 * 3 + S0
+    assert index.substitute({AXES["i1"]: ZERO}) is index
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, 7, 2**40])
+def test_a_constant_equals_its_integer(value: int) -> None:
+    assert to_index(value) == value
+    assert to_index(value).constant == value
+
+
+def test_axes_inside_quotients_are_seen() -> None:
+    index = (I3 + I0) // S0
+    atoms: set[Atom] = set(index.axes)
+    assert atoms == {AXES["i0"], AXES["i3"]}
+    assert index.symbols == {SYMBOL}
