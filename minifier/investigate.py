@@ -51,6 +51,9 @@ class Investigation:
         try:
             if self.bisecting and self.oracle.target.togglable:
                 self._bisect()
+            elif self.bisecting:
+                name = self.oracle.target.name
+                self.notes.append(f"the backend {name} has no units to switch off: minimised only")
             if self.minimising:
                 self._minimise()
         except BudgetUsed:

@@ -79,6 +79,7 @@ def write(case: Case, repro: Repro, path: Path) -> str:
         expected=repr(expected(repro.outcome)),
         call=repr(repro.call),
         seconds=SECONDS,
+        environment=_NO_CACHES if repro.call["backend"] == "inductor" else "",
         setup=repro.setup,
         graph=_graph_text(case, constants),
         inputs=_inputs_text(case, bool(stored or constants)),
@@ -89,6 +90,12 @@ def write(case: Case, repro: Repro, path: Path) -> str:
     path.write_text(text)
     kinds = {_how(i) for i in case.inputs if isinstance(i.value, torch.Tensor)}
     return "stored" if stored else "inlined" if "inlined" in kinds else "seeded"
+
+
+_NO_CACHES = """
+# inductor's caches do not know what a script has patched
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+"""
 
 
 def _title(repro: Repro) -> str:

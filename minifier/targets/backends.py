@@ -92,17 +92,14 @@ class Backend:
 def _inductor(mode: str | None, options: Mapping[str, Any]) -> Callable[..., Any]:
     from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415 - start-up time
 
-    patches = _inductor_options(mode, options)
+    # no caches: their keys do not know what a script has patched
+    patches = {"force_disable_caches": True, **_inductor_options(mode, options)}
     return lambda graph, inputs: compile_fx(graph, inputs, config_patches=patches)
 
 
 def _inductor_options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Mode and options as one, with what makes a rerun tell the truth.
-
-    Eager's random numbers, or every graph that draws some would look wrong; and no caches: their
-    keys do not know what a script has patched.
-    """
+    """Mode and options as one; with eager's random numbers, or all that is drawn looks wrong."""
     made = dict(options)
     if mode not in (None, "default"):
         made = {**torch._inductor.list_mode_options(mode), **made}
-    return {"fallback_random": True, "force_disable_caches": True, **made}
+    return {"fallback_random": True, **made}
