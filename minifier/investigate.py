@@ -18,6 +18,9 @@ from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.reducer import Reducer
 from tcdebug.minifier.report import Culprit, Failure, Report
 
+COLD = 3.0
+"""How much longer than a warm candidate a repro script may take."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -116,6 +119,7 @@ class Investigation:
                 units,
                 self.found.ambient,
                 setup,
+                self._seconds(),
             )
             inputs = repro.write(case, content, path)
             self.log.emit(ReproWrite(str(path), case.size, inputs))
@@ -129,6 +133,12 @@ class Investigation:
             "the repro script does not fail by itself: what the script sets up is missing from it"
         )
         return str(path), False, False
+
+    def _seconds(self) -> float:
+        """A fresh process is slower than a warm one, and only a hang is measured by this."""
+        if self.found.outcome.kind is not Kind.HANG:
+            return verify.SECONDS
+        return min(verify.SECONDS, COLD * self.oracle.limits.seconds)
 
     def _call(self) -> dict[str, object]:
         call = self.oracle.target.call()

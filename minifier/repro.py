@@ -39,6 +39,8 @@ class Repro:
     ambient: Ambient = field(default_factory=Ambient)
     setup: str = ""
     """Python that brings about what the failure needs besides the graph."""
+    seconds: float = SECONDS
+    """After how long it is a hang."""
 
 
 def expected(outcome: Outcome) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def write(case: Case, repro: Repro, path: Path) -> str:
         usage=_usage(repro),
         expected=repr(expected(repro.outcome)),
         call=repr(repro.call),
-        seconds=SECONDS,
+        seconds=repro.seconds,
         environment=_NO_CACHES if repro.call["backend"] == "inductor" else "",
         setup=repro.setup,
         graph=_graph_text(case, constants),

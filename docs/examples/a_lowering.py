@@ -1,0 +1,65 @@
+"""A lowering: aten.dist, the norm of a difference, as loops."""
+# ruff: noqa: T201
+
+import torch
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.ir.build import call
+from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.site import Operand, Site
+from tcdebug.compiler.lower.tensor import NotLowered, Tensor
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.pipeline import compile_captured
+
+aten = torch.ops.aten
+
+
+def dist(site: Site, x: Tensor, y: Tensor, p: Operand = 2) -> Tensor:
+    """The root of the sum of squared differences; other norms are left to ATen."""
+    if p != 2 or site.dtype not in (torch.float32, torch.float64):
+        raise NotLowered(f"a {p}-norm of {site.dtype}")
+    rank = max(len(x.size), len(y.size))
+    size = x.size if len(x.size) == rank else y.size
+    if x.size != y.size and size not in (x.size, y.size):
+        raise NotLowered("operands that broadcast both ways")
+
+    def squared(point):
+        difference = call("sub", x.broadcast(point, site.dtype), y.broadcast(point, site.dtype))
+        return call("mul", difference, difference)
+
+    squares = Tensor(site.dtype, size, squared)
+    total = site.reduce("sum", squares, range(rank), keepdim=False)
+    return site.tensor(lambda point: call("sqrt", total.at(point)))
+
+
+LOWERINGS[aten.dist.default] = dist  # in the tree: a row of the TABLE of lower/reductions.py
+
+
+class Externs(EventLog):
+    """A log that keeps what was left to ATen, and why."""
+
+    left: list[str] = []
+
+    def bind(self, **context):
+        return self
+
+    def emit(self, event, **context):
+        if event.kind == "extern":
+            self.left.append(f"{event.op}: {event.reason}")
+
+
+def compiled_by(off):
+    def backend(module, inputs):
+        options = Options(log=False).updated(None, {"off": off})
+        return compile_captured(module, inputs, options, Externs(None))
+
+    return backend
+
+
+x, y = torch.randn(50, 40), torch.randn(40)
+for p, off in ((2, []), (2, ["lower.aten.dist.default"]), (1, [])):
+    torch._dynamo.reset()
+    Externs.left.clear()
+    eager = torch.dist(x, y, p)
+    compiled = torch.compile(lambda x, y, p=p: torch.dist(x, y, p), backend=compiled_by(off))(x, y)
+    print(f"p={p} off={off}: close {torch.allclose(compiled, eager)}, ATen {Externs.left}")
