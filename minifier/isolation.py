@@ -139,17 +139,16 @@ class _Messages:
 def _watch(pid: int, pipe: IO[bytes], limits: Limits, start: float) -> Ended:
     """In the parent: read, look at the clock and at the memory, and clear away what is left."""
     messages = _Messages()
-    timed_out = over_memory = False
+    timed_out = over_memory = said_all = False
     baseline = _memory(os.getpid())
     try:
         while True:
             ready, _, _ = select.select([pipe], [], [], POLL)
             if ready:
                 data = os.read(pipe.fileno(), 1 << 16)
-                if not data:
-                    break
                 messages.feed(data)
-                if messages.answer is not None:
+                if not data or messages.answer is not None:
+                    said_all = True
                     break
             if time.monotonic() - start > limits.seconds:
                 timed_out = True
@@ -158,7 +157,7 @@ def _watch(pid: int, pipe: IO[bytes], limits: Limits, start: float) -> Ended:
                 over_memory = True
                 break
     finally:
-        if not (timed_out or over_memory):
+        if said_all:
             _await_exit(pid)
         _kill_group(pid)  # the child if it is still there, and compilers that it started
         _, status, usage = os.wait4(pid, 0)

@@ -1,0 +1,29 @@
+"""What tests of the minifier share: `support` on the path, one thread, Dynamo without memory."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["TCDEBUG_LOG"] = "0"
+    os.environ["TCDEBUG_CACHE_DIR"] = str(config.cache.mkdir("tcdebug-kernels"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A pool of OpenMP threads would hang in the children that are forked from a test."""
+    import torch  # noqa: PLC0415 # collection stays fast
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+    torch.set_num_threads(threads)
