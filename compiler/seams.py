@@ -16,6 +16,7 @@ from torch._decomp.decompositions import native_batch_norm_helper
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext
+from torch._prims_common import suggest_memory_format
 
 __all__ = [
     "aot_autograd",
@@ -27,6 +28,7 @@ __all__ = [
     "min_cut_rematerialization_partition",
     "native_batch_norm_helper",
     "path_steps",
+    "suggest_memory_format",
     "unbacked_bindings",
 ]
 

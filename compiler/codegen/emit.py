@@ -18,7 +18,7 @@ from tcdebug.compiler.ir.expr import (
     Parameter,
     indices,
 )
-from tcdebug.compiler.ir.index import Axis, Index, Indirect, render
+from tcdebug.compiler.ir.index import Axis, Index, Indirect, is_positive, render
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,27 @@ class Emitter:
         self.recompute: dict[str, FlatNode] = {}  # nodes that are computed again where needed
         self._storage = storage
         self._known: list[dict[str, Place]] = []
+        self._floors: list[int] = []  # for each block the depth that nothing may leave
         self._guards = 0
         self._count = 0
 
     # -- loops ------------------------------------------------------------------------------
 
     def enter(self, opening: str = "", axes: Iterable[Axis] = ()) -> Block:
-        """Begin a block inside the innermost one; `axes` exist from here on."""
+        """Begin a block inside the innermost one; `axes` exist from here on.
+
+        What stands in a loop that may run no times stays there: it may read memory that does not
+        exist, or divide by zero.
+        """
         block = Block(opening)
+        floor = self._floors[-1] if self._floors else 0
         self.blocks.append(block)
         self._known.append({})
         for axis in axes:
             self.depths[axis] = len(self.blocks) - 1
+            if not is_positive(axis.size):
+                floor = len(self.blocks) - 1
+        self._floors.append(floor)
         return block
 
     def leave(self, pragma: str = "") -> Block:
@@ -69,6 +78,7 @@ class Emitter:
         """
         block = self.blocks.pop()
         self._known.pop()
+        self._floors.pop()
         if not self.blocks:
             return block
         if pragma:
@@ -146,7 +156,6 @@ class Emitter:
         raise TypeError(f"no such expression: {node!r}")
 
     def _define(self, node: Expr, text: str, depth: int) -> Place:
-        depth = INNERMOST if self._guards else depth  # what a guard protects stays inside it
         depth = self._clamped(depth)
         name = f"t{self._count}"
         self._count += 1
@@ -156,7 +165,7 @@ class Emitter:
     def _from_kernel(self, node: Load) -> Place:
         place = self.values.get(node.buffer)
         if place is not None:
-            return Place(place.text, self._clamped(place.depth))
+            return Place(place.text, min(place.depth, len(self.blocks) - 1))
         if node.buffer in self.kept:
             pointer, address = self.kept[node.buffer]
             text = f"{pointer}[{render(address, CppIndex())}]"
@@ -164,7 +173,10 @@ class Emitter:
         return self.value(self.recompute[node.buffer].body)
 
     def _clamped(self, depth: int) -> int:
-        return min(depth, len(self.blocks) - 1)
+        """The depth for a new value: what a guard protects stays inside it."""
+        if self._guards:
+            return len(self.blocks) - 1
+        return min(max(depth, self._floors[-1]), len(self.blocks) - 1)
 
     def _index_depth(self, index: Index) -> int:
         """The depth at which an index is known; indices from memory were placed before."""
@@ -196,7 +208,7 @@ class Emitter:
         }
         size = render(atom.size, CppIndex(inner))
         depth = max(value.depth, self._index_depth(atom.size))
-        depth = self._clamped(INNERMOST if self._guards else depth)
+        depth = self._clamped(depth)
         name = f"p{self._count}"
         self._count += 1
         text = f"(int64_t){value.text}"

@@ -64,9 +64,9 @@ static inline float copysign_(float x, float y) { return __builtin_copysignf(x, 
 static inline double copysign_(double x, double y) { return __builtin_copysign(x, y); }
 
 template <typename T> static inline T sign_(T x) { return (T)((x > 0) - (x < 0)); }
-// NaN wins
-template <typename T> static inline T maximum_(T a, T b) { return (a > b) | (a != a) ? a : b; }
-template <typename T> static inline T minimum_(T a, T b) { return (a < b) | (a != a) ? a : b; }
+// NaN wins; of equal values, which zeros of both signs are, the first
+template <typename T> static inline T maximum_(T a, T b) { return (a >= b) | (a != a) ? a : b; }
+template <typename T> static inline T minimum_(T a, T b) { return (a <= b) | (a != a) ? a : b; }
 // NaN loses
 template <typename T> static inline T fmax_(T a, T b) { return (a > b) | (b != b) ? a : b; }
 template <typename T> static inline T fmin_(T a, T b) { return (a < b) | (b != b) ? a : b; }

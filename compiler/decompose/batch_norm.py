@@ -13,6 +13,11 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 
+def _laid_out(out: Tensor, x: Tensor) -> Tensor:
+    """As eager lays it out: rows or channels last, whatever else the strides of x are."""
+    return out.contiguous(memory_format=seams.suggest_memory_format(x))
+
+
 def no_training(
     x: Tensor,
     weight: Tensor | None,
@@ -26,7 +31,7 @@ def no_training(
     out, mean, rstd, _, _ = seams.native_batch_norm_helper(
         x, weight, bias, running_mean, running_var, False, momentum, eps, True
     )
-    return out, mean, rstd
+    return _laid_out(out, x), mean, rstd
 
 
 def functional(
@@ -43,7 +48,7 @@ def functional(
     out, mean, rstd, new_mean, new_var = seams.native_batch_norm_helper(
         x, weight, bias, running_mean, running_var, training, momentum, eps, True
     )
-    return out, mean, rstd, new_mean, new_var
+    return _laid_out(out, x), mean, rstd, new_mean, new_var
 
 
 def no_stats(
@@ -58,7 +63,7 @@ def no_stats(
     out, mean, rstd, _, _ = seams.native_batch_norm_helper(
         x, weight, bias, None, None, training, momentum, eps, True
     )
-    return out, mean, rstd
+    return _laid_out(out, x), mean, rstd
 
 
 BATCH_NORM: dict[torch._ops.OpOverload, Callable[..., Any]] = {

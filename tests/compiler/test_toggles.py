@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_strategies import PROPERTY
-from judge import assert_as_eager, assert_same, copies, gradients
+from judge import assert_as_eager, assert_same, compiled, copies, gradients
 from stages import capture
 from torch.nn import functional as F
 
@@ -38,9 +38,9 @@ NAMES = sorted(unit.name for unit in units())
 
 def check(off: Sequence[str]) -> None:
     torch._dynamo.reset()
-    compiled = torch.compile(network, backend="tcdebug", options={"off": list(off)})
+    limited = compiled(network, options={"off": list(off)})
     inputs = arguments()
-    assert_same(gradients(compiled, copies(inputs)), gradients(network, inputs), strides=False)
+    assert_same(gradients(limited, copies(inputs)), gradients(network, inputs), strides=False)
 
 
 def test_units_cover_these_families_and_no_other() -> None:
@@ -76,16 +76,12 @@ def test_with_everything_off_all_calls_are_extern() -> None:
         assert schedule.kernels() == []
         assert all(isinstance(step, Extern) for step in schedule.steps)
     assert not any(d.allowed for gate in captured.gates for d in gate.decisions)
-    assert_as_eager(
-        torch.compile(network, backend="tcdebug", options={"off": ["all"]}), network, arguments()
-    )
+    assert_as_eager(compiled(network, options={"off": ["all"]}), network, arguments())
 
 
 def test_with_everything_off_no_compiler_is_needed() -> None:
     options = {"off": ["all"], "compiler": "no-such-compiler"}
-    assert_as_eager(
-        torch.compile(network, backend="tcdebug", options=options), network, arguments()
-    )
+    assert_as_eager(compiled(network, options=options), network, arguments())
 
 
 def test_a_site_that_is_off_takes_back_that_decision_alone() -> None:

@@ -8,11 +8,18 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from tcdebug.compiler.backend import backend
+
 TOLERANCE = {
     torch.bfloat16: (2e-2, 2e-2),
     torch.float16: (2e-3, 2e-3),
     torch.float64: (1e-9, 1e-11),
 }
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """The function through the whole compiler."""
+    return torch.compile(function, backend=backend, **options)
 
 
 def copies(inputs: Sequence[Any]) -> list[Any]:

