@@ -8,9 +8,9 @@ everything in force that the script has set up; candidates are forked from this 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
-import shutil
 import sys
 import time
 import traceback
@@ -33,8 +33,9 @@ from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.recorder import Recorder
 from tcdebug.minifier.report import Report
+from tcdebug.minifier.script_setup import Script, script_setup
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
-from tcdebug.minifier.watcher import Watcher, compile_patched
+from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
 
 class _Finished(BaseException):
@@ -101,7 +102,8 @@ class Session:
 
     def _setups(self, backend: Backend, ordinal: int) -> tuple[str, ...]:
         """Nothing first, where that can do; then the script itself, up to the failing graph."""
-        setup = script_setup(self.job, ordinal)
+        script = Script(self.job.script, tuple(self.job.args))
+        setup = script_setup(script, ordinal, self.folder)
         return ("", setup) if backend.named else (setup,)
 
     def write(self, report: Report) -> None:
@@ -110,71 +112,6 @@ class Session:
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
         fresh.replace(path)
-
-
-def script_setup(job: Job, ordinal: int) -> str:
-    """Python for a repro that needs what the user's script sets up before graph `ordinal`.
-
-    It runs a copy of the script with a backend that stops at that graph, so that registrations
-    and patches are made by the script's own lines.
-    """
-    script = Path(job.script).resolve()
-    copy = Path(job.run_dir) / "repro_script.py"
-    shutil.copyfile(script, copy)
-    return _SETUP.format(
-        script=str(script),
-        copy=copy.name,
-        args=job.args,
-        ordinal=ordinal,
-        folder=str(script.parent),
-        working=str(Path.cwd()),
-    )
-
-
-_SETUP = '''
-# The failure needs what the script sets up: it is run up to graph {ordinal}, from where it was, or
-# from the copy beside this file.
-SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
-if not os.path.exists(SCRIPT):
-    SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {copy!r})
-
-
-class Reached(BaseException):
-    pass
-
-
-def set_up():
-    import runpy
-    seen, original, arguments = [], torch._dynamo.optimize, sys.argv
-
-    def stopping(backend):
-        def stop(module, inputs):
-            place = len(seen)
-            seen.append(module)
-
-            def call(*values):
-                if place == GRAPH:
-                    CALL["backend"] = CALL["backend"] or backend
-                    raise Reached
-                return module(*values)
-            return call
-        return stop
-
-    def optimize(backend="inductor", *args, **kwargs):
-        return original(stopping(backend), *args, **kwargs)
-
-    torch._dynamo.optimize = optimize
-    sys.argv = [SCRIPT, *ARGS]
-    sys.path.insert(0, {folder!r})
-    if os.path.isdir({working!r}):
-        os.chdir({working!r})  # where it was run
-    try:
-        runpy.run_path(SCRIPT, run_name="__main__")
-    except Reached:
-        pass
-    finally:
-        torch._dynamo.optimize, sys.argv = original, arguments
-'''
 
 
 class Threads:
@@ -250,14 +187,16 @@ def _ours(filename: str) -> bool:
     return filename == __file__ or "runpy" in filename
 
 
-def wrapper(job: Job) -> Callable[[Any], Any]:
+def wrapper(job: Job, patches: contextlib.ExitStack) -> Callable[[Any], Any]:
     """What stands between the script and its backends, by the mode of the job."""
     match job.mode:
         case "eager":
             torch.compiler.set_stance("force_eager")
         case "watch":
             folder = Path(job.run_dir)
-            watcher = Watcher(folder, EventLog(folder), check=job.check)
+            script = Script(job.script, tuple(job.args))
+            watcher = Watcher(folder, EventLog(folder), script, check=job.check)
+            patches.enter_context(backward_watched(watcher.backward_failed))
             return lambda backend: watcher.wrap(job.backend or backend)
         case "search":
             session = Session(job, Threads())
@@ -270,7 +209,8 @@ def main() -> NoReturn:
     """Do the job whose file is the only argument."""
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
     os.environ["TCDEBUG_SESSION"] = "1"
-    with compile_patched(wrapper(job)):
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(compile_patched(wrapper(job, patches)))
         status = run_script(job.script, job.args)
     sys.stdout.flush()
     sys.stderr.flush()

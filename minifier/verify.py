@@ -18,6 +18,9 @@ SECONDS = 300.0
 FAILS, PASSES, UNRESOLVED = 1, 0, 125
 """Exit statuses of a repro script."""
 
+IN_SCRIPT = "repro_in_script.py"
+"""Beside a repro.py: the same, with the script run up to the graph first."""
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -31,6 +34,20 @@ class Verified:
     def reproduced(self) -> bool:
         """Whether it failed as expected."""
         return self.status == FAILS
+
+
+def settle(path: Path) -> bool:
+    """Leave the repro that fails: the bare one, or else the one in the script. Whether one does."""
+    other = path.with_name(IN_SCRIPT)
+    result = verify(path)
+    if not result.reproduced and other.exists():
+        in_script = verify(other)
+        if in_script.reproduced:
+            other.replace(path)
+            result = in_script
+    path.with_name("repro.log").write_text(result.output)
+    other.unlink(missing_ok=True)
+    return result.reproduced
 
 
 def verify(path: Path, off: Sequence[str] = ()) -> Verified:

@@ -1,8 +1,8 @@
 """Capture in a program that runs as usual: whatever fails in a compiled graph leaves a repro.
 
-Before a graph is compiled its repro script is written, so that a crash of the process leaves one;
-it is removed again when the graph has compiled and run. An exception, or with `check` a result
-that differs from eager's, makes it stay.
+Before a graph is compiled, or runs forward or backward for the first time, its repro script is
+written, so that a crash of the process leaves one; it is removed again when all went well. An
+exception, or with `check` a result that differs from eager's, makes it stay.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,15 @@ from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Failure, GraphRecorded, ReproWrite
 from tcdebug.minifier import repro
 from tcdebug.minifier.ambient import Ambient
-from tcdebug.minifier.case import Case, from_captured
+from tcdebug.minifier.case import Case, flatten, from_captured
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.recorder import describe
 from tcdebug.minifier.reductions.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.replay import compare, run
+from tcdebug.minifier.script_setup import Script, script_setup
 from tcdebug.minifier.source import load
 from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.verify import IN_SCRIPT
 
 
 @dataclass
@@ -36,9 +38,13 @@ class Watcher:
 
     folder: Path
     log: EventLog
+    script: Script | None = None
+    """What a repro can fall back on where the graph alone does not fail."""
     check: bool = False
     graphs: int = 0
     repros: list[Path] = field(default_factory=list)
+    backward: _WatchedGraph | None = None
+    """The graph whose backward is running."""
 
     def wrap(self, backend: Any) -> Any:
         """The backend with its graphs watched."""
@@ -46,37 +52,59 @@ class Watcher:
             return backend
         return _Watched(self, backend, describe(backend, str(self.folder)))
 
-    # -- what happened ----------------------------------------------------------------------
+    def backward_failed(self, error: Exception) -> None:
+        """An exception came out of torch.autograd: if it is a compiled graph's, keep its repro."""
+        graph, self.backward = self.backward, None
+        if graph is not None:
+            graph.watched.failed(error, graph.scene, "backward")
 
-    def failed(self, case: Case, backend: Backend, outcome: Outcome, folder: Path) -> Path:
+    def keep(self, scene: Scene, outcome: Outcome) -> Path:
         """Write the repro of a failure where it stays; its path."""
         self.log.emit(
             Failure(
                 outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
             )
         )
-        path = folder / "repro.py"
-        inputs = self._write(case, backend, outcome, path)
-        self.log.emit(ReproWrite(str(path), case.size, inputs))
-        if path not in self.repros:
-            self.repros.append(path)
-        return path
+        inputs = self._write(scene, outcome)
+        self.log.emit(ReproWrite(str(scene.path), scene.case.size, inputs))
+        if scene.path not in self.repros:
+            self.repros.append(scene.path)
+        return scene.path
 
-    def _write(self, case: Case, backend: Backend, outcome: Outcome, path: Path) -> str:
+    def _write(self, scene: Scene, outcome: Outcome) -> str:
+        """Write the repro, and beside it one that runs the script up to the graph."""
         seeded = SimplifyInputs()
-        simple = seeded.apply(case, seeded.edits(case)) or case
-        content = repro.Repro(outcome, backend.call(), ambient=Ambient.current())
-        return repro.write(simple, content, path)
+        simple = seeded.apply(scene.case, seeded.edits(scene.case)) or scene.case
+        bare = repro.Repro(outcome, scene.backend.call(), ambient=scene.ambient)
+        if self.script is not None:
+            scene.path.parent.mkdir(parents=True, exist_ok=True)
+            setup = script_setup(self.script, scene.ordinal, scene.path.parent)
+            repro.write(simple, replace(bare, setup=setup), scene.path.with_name(IN_SCRIPT))
+        return repro.write(simple, bare, scene.path)
 
-    @contextlib.contextmanager
-    def ahead(self, case: Case, backend: Backend, phase: str, folder: Path) -> Iterator[None]:
-        """While this is open, a repro lies ready for the case that the process dies."""
+    def write_ahead(self, scene: Scene, phase: str) -> None:
+        """Let a repro lie ready for the case that the process dies in this phase."""
+        if scene.path in self.repros:
+            return
         outcome = Outcome(Kind.CRASH, phase, f"{phase} | crash", f"the process ended in {phase}")
         with contextlib.suppress(Exception):  # what cannot be written down runs all the same
-            self._write(case, backend, outcome, folder / "repro.py")
-        yield
-        if folder / "repro.py" not in self.repros:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._write(scene, outcome)
+
+    def clear(self, scene: Scene) -> None:
+        """The graph went well: take away what lay ready."""
+        if scene.path not in self.repros:
+            shutil.rmtree(scene.path.parent, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A graph where it runs: what its repro is made of, and where that is written."""
+
+    case: Case
+    backend: Backend
+    ordinal: int
+    path: Path
+    ambient: Ambient
 
 
 @dataclass(eq=False)
@@ -87,29 +115,37 @@ class _Watched:
     original: Any
     backend: Backend
 
+    @property
+    def compiler_name(self) -> str:
+        """What torch calls the backend in its messages."""
+        return self.backend.name
+
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         watcher = self.watcher
         ordinal = watcher.graphs
         watcher.graphs += 1
-        folder = watcher.folder / "graphs" / str(ordinal)
         case = from_captured(module, [_hint(i) for i in inputs])
+        names = tuple(str(n.target) for n in module.graph.nodes if n.op == "placeholder")
+        path = watcher.folder / "graphs" / str(ordinal) / "repro.py"
+        scene = Scene(case, self.backend, ordinal, path, Ambient.current())
         watcher.log.emit(GraphRecorded(ordinal, case.size, 0))
+        watcher.write_ahead(scene, "compile")
         try:
-            with watcher.ahead(case, self.backend, "compile", folder):
-                compiled = _resolved(self.original)(module, inputs)
+            compiled = _resolved(self.original)(module, inputs)
         except Exception as error:
-            self._noted(error, case, "compile", folder)
+            self.failed(error, scene, "compile")
             raise
-        return _WatchedGraph(self, case, compiled, folder)
+        watcher.clear(scene)
+        return _WatchedGraph(self, scene, names, compiled)
 
-    def _noted(self, error: Exception, case: Case, phase: str, folder: Path) -> None:
+    def failed(self, error: Exception, scene: Scene, phase: str) -> None:
         """Write the repro, and say in the exception where it is."""
         if type(error).__module__ == "torch._dynamo.exc" and "Restart" in type(error).__name__:
             return  # how Dynamo starts a capture over
         cause = root_cause(error)
         message = f"{type(cause).__name__}: {cause}"
         outcome = Outcome(Kind.EXCEPTION, phase, exception_signature(error, phase), message)
-        path = self.watcher.failed(case, self.backend, outcome, folder)
+        path = self.watcher.keep(scene, outcome)
         error.add_note(f"tcdebug: repro {path}\ntcdebug: next  tcdebug bisect {path}")
 
 
@@ -118,35 +154,59 @@ class _WatchedGraph:
     """A compiled graph whose calls are watched."""
 
     watched: _Watched
-    case: Case
+    scene: Scene
+    """Its first call, or the one that is judged."""
+    names: tuple[str, ...]
+    """Of all arguments; the case leaves out those that are not used."""
     compiled: Callable[..., Any]
-    folder: Path
     calls: int = 0
+    went_back: bool = False
 
     def __call__(self, *values: Any) -> Any:
         watcher = self.watched.watcher
-        first = self.calls == 0
         self.calls += 1
+        if self.calls == 1 or watcher.check:
+            self.scene = self._scene(values)
         if watcher.check:
-            self._check(values)
+            self._check()
+        if self.calls == 1:
+            watcher.write_ahead(self.scene, "forward")
         try:
-            if not first:
-                return self.compiled(*values)
-            with watcher.ahead(self.case, self.watched.backend, "forward", self.folder):
-                return self.compiled(*values)
+            outputs = self.compiled(*values)
         except Exception as error:
-            self.watched._noted(error, self._case(values), "forward", self.folder)
+            self.watched.failed(error, self._scene(values), "forward")
             raise
+        if self.calls == 1:
+            watcher.clear(self.scene)
+        for node in _backward_nodes(outputs):
+            node.register_prehook(self._enter_backward)
+            node.register_hook(self._leave_backward)
+        return outputs
 
-    def _case(self, values: Sequence[Any]) -> Case:
-        given = [_hint(v) for v in values]
-        named = {i.name for i in self.case.inputs}
-        return from_captured(self.case.module, given) if len(named) == len(given) else self.case
+    def _enter_backward(self, gradients: Any) -> None:
+        watcher = self.watched.watcher
+        watcher.backward = self
+        if not self.went_back:
+            watcher.write_ahead(self.scene, "backward")
 
-    def _check(self, values: Sequence[Any]) -> None:
+    def _leave_backward(self, inputs: Any, outputs: Any) -> None:
+        watcher = self.watched.watcher
+        watcher.backward = None
+        if not self.went_back:
+            self.went_back = True
+            watcher.clear(self.scene)
+
+    def _scene(self, values: Sequence[Any]) -> Scene:
+        """The graph as it is called now."""
+        given = dict(zip(self.names, map(_hint, values), strict=True))
+        case = self.scene.case
+        now = {i.name: replace(i, value=given[i.name]) for i in case.inputs}
+        return replace(self.scene, case=case.with_inputs(now), ambient=Ambient.current())
+
+    def _check(self) -> None:
         """Compare this call with eager, on copies, forward and backward."""
-        case = self._case(values)
-        module = load(case, str(self.folder / "graph.py"))
+        case = self.scene.case
+        module = load(case, str(self.scene.path.with_name("graph.py")))
         eager = run(module, case)
         try:
             actual = run(self.compiled, case)
@@ -154,7 +214,27 @@ class _WatchedGraph:
             return  # the call itself will raise it
         outcome = compare(case, module, eager, actual)
         if outcome.failed:
-            self.watched.watcher.failed(case, self.watched.backend, outcome, self.folder)
+            self.watched.watcher.keep(self.scene, outcome)
+
+
+def _backward_nodes(outputs: Any) -> list[Any]:
+    """The autograd nodes that run a compiled backward, or else the last ones of each output."""
+    found: dict[int, Any] = {}
+    for value in flatten(outputs):
+        node = value.grad_fn if isinstance(value, torch.Tensor) else None
+        if node is not None:
+            compiled = next((n for n in _behind(node) if "CompiledFunction" in n.name()), node)
+            found[id(compiled)] = compiled
+    return list(found.values())
+
+
+def _behind(node: Any, depth: int = 3) -> Iterator[Any]:
+    """A node and those behind it: a view of an output stands before the compiled function."""
+    yield node
+    if depth:
+        for before, _ in node.next_functions:
+            if before is not None:
+                yield from _behind(before, depth - 1)
 
 
 def _hint(value: Any) -> Any:
@@ -187,3 +267,25 @@ def compile_patched(wrap: Callable[[Any], Any]) -> Iterator[None]:
         yield
     finally:
         torch._dynamo.optimize = original
+
+
+@contextlib.contextmanager
+def backward_watched(failed: Callable[[Exception], None]) -> Iterator[None]:
+    """Call `failed` with every exception that comes out of a backward pass in this block."""
+    backward, grad = torch.autograd.backward, torch.autograd.grad
+
+    def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                failed(error)
+                raise
+
+        return call
+
+    torch.autograd.backward, torch.autograd.grad = reporting(backward), reporting(grad)
+    try:
+        yield
+    finally:
+        torch.autograd.backward, torch.autograd.grad = backward, grad

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +13,11 @@ from torch import fx
 
 from tcdebug.compiler.backend import backend as compile_backend
 from tcdebug.compiler.backend import open_log
+from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.options import Options
-from tcdebug.minifier.watcher import Watcher
+from tcdebug.display.report import announce_repros
+from tcdebug.minifier.script_setup import Script
+from tcdebug.minifier.watcher import Watcher, backward_watched
 
 
 def backend(
@@ -33,13 +39,18 @@ def backend(
         return compile_backend(graph, examples, mode=mode, options=options)
 
     inner.compiler_name = "tcdebug"  # type: ignore[attr-defined] # what torch names a backend by
-    compiled: Callable[..., Any] = _watcher(chosen).wrap(inner)(module, inputs)
+    log = open_log(replace(chosen, log=True))
+    compiled: Callable[..., Any] = _watcher(log).wrap(inner)(module, inputs)
     return compiled
 
 
 @lru_cache(maxsize=4)
-def _watcher(options: Options) -> Watcher:
-    """One watcher a process and run folder."""
-    log = open_log(options)
+def _watcher(log: EventLog) -> Watcher:
+    """One watcher a process and run folder; what it finds is announced when the process ends."""
     assert log.folder is not None
-    return Watcher(log.folder, log)
+    watcher = Watcher(log.folder, log, Script.running())
+    watching = ExitStack()
+    watching.enter_context(backward_watched(watcher.backward_failed))
+    atexit.register(announce_repros, watcher.repros)
+    atexit.register(watching.close)  # and not before
+    return watcher

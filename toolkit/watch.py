@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tcdebug.compiler import run_folder
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.display.console import announce_repro
-from tcdebug.minifier.watcher import Watcher, compile_patched
+from tcdebug.display.report import announce_repros
+from tcdebug.minifier.script_setup import Script
+from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
 
 @contextmanager
@@ -21,10 +22,9 @@ def watch(*, check: bool = False, folder: Path | None = None) -> Iterator[Watche
     differs from eager's. The object that the block gets has their paths in `repros`.
     """
     path = folder or run_folder.create("watch")
-    watcher = Watcher(path, EventLog(path, own=folder is None), check=check)
+    watcher = Watcher(path, EventLog(path, own=folder is None), Script.running(), check=check)
     try:
-        with compile_patched(watcher.wrap):
+        with compile_patched(watcher.wrap), backward_watched(watcher.backward_failed):
             yield watcher
     finally:
-        for repro in watcher.repros:
-            announce_repro(repro)
+        announce_repros(watcher.repros)

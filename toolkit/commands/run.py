@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tcdebug.commands.search import USAGE
 from tcdebug.compiler.gate import BadToggle, Toggles
-from tcdebug.display.console import announce_repro, error, messages
+from tcdebug.display.console import error
+from tcdebug.display.report import announce_repros
 from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
-from tcdebug.minifier.verify import verify
 from tcdebug.run_dir import find
 from tcdebug.supervisor import begin
 
@@ -47,8 +47,7 @@ def run(
         return 130
     repros = _repros(supervisor.folder, crashed=status < 0)
     supervisor.finish(status)
-    for path in repros:
-        _announce(path, script, quiet=quiet)
+    announce_repros(repros)
     return _exit_status(status, bool(repros))
 
 
@@ -70,17 +69,3 @@ def _repros(folder: Path, *, crashed: bool) -> list[Path]:
     if crashed:
         written += sorted((folder / "graphs").glob("*/repro.py"))
     return list(dict.fromkeys(p for p in written if p.exists()))
-
-
-def _announce(path: Path, script: str, *, quiet: bool) -> None:
-    """Run a repro before it is announced; its path is the last thing said."""
-    result = verify(path)
-    (path.parent / "repro.log").write_text(result.output)
-    if not quiet:
-        if result.reproduced:
-            messages().print(f"tcdebug: it fails by itself. Next: tcdebug bisect {path}")
-        else:
-            messages().print(
-                f"tcdebug: it does not fail by itself. Next: tcdebug bisect {script}"
-            )
-    announce_repro(path)

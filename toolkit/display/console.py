@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.theme import Theme
 
@@ -35,8 +33,3 @@ def error(what: str, next_step: str = "") -> None:
     console.print(f"[bad]error[/]: {what}", markup=True)
     if next_step:
         console.print(f"[dim]next[/]:  {next_step}")
-
-
-def announce_repro(path: Path) -> None:
-    """Where a repro script is."""
-    messages().print(f"tcdebug: repro [path]{path}[/]")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from tcdebug.display.console import results
+from tcdebug.display.console import messages, results
 from tcdebug.minifier.report import Report
+from tcdebug.minifier.verify import settle
 
 HEADLINES = {
     "confirmed": "[good]found[/] and confirmed both ways",
@@ -54,6 +57,18 @@ def show_report(report: Report, console: Console | None = None) -> None:
     out.print(HEADLINES[report.status])
     for name, text in rows:
         out.print(f"  [dim]{name:<8}[/] {text}")
+
+
+def announce_repros(paths: Sequence[Path]) -> None:
+    """Run the repros that failures left, and say where they are: a path is the last thing said."""
+    for path in paths:
+        fails = settle(path)
+        console = messages()
+        if fails:
+            console.print(f"tcdebug: next  tcdebug bisect {_relative(str(path))}")
+        else:
+            console.print("tcdebug: the repro does not fail by itself: bisect the script")
+        console.print(f"tcdebug: repro [path]{path}[/]")
 
 
 def _relative(path: str) -> str:

@@ -1,0 +1,93 @@
+"""What a user's script does before its failing graph, as the beginning of a repro script.
+
+It runs the script with a backend that stops at that graph, so that registrations, patches and
+options are made by the script's own lines; a backend that is an object of the script's is taken
+from there too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Script:
+    """A Python file and its arguments."""
+
+    path: str
+    args: tuple[str, ...] = ()
+
+    @classmethod
+    def running(cls) -> Script | None:
+        """The script of this process, None in a notebook or for `python -c`."""
+        path = getattr(sys.modules.get("__main__"), "__file__", None)
+        if path is None or not Path(path).is_file():
+            return None
+        return cls(path, tuple(sys.argv[1:]))
+
+
+def script_setup(script: Script, ordinal: int, folder: Path) -> str:
+    """Python for a repro in `folder` that needs what a script sets up before graph `ordinal`.
+
+    A copy of the script is put beside the repro, for when it is read elsewhere.
+    """
+    path = Path(script.path).resolve()
+    copy = folder / "repro_script.py"
+    shutil.copyfile(path, copy)
+    return _SETUP.format(
+        script=str(path),
+        copy=copy.name,
+        args=list(script.args),
+        ordinal=ordinal,
+        folder=str(path.parent),
+        working=str(Path.cwd()),
+    )
+
+
+_SETUP = '''
+# The failure needs what the script sets up: it is run up to graph {ordinal}, from where it was, or
+# from the copy beside this file.
+SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
+if not os.path.exists(SCRIPT):
+    SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {copy!r})
+
+
+class Reached(BaseException):
+    pass
+
+
+def set_up():
+    import runpy
+    seen, original, arguments = [], torch._dynamo.optimize, sys.argv
+
+    def stopping(backend):
+        def stop(module, inputs):
+            place = len(seen)
+            seen.append(module)
+
+            def call(*values):
+                if place == GRAPH:
+                    CALL["backend"] = CALL["backend"] or backend
+                    raise Reached
+                return module(*values)
+            return call
+        return stop
+
+    def optimize(backend="inductor", *args, **kwargs):
+        return original(stopping(backend), *args, **kwargs)
+
+    torch._dynamo.optimize = optimize
+    sys.argv = [SCRIPT, *ARGS]
+    sys.path.insert(0, {folder!r})
+    if os.path.isdir({working!r}):
+        os.chdir({working!r})  # where it was run
+    try:
+        runpy.run_path(SCRIPT, run_name="__main__")
+    except Reached:
+        pass
+    finally:
+        torch._dynamo.optimize, sys.argv = original, arguments
+'''
