@@ -1,0 +1,203 @@
+"""What torch does not promise to keep: one test for each private name that the compiler uses.
+
+A failure here says which seam of `tcdebug.compiler.seams` a new torch has moved.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from programs import f32
+from stages import capture
+from torch import fx
+from torch.utils._sympy import functions as torch_functions
+
+import tcdebug.compiler
+from tcdebug.compiler import seams
+
+SOURCE = Path(tcdebug.compiler.__file__).parent
+
+
+def test_aot_autograd_takes_these_arguments_and_calls_the_compilers() -> None:
+    called: list[str] = []
+
+    def compiler(name: str) -> Callable[..., Any]:
+        def compile_(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            called.append(name)
+            return seams.boxed(lambda args: module(*args))
+
+        return compile_
+
+    backend = seams.aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        decompositions={},
+        partition_fn=seams.default_partition,
+        keep_inference_input_mutations=True,
+    )
+    f = torch.compile(lambda x: (x * 2).sum(), backend=backend)
+    f(torch.ones(3))
+    f(torch.ones(3, requires_grad=True)).backward()
+    assert called == ["inference", "forward", "backward"]
+
+
+def test_a_boxed_callable_is_given_one_list_which_it_may_empty() -> None:
+    given: list[Any] = []
+
+    def compiler(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        def run(args: list[Any]) -> Sequence[Any]:
+            given.append(type(args))
+            taken = list(args)
+            args.clear()
+            result: Sequence[Any] = module(*taken)
+            return result
+
+        return seams.boxed(run)
+
+    backend = seams.aot_autograd(fw_compiler=compiler, inference_compiler=compiler)
+    assert torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(2)).tolist() == [1.0, 1.0]
+    assert given == [list]
+
+
+def test_the_compile_id_is_that_of_the_compile_in_progress() -> None:
+    seen: list[str] = []
+
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        seen.append(seams.compile_id())
+        return module.forward
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    assert seen == ["0/0"]
+    assert seams.compile_id() == ""
+
+
+def test_core_aten_decompositions_is_a_table_of_overloads() -> None:
+    table = dict(seams.core_aten_decompositions())
+    assert torch.ops.aten.addcmul.default in table
+    assert all(callable(function) for function in table.values())
+    assert len(table) > 300
+
+
+def test_get_decompositions_takes_packets() -> None:
+    table = seams.get_decompositions([torch.ops.aten._softmax])
+    assert torch.ops.aten._softmax.default in table
+
+
+def test_the_batch_norm_helper_takes_these_arguments_and_gives_five_results() -> None:
+    assert list(inspect.signature(seams.native_batch_norm_helper).parameters) == [
+        "input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps",
+        "functional",
+    ]  # fmt: skip
+    x = f32(2, 3, 4)
+    found = seams.native_batch_norm_helper(x, None, None, None, None, True, 0.1, 1e-5, True)
+    assert [type(f).__name__ for f in found] == ["Tensor"] * 3 + ["NoneType"] * 2
+    torch.testing.assert_close(
+        found[0], torch.nn.functional.batch_norm(x, None, None, None, None, True)
+    )
+
+
+@pytest.mark.parametrize(
+    "partition", [seams.default_partition, seams.min_cut_rematerialization_partition]
+)
+def test_a_partition_gives_forward_and_backward(partition: Callable[..., Any]) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def spy(joint: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        forward, backward = partition(joint, inputs, **kwargs)
+        seen.append((type(forward).__name__, type(backward).__name__))
+        return forward, backward
+
+    def compiler(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return seams.boxed(lambda args: module(*args))
+
+    backend = seams.aot_autograd(fw_compiler=compiler, bw_compiler=compiler, partition_fn=spy)
+    x = torch.ones(3, requires_grad=True)
+    torch.compile(lambda t: t.sin().sum(), backend=backend)(x).backward()
+    torch.testing.assert_close(x.grad, torch.ones(3).cos())
+    assert seen == [("GraphModule", "GraphModule")]
+
+
+def test_the_memory_format_of_a_tensor() -> None:
+    x = f32(2, 3, 4, 5)
+    assert seams.suggest_memory_format(x) == torch.contiguous_format
+    last = x.contiguous(memory_format=torch.channels_last)
+    assert seams.suggest_memory_format(last) == torch.channels_last
+    assert seams.suggest_memory_format(x.transpose(1, 3)) == torch.contiguous_format
+
+
+def test_nodes_say_which_sizes_become_known_by_running_them() -> None:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        captured = capture(lambda x: x.nonzero() + 1, torch.eye(3)[0], stage="scheduled")
+    (graph,) = captured.aten
+    (node,) = [n for n in graph.graph.nodes if n.target is torch.ops.aten.nonzero.default]
+    assert list(seams.unbacked_bindings(node).values()) == [(("call", "size"), ("item", 0))]
+
+
+def test_key_paths_have_the_kinds_that_are_read() -> None:
+    from torch.fx.experimental import symbolic_shapes  # noqa: PLC0415 # the only use
+    from torch.utils._pytree import SequenceKey  # noqa: PLC0415 # the only use
+
+    path = (
+        symbolic_shapes.CallMethodKey("size"),
+        SequenceKey(2),
+        symbolic_shapes.DivideByKey(4),
+        symbolic_shapes.ConvertIntKey(),
+    )
+    assert seams.path_steps(path) == (("call", "size"), ("item", 2), ("divide", 4))
+
+
+def test_an_unknown_step_of_a_key_path_is_an_error() -> None:
+    with pytest.raises(NotImplementedError, match="a size found by str"):
+        seams.path_steps(("x",))
+
+
+def test_sizes_are_sympy_with_a_shape_env_that_bounds_symbols() -> None:
+    captured = capture(lambda x: x * 2, torch.ones(5), dynamic=True)
+    (graph,) = captured.lowered
+    (symbol,) = [i.symbol for i in graph.inputs if i.symbol is not None]
+    assert symbol.lower == 2
+
+
+def test_the_sympy_functions_of_torch_have_the_names_that_are_read() -> None:
+    for name in ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "PowByNatural"):
+        assert issubclass(getattr(torch_functions, name), sympy.Function), name
+    assert torch_functions.Max is not None
+    assert torch_functions.Min is not None
+
+
+def test_operators_have_schemas_tags_and_namespaces() -> None:
+    op = torch.ops.aten.add_.Tensor
+    assert isinstance(op, torch._ops.OpOverload)
+    assert op._schema.is_mutable
+    assert op._schema.arguments[0].alias_info.is_write
+    assert op.namespace == "aten"
+    assert torch.Tag.nondeterministic_seeded in torch.ops.aten.rand.default.tags
+    assert str(op) == "aten.add_.Tensor"
+
+
+def test_only_seams_imports_private_modules_of_torch() -> None:
+    allowed = {"lower/sizes.py"}  # torch.utils._sympy: sizes are its types, tested above
+    private = re.compile(
+        r"^\s*(from torch(\.\w+)*\._\w+|from torch import _|import torch\._)", re.M
+    )
+    found = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if private.search(path.read_text())
+    }
+    assert found - allowed == {"seams.py"}
+
+
+def test_the_compiler_imports_neither_inductor_nor_the_layers_above() -> None:
+    banned = re.compile(
+        r"^\s*(from|import) (torch\._inductor|tcdebug\.(?!compiler)\w+|rich|hypothesis)", re.M
+    )
+    assert [p.name for p in SOURCE.rglob("*.py") if banned.search(p.read_text())] == []
