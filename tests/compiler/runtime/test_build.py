@@ -1,0 +1,201 @@
+"""From source to callables: the cache of shared objects, and what can go wrong with it."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from judge import compiled
+
+from tcdebug.compiler.codegen.source import prelude
+from tcdebug.compiler.errors import CompileError, KernelError
+from tcdebug.compiler.runtime import build as build_module
+from tcdebug.compiler.runtime.build import BuildError, build
+from tcdebug.compiler.runtime.launch import raise_status
+from tcdebug.compiler.runtime.toolchain import NoCompiler, Toolchain, find
+
+SOURCE = 'extern "C" int answer() { return 42; }\n'
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> Toolchain:
+    return find("g++")
+
+
+def shared_object(cache: Path) -> Path:
+    (path,) = cache.rglob("*.so")
+    return path
+
+
+def test_a_source_becomes_a_function(tmp_path: Path, toolchain: Toolchain) -> None:
+    built = build(SOURCE, toolchain, tmp_path)
+    assert built.library.answer() == 42
+    assert built.verdict == "miss"
+
+
+def test_the_second_build_is_a_hit(tmp_path: Path, toolchain: Toolchain) -> None:
+    first = build(SOURCE, toolchain, tmp_path)
+    written = shared_object(tmp_path).stat().st_mtime_ns
+    second = build(SOURCE, toolchain, tmp_path)
+    assert (first.verdict, second.verdict) == ("miss", "hit")
+    assert first.key == second.key
+    assert shared_object(tmp_path).stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("content", [b"", b"not an object", b"\x7fELF cut off"])
+def test_a_corrupt_shared_object_is_rebuilt(
+    tmp_path: Path, toolchain: Toolchain, content: bytes
+) -> None:
+    build(SOURCE, toolchain, tmp_path)
+    broken = tmp_path / "second"
+    key = toolchain.key(SOURCE)
+    path = broken / "so" / key[:2] / f"{key}.so"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    built = build(SOURCE, toolchain, broken)
+    assert built.verdict == "corrupt"
+    assert built.library.answer() == 42
+    assert build(SOURCE, toolchain, broken).verdict == "hit"
+
+
+def test_the_source_is_kept_beside_the_object(tmp_path: Path, toolchain: Toolchain) -> None:
+    build(SOURCE, toolchain, tmp_path)
+    assert shared_object(tmp_path).with_suffix(".cpp").read_text() == SOURCE
+
+
+def test_other_source_flags_or_machine_give_another_key(toolchain: Toolchain) -> None:
+    other_machine = Toolchain(toolchain.path, toolchain.version, "other", toolchain.vector_math)
+    other_version = Toolchain(toolchain.path, "g++ 99", toolchain.target, toolchain.vector_math)
+    keys = {
+        toolchain.key(SOURCE),
+        toolchain.key(SOURCE + " "),
+        other_machine.key(SOURCE),
+        other_version.key(SOURCE),
+    }
+    assert len(keys) == 4
+
+
+def test_a_source_that_does_not_compile_shows_the_line(
+    tmp_path: Path, toolchain: Toolchain
+) -> None:
+    with pytest.raises(BuildError, match=r"(?s)exited with 1.*int broken = nonsense;"):
+        build("int fine;\nint broken = nonsense;\n", toolchain, tmp_path)
+    assert list(tmp_path.rglob("*.so")) == []
+
+
+def test_a_compiler_that_hangs_is_given_up(
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "slow-compiler"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(build_module, "PATIENCE", 0.2)
+    stuck = Toolchain(str(slow), "slow", toolchain.target, False)
+    start = time.perf_counter()
+    with pytest.raises(BuildError, match=r"did not end in 0\.2 s"):
+        build(SOURCE, stuck, tmp_path / "cache")
+    assert time.perf_counter() - start < 10
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, toolchain: Toolchain) -> None:
+    with pytest.raises(BuildError):
+        build("nonsense", toolchain, tmp_path)
+    assert [p.suffix for p in tmp_path.rglob("*") if p.is_file()] in ([], [".lock"])
+
+
+RACE = """
+import sys, time
+from pathlib import Path
+from tcdebug.compiler.runtime.build import build
+from tcdebug.compiler.runtime.toolchain import find
+toolchain = find("g++")
+while time.time() < float(sys.argv[2]):
+    time.sleep(0.001)
+built = build(Path(sys.argv[3]).read_text(), toolchain, Path(sys.argv[1]))
+sys.stdout.write(f"{built.verdict} {built.library.answer()}")
+"""
+
+
+def test_processes_that_build_the_same_kernel_at_once_build_it_once(tmp_path: Path) -> None:
+    source = tmp_path / "source.cpp"
+    source.write_text(prelude() + SOURCE)
+    start = str(time.time() + 6)
+    command = [sys.executable, "-c", RACE, str(tmp_path / "cache"), start, str(source)]
+    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = sorted(racer.communicate(timeout=120)[0] for racer in racers)
+    assert said == ["hit 42", "hit 42", "miss 42"]
+    assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
+
+
+# -- the whole compiler over it -----------------------------------------------------------------
+
+
+def test_a_missing_compiler_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(NoCompiler, match=r"no C\+\+ compiler 'no-such-compiler' on PATH"):
+        find("no-such-compiler")
+    options = {"compiler": "no-such-compiler", "cache_dir": tmp_path}
+    with pytest.raises(Exception) as found:
+        compiled(lambda x: x + 1, options=options)(torch.ones(2))
+    error = found.value.__cause__ if not isinstance(found.value, CompileError) else found.value
+    assert isinstance(getattr(found.value, "inner_exception", error), CompileError)
+    for part in ("stage runtime", "install g++", "TCDEBUG_CXX", "TCDEBUG_OFF=lower"):
+        assert part in str(found.value)
+
+
+def test_a_program_that_is_no_compiler_is_said(tmp_path: Path) -> None:
+    impostor = tmp_path / "impostor"
+    impostor.write_text("#!/bin/sh\nexit 3\n")
+    impostor.chmod(0o755)
+    with pytest.raises(NoCompiler, match="--version failed"):
+        find(str(impostor))
+
+
+def test_kernels_include_no_header_of_aten_and_no_other(tmp_path: Path) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.exp(), -1) @ x.t()
+
+    compiled(function, options={"cache_dir": tmp_path})(torch.ones(3, 3))
+    (source,) = tmp_path.rglob("*.cpp")
+    lines = source.read_text().splitlines()
+    assert [line for line in lines if line.lstrip().startswith("#include")] == []
+    assert not any("at::" in line or "torch::" in line or "c10" in line for line in lines)
+
+
+def test_a_fresh_process_finds_what_another_one_built(tmp_path: Path) -> None:
+    script = (
+        "import torch\n"
+        "from tcdebug.compiler.backend import backend\n"
+        f"options = {{'cache_dir': {str(tmp_path)!r}, 'log': False}}\n"
+        "f = torch.compile(lambda x: x.sin() + 1, backend=backend, options=options)\n"
+        "assert f(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]\n"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+    assert len(list(tmp_path.rglob("*.so"))) == 1
+
+
+def test_what_a_status_stands_for() -> None:
+    with pytest.raises(IndexError, match="found by k"):
+        raise_status(1, "k")
+    with pytest.raises(KernelError, match="ZeroDivisionError"):
+        raise_status(2, "k")
+    with pytest.raises(KernelError, match="k ended with status 9"):
+        raise_status(9, "k")
+
+
+def test_a_library_is_a_plain_shared_object(tmp_path: Path, toolchain: Toolchain) -> None:
+    build(SOURCE, toolchain, tmp_path)
+    assert ctypes.CDLL(str(shared_object(tmp_path))).answer() == 42
+
+
+def test_a_traceback_shows_the_line_of_the_wrapper() -> None:
+    f = compiled(lambda x, i: x[i] + 1)
+    with pytest.raises(IndexError) as found:
+        f(torch.ones(3), torch.tensor([7]))
+    frames = [str(entry.path) for entry in found.traceback]
+    assert any("<tcdebug 0_0.inference>" in frame for frame in frames)

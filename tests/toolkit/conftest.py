@@ -1,0 +1,87 @@
+"""The command as a user has it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECONDS = 280
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How the command ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.stdout)
+
+    @property
+    def last_line(self) -> str:
+        """The last thing that a person saw."""
+        return (self.stdout + self.stderr).rstrip().rpartition("\n")[2]
+
+
+Command = Callable[..., Finished]
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of compiled kernels that no other run knows."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture
+def environment(kernels: Path) -> dict[str, str]:
+    """Without what a developer's shell may set."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    return {**plain, "TCDEBUG_CACHE_DIR": str(kernels), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def python(tmp_path: Path, environment: Mapping[str, str]) -> Command:
+    """Run Python with these arguments in `tmp_path`, and wait."""
+
+    def run(*args: str, **variables: str) -> Finished:
+        done = subprocess.run(
+            [sys.executable, *args],
+            cwd=tmp_path,
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def tcdebug(python: Command) -> Command:
+    """Run `tcdebug` with these arguments in `tmp_path`, and wait."""
+    return lambda *args, **variables: python("-m", "tcdebug", *args, **variables)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    """Write a user's script; its name. Every one begins with `import torch`."""
+
+    def write(text: str) -> str:
+        (tmp_path / "script.py").write_text("import torch\n" + text)
+        return "script.py"
+
+    return write

@@ -1,0 +1,280 @@
+"""tcdebug bisect, on scripts as users have them, with bugs planted by the scripts themselves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+WRONG_SIN = """
+from tcdebug.compiler.lower import LOWERINGS
+right = LOWERINGS[torch.ops.aten.sin.default]
+LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+"""
+
+NO_COS = """
+from tcdebug.compiler.lower import LOWERINGS
+def broken(site, *args):
+    raise ValueError("planted")
+LOWERINGS[torch.ops.aten.cos.default] = broken
+"""
+
+
+def test_a_wrong_lowering_in_the_second_graph_is_found(
+    tcdebug: Command, python: Command, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "data.txt").write_text("2")
+    name = script(
+        WRONG_SIN
+        + """
+import sys
+assert sys.argv[1:] == ["--flag", "3"], sys.argv
+factor = float(open("data.txt").read())  # from the working folder
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        x = self.linear(x).relu()
+        print("a graph break")
+        x = torch.cat([x, x * factor]).cumsum(0)
+        return torch.sin(x + 1) / 2 + x
+
+model = torch.compile(Model(), backend="tcdebug")
+for rows in (3, 5):
+    model(torch.randn(rows, 4)).sum().backward()
+"""
+    )
+    done = tcdebug("bisect", "--json", name, "--flag", "3")
+    report = done.json
+    assert done.status == 0, done.stderr
+    assert report["status"] == "confirmed"
+    assert report["confirmed"] is True
+    assert report["failure"]["kind"] == "wrong"
+    assert report["graph"] == 1
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
+    assert report["culprits"][0]["subject"] == "sin"
+    assert report["nodes_after"] == 1
+    (tmp_path / "elsewhere").mkdir()
+    assert python(report["repro"]).status == 1
+    assert python(report["repro"], "--off=lower.aten.sin.default").status == 0
+
+
+def test_an_exception_in_backward_is_found(tcdebug: Command, script: Script) -> None:
+    name = script(
+        NO_COS
+        + """
+f = torch.compile(lambda x: torch.sin(x * 2).sum(), backend="tcdebug")
+f(torch.ones(2, 4, requires_grad=True)).backward()
+"""
+    )
+    report = tcdebug("bisect", "--json", name).json
+    assert report["status"] == "confirmed"
+    assert report["failure"]["kind"] == "exception"
+    assert report["failure"]["direction"] == "backward"
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.cos.default"]
+
+
+def test_a_failure_that_the_script_swallows_is_found(tcdebug: Command, script: Script) -> None:
+    name = script(
+        NO_COS
+        + """
+f = torch.compile(lambda x: torch.cos(x), backend="tcdebug")
+try:
+    f(torch.ones(3))
+except Exception:
+    pass
+"""
+    )
+    report = tcdebug("bisect", "--json", "--no-minify", name).json
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.cos.default"]
+    assert report["nodes_after"] == report["nodes_before"] == 1
+
+
+def test_a_script_that_fails_only_as_a_whole_is_bisected_as_a_whole(
+    tcdebug: Command, script: Script
+) -> None:
+    name = script(
+        """
+from tcdebug.compiler.lower import LOWERINGS
+right, uses = LOWERINGS[torch.ops.aten.sin.default], []
+def second_use_fails(site, x):
+    uses.append(x)
+    if len(uses) == 2:
+        raise RuntimeError("a second use")
+    return right(site, x)
+LOWERINGS[torch.ops.aten.sin.default] = second_use_fails
+for factor in (2, 3):
+    torch.compile(lambda x, factor=factor: x.sin() * factor, backend="tcdebug")(torch.ones(3))
+"""
+    )
+    done = tcdebug("bisect", "--json", name)
+    assert done.status == 0, done.stderr
+    assert done.json["graph"] is None
+    assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
+    assert "none of its graphs alone" in done.json["notes"][0]
+
+
+def test_nothing_fails_is_status_4(tcdebug: Command, script: Script) -> None:
+    name = script('print(torch.compile(torch.tanh, backend="tcdebug")(torch.ones(3)))')
+    done = tcdebug("bisect", "--json", name)
+    assert done.status == 4
+    assert done.json["status"] == "no_failure"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("torch.ones(2) @ torch.ones(3)", "RuntimeError: inconsistent tensor size"),
+        ("raise SystemExit('no data')", "no data"),
+        ("import os; os.abort()", ""),
+    ],
+)
+def test_a_script_that_fails_in_eager_is_status_5(
+    tcdebug: Command, script: Script, text: str, message: str
+) -> None:
+    done = tcdebug("bisect", "--json", script(text))
+    assert done.status == 5
+    assert done.json["status"] == "fails_in_eager"
+    assert message in done.json["failure"]["message"]
+
+
+def test_a_backend_of_the_scripts_own_is_minimised(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    name = script(
+        """
+def mine(module, inputs):
+    for node in module.graph.nodes:
+        if node.target is torch.tanh:
+            node.target = torch.sigmoid
+    module.recompile()
+    return module.forward
+
+linear = torch.nn.Linear(8, 8)
+def model(x):
+    for _ in range(6):
+        x = linear(x).relu() + x.mean(0)
+    x = torch.tanh(x)
+    for _ in range(6):
+        x = linear(x).relu() + x.mean(0)
+    return x
+torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
+"""
+    )
+    done = tcdebug("bisect", "--json", name)
+    assert done.status == 1
+    assert done.json["nodes_before"] == 49
+    assert done.json["nodes_after"] == 1
+    assert "no units to switch off" in done.json["notes"][0]
+    assert python(done.json["repro"]).status == 1
+
+
+def test_a_used_up_budget_is_status_6_and_keeps_the_best(tcdebug: Command, script: Script) -> None:
+    name = script(
+        WRONG_SIN
+        + """
+f = torch.compile(lambda x: (x.exp() + 1).sin().sum() * 2, backend="tcdebug")
+f(torch.ones(3))
+"""
+    )
+    done = tcdebug("bisect", "--json", "--reruns", "6", name)
+    assert done.status == 6
+    assert done.json["status"] == "budget"
+    assert done.json["reruns"] == 6
+    assert Path(done.json["repro"]).exists()
+
+
+def test_ctrl_c_keeps_what_is_known_and_the_same_command_goes_on(
+    tcdebug: Command, script: Script, tmp_path: Path, environment: Mapping[str, str]
+) -> None:
+    name = script(
+        WRONG_SIN
+        + """
+def model(x):
+    for _ in range(8):
+        x = (x.exp() + 1).log().sin()
+    return x
+torch.compile(model, backend="tcdebug")(torch.ones(3))
+"""
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tcdebug", "bisect", "--json", name],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and _answers(tmp_path) < 5:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(output)["status"] == "interrupted"
+    known = _answers(tmp_path)
+    done = tcdebug("bisect", "--json", name)
+    assert done.json["status"] == "confirmed"
+    assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
+    assert "going on from" in done.stderr
+    first, second = sorted((tmp_path / ".tcdebug").glob("*-bisect"))
+    cached = [
+        e for e in map(json.loads, (second / f"events-{_search_pid(second)}.jsonl").open())
+        if e["event"] == "candidate" and e["data"]["cached"]
+    ]  # fmt: skip
+    assert len(cached) >= known
+    assert first.name < second.name
+
+
+def _answers(folder: Path) -> int:
+    """How many outcomes a run has written down."""
+    return sum(len(p.read_bytes().splitlines()) for p in folder.glob(".tcdebug/*/answers.jsonl"))
+
+
+def _search_pid(run: Path) -> int:
+    events = map(json.loads, (run / "events.jsonl").open())
+    return next(
+        int(e["data"]["worker_pid"])
+        for e in events
+        if e["event"] == "worker.start" and e["data"]["purpose"] == "search"
+    )
+
+
+def test_a_repro_script_can_be_bisected(tcdebug: Command, script: Script) -> None:
+    name = script(
+        WRONG_SIN
+        + 'torch.compile(lambda x: (x + 1).sin() * 2, backend="tcdebug")(torch.ones(3))'
+    )
+    first = tcdebug("minify", "--json", name)
+    assert first.status == 0
+    assert first.json["status"] == "minimized"
+    assert first.json["culprits"] == []
+    second = tcdebug("bisect", "--json", first.json["repro"])
+    assert second.json["status"] == "confirmed"
+    assert [c["unit"] for c in second.json["culprits"]] == ["lower.aten.sin.default"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["bisect", "missing.py"], "missing.py"),
+        (["bisect", "--off", "nothing.like.this:x", "script.py"], "nothing.like.this"),
+        (["bisect", "--backnd", "x", "script.py"], "script.py"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_bad_usage_is_status_2(
+    tcdebug: Command, script: Script, args: list[str], message: str
+) -> None:
+    script("")
+    done = tcdebug(*args)
+    assert done.status == 2
+    assert message in done.stderr
