@@ -1,6 +1,8 @@
 """A lowering: aten.dist, the norm of a difference, as loops."""
 # ruff: noqa: T201
 
+from typing import ClassVar
+
 import torch
 
 from tcdebug.compiler.event_log import EventLog
@@ -18,17 +20,15 @@ def dist(site: Site, x: Tensor, y: Tensor, p: Operand = 2) -> Tensor:
     """The root of the sum of squared differences; other norms are left to ATen."""
     if p != 2 or site.dtype not in (torch.float32, torch.float64):
         raise NotLowered(f"a {p}-norm of {site.dtype}")
-    rank = max(len(x.size), len(y.size))
-    size = x.size if len(x.size) == rank else y.size
-    if x.size != y.size and size not in (x.size, y.size):
+    if y.size and x.size[-len(y.size) :] != y.size:
         raise NotLowered("operands that broadcast both ways")
 
     def squared(point):
-        difference = call("sub", x.broadcast(point, site.dtype), y.broadcast(point, site.dtype))
+        difference = call("sub", x.at(point, site.dtype), y.broadcast(point, site.dtype))
         return call("mul", difference, difference)
 
-    squares = Tensor(site.dtype, size, squared)
-    total = site.reduce("sum", squares, range(rank), keepdim=False)
+    squares = Tensor(site.dtype, x.size, squared)
+    total = site.reduce("sum", squares, range(len(x.size)), keepdim=False)
     return site.tensor(lambda point: call("sqrt", total.at(point)))
 
 
@@ -38,7 +38,7 @@ LOWERINGS[aten.dist.default] = dist  # in the tree: a row of the TABLE of lower/
 class Externs(EventLog):
     """A log that keeps what was left to ATen, and why."""
 
-    left: list[str] = []
+    left: ClassVar[list[str]] = []
 
     def bind(self, **context):
         return self

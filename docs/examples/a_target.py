@@ -1,0 +1,105 @@
+"""A target: a backend of two rewrites, each under the gate, one of them wrong."""
+# ruff: noqa: T201
+
+import operator
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler import run_folder
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import DecisionTaken
+from tcdebug.compiler.fingerprint import graph_id
+from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.minifier.bisect import bisect
+from tcdebug.minifier.case import Case, from_captured
+from tcdebug.minifier.isolation import Limits
+from tcdebug.minifier.oracle import Answers, Budget, Oracle
+
+
+class Peephole:
+    """x + x -> 2 * x, and x * x -> x ** 3, which is wrong."""
+
+    name = "peephole"
+    togglable = True  # its compiles ask a gate, and write `decision` events
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+
+    def compile(
+        self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
+    ) -> Callable[..., Any]:
+        """The module compiled under toggles; `notify` hears when the compiled program runs."""
+        log = EventLog(self.run_dir)  # here, in the child: its events are found by its pid
+
+        def record(decision: Decision) -> None:
+            event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
+            log.emit(event, unit=decision.unit, site=decision.site)
+
+        def backend(graph: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+            notify("compile")
+            rewrite(graph, Gate(toggles, graph_id(graph.graph), record))
+
+            def call(*args: Any) -> Any:
+                notify("forward")
+                return graph(*args)
+
+            return call
+
+        return torch.compile(module, backend=backend)
+
+    def call(self) -> dict[str, Any]:
+        """What a repro script passes to torch.compile."""
+        return {"backend": self.name}
+
+
+def rewrite(module: fx.GraphModule, gate: Gate) -> None:
+    """Both rewrites, node by node; the gate is asked last."""
+    rules = {
+        operator.add: ("peephole.add", lambda x: 2 * x),
+        operator.mul: ("peephole.square", lambda x: x**3),
+    }
+    for node in list(module.graph.nodes):
+        if node.target not in rules or node.args[0] is not node.args[1]:
+            continue
+        unit, made = rules[node.target]
+        if gate.allows(unit, node.name):
+            with module.graph.inserting_before(node):
+                node.replace_all_uses_with(made(fx.Proxy(node.args[0])).node)
+            module.graph.erase_node(node)
+    module.recompile()
+
+
+def captured(function: Callable[..., Any], *values: Any) -> Case:
+    """The case of a function that Dynamo captures as one graph."""
+    cases: list[Case] = []
+
+    def backend(module: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            cases.append(from_captured(module, given))
+            return module(*given)
+
+        return call
+
+    torch.compile(function, backend=backend)(*values)
+    return cases[0]
+
+
+def f(x):
+    y = x + x
+    return (y * y) + (y + y)
+
+
+torch.set_num_threads(1)  # candidates are forked: decisions/0001
+folder = run_folder.create("peephole", Path(tempfile.mkdtemp()))
+case, log = captured(f, torch.randn(5)), EventLog(folder, own=True)
+oracle = Oracle(Peephole(folder), log, Answers(folder / "answers.jsonl"), Limits(), Budget())
+failure = oracle.ask(case, Toggles(), "as it is")
+print("outcome:", failure.kind, "|", failure.signature)
+print("decisions:", [f"{d.unit} {d.subject}" for d in failure.decisions])
+verdict = bisect(lambda t, why: oracle.ask(case, t, why), failure, Toggles(), log)
+print("culprit:", verdict.units(), "confirmed:", verdict.confirmed, "reruns:", oracle.reruns)

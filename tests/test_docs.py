@@ -1,0 +1,251 @@
+"""What the documentation says is so: generated pages, links, commands, examples, events."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import click
+import jsonschema
+import pytest
+import torch
+
+from tcdebug.cli import cli
+from tcdebug.compiler.events import EVENTS
+from tcdebug.compiler.units import units
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
+EXAMPLES = sorted((DOCS / "examples").glob("a_*.py"))
+GENERATED_WITH = "2.13.0"
+"""The torch whose tables the committed docs/units.md lists."""
+
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def generator() -> ModuleType:
+    """docs/generate.py as a module."""
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# -- generated --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["events.md", "events.schema.json", "units.md"])
+def test_the_committed_page_is_what_the_code_generates(name: str) -> None:
+    if name == "units.md" and torch.__version__.partition("+")[0] != GENERATED_WITH:
+        pytest.skip(f"units.md lists the decompositions of torch {GENERATED_WITH}")
+    assert (DOCS / name).read_text() == generator().files()[name], "run python docs/generate.py"
+
+
+def test_every_unit_is_in_the_page_of_units() -> None:
+    if torch.__version__.partition("+")[0] != GENERATED_WITH:
+        pytest.skip(f"units.md lists the decompositions of torch {GENERATED_WITH}")
+    text = (DOCS / "units.md").read_text()
+    assert [u.name for u in units() if f"`{u.name}`" not in text] == []
+
+
+def test_every_event_class_is_in_the_page_and_has_a_kind_of_its_own() -> None:
+    text = (DOCS / "events.md").read_text()
+    assert [e.kind for e in EVENTS if f"\n### {e.kind}\n" not in text] == []
+    assert len({e.kind for e in EVENTS}) == len(EVENTS)
+
+
+# -- links and commands -----------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings of a page."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in HEADING.findall(FENCE.sub("", text))
+    }
+
+
+def relative_links(page: Path) -> Iterator[tuple[str, str]]:
+    """(path, anchor) of every link of a page that stays in the repository."""
+    for target in LINK.findall(FENCE.sub("", page.read_text())):
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            yield path, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for path, anchor in relative_links(page):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {path}"
+        if anchor:
+            assert anchor in anchors(target.read_text()), f"{page.name} links to {path}#{anchor}"
+
+
+def fenced_commands(page: Path) -> Iterator[str]:
+    """The lines in fenced blocks that call tcdebug, without prompt and environment."""
+    for _, block in FENCE.findall(page.read_text()):
+        for line in block.splitlines():
+            command = re.sub(r"^\s*\$?\s*((\w+=\S*|python -m)\s+)*", "", line)
+            if command.startswith("tcdebug "):
+                yield command
+
+
+def unknown_flags(command: str) -> list[str]:
+    """What a command line says that the command line interface does not have."""
+    words = shlex.split(command, comments=True)[1:]
+    if words[0].startswith("-"):
+        return []
+    subcommand = cli.commands.get(words[0])
+    if subcommand is None:
+        return [words[0]]
+    flags = {
+        flag
+        for parameter in subcommand.params
+        if isinstance(parameter, click.Option)
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
+    flags |= {"-h", "--help"}
+    own = subcommand.context_settings.get("allow_interspersed_args", True)
+    unknown: list[str] = []
+    for word in words[1:]:
+        if not word.startswith("-"):
+            if own or not word.endswith(".py"):
+                continue
+            break  # what follows a script belongs to it
+        if word.partition("=")[0] not in flags:
+            unknown.append(word)
+    return unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_fenced_command_has_only_flags_that_exist(page: Path) -> None:
+    for command in fenced_commands(page):
+        assert unknown_flags(command) == [], f"{page.name}: {command}"
+
+
+def test_a_flag_that_does_not_exist_is_noticed_and_a_script_may_have_its_own() -> None:
+    assert unknown_flags("tcdebug bisect --nonsense script.py") == ["--nonsense"]
+    assert unknown_flags("tcdebug nonsense") == ["nonsense"]
+    assert unknown_flags("tcdebug bisect --off=fuse --no-minify script.py --epochs 3") == []
+    assert unknown_flags("tcdebug logs latest --unit fuse --json") == []
+
+
+# -- examples ---------------------------------------------------------------------------------
+
+
+def run_python(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script in a folder of its own, with a kernel cache of its own."""
+    return subprocess.run(
+        [sys.executable, str(path)],
+        cwd=folder,
+        env={**os.environ, "TCDEBUG_CACHE_DIR": str(folder / "cache"), "TCDEBUG_LOG": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_an_example_prints_what_its_page_shows(path: Path, tmp_path: Path) -> None:
+    done = run_python(path, tmp_path)
+    assert done.returncode == 0, done.stderr
+    link = f"examples/{path.name}"
+    page = next(p for p in DOCS.glob("*.md") if link in p.read_text() and p.name != "index.md")
+    assert f"```text\n{done.stdout}```" in page.read_text()
+
+
+def test_code_that_a_page_shows_from_an_example_is_in_the_example() -> None:
+    for page in DOCS.glob("*.md"):
+        for source, block in re.findall(
+            r"<!-- from (\S+) -->\n```python\n(.*?)^```$", page.read_text(), re.M | re.S
+        ):
+            assert block in (page.parent / source).read_text(), f"{page.name}: {source}"
+
+
+# -- events -----------------------------------------------------------------------------------
+
+COMPILED = """
+import torch
+
+def f(x, w):
+    return torch.softmax(torch.relu(x @ w) * 1.0, -1)
+
+x, w = torch.randn(4, 8), torch.randn(8, 8, requires_grad=True)
+torch.compile(f, backend="tcdebug", options={"run_dir": "run"})(x, w).sum().backward()
+"""
+
+
+def test_every_event_of_a_real_compile_fits_the_published_schema(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(COMPILED)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    environment["TCDEBUG_CACHE_DIR"] = str(tmp_path / "cache")
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=environment, check=True)
+    schema = json.loads((DOCS / "events.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    (file,) = (tmp_path / "run").glob("events*.jsonl")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    for record in records:
+        validator.validate(record)
+    assert {"compile.start", "pass", "decision", "stage.end", "kernel", "compile.end"} <= {
+        record["event"] for record in records
+    }
+    assert {r.get("direction") for r in records} >= {"forward", "backward"}
+
+
+def test_the_schema_refuses_an_unknown_kind_a_missing_field_and_a_wrong_type() -> None:
+    schema = json.loads((DOCS / "events.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    right = {
+        "ts": "2026-01-01T00:00:00.000000Z", "t_ns": 1, "seq": 0, "event": "stage.start",
+        "level": "debug", "run_id": "r", "pid": 1, "data": {"nodes": 3},
+    }  # fmt: skip
+    assert validator.is_valid(right)
+    for wrong in (
+        {**right, "event": "stage.nonsense"},
+        {**right, "data": {}},
+        {**right, "data": {"nodes": "three"}},
+        {**right, "level": "info"},
+        {k: v for k, v in right.items() if k != "seq"},
+    ):
+        assert not validator.is_valid(wrong)
+
+
+# -- the tour ---------------------------------------------------------------------------------
+
+SHOWN = re.compile(r"<!-- shows (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def without_origins(line: str) -> str:
+    """A line of IR as the tour shows it."""
+    return re.sub(r";  [\w= ]+ = None$", "", re.sub(r", origin=\(.*\)\)$", ")", line)).rstrip()
+
+
+def test_the_tour_shows_what_the_compiler_makes(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    environment |= {"TCDEBUG_CACHE_DIR": str(tmp_path / "cache"), "TCDEBUG_RUN_DIR": "run"}
+    script = DOCS / "examples" / "tour.py"
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=environment, check=True)
+    shown = SHOWN.findall((DOCS / "tour.md").read_text())
+    assert len(shown) == 7
+    for pattern, block in shown:
+        (file,) = (tmp_path / "run").glob(pattern)
+        made = iter([without_origins(line) for line in file.read_text().splitlines()])
+        for line in block.splitlines():
+            if line:
+                assert line in made, f"{pattern}: {line}"

@@ -1,0 +1,317 @@
+"""The layout that docs/architecture.md describes: packages, layers, sizes, names, private torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = {"compiler": "tcdebug.compiler", "minifier": "tcdebug.minifier", "toolkit": "tcdebug"}
+SOURCES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
+OURS = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "docs").rglob("*.py"))]
+
+ALLOWED_AT_THE_TOP = {
+    "compiler", "minifier", "toolkit", "tests", "docs",
+    "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md",
+}  # fmt: skip
+
+FORBIDDEN = {
+    "compiler": ("tcdebug.minifier", "tcdebug.<toolkit>", "rich", "hypothesis", "torch._inductor"),
+    "minifier": ("tcdebug.<toolkit>", "rich", "hypothesis"),
+}
+"""Folder -> what nothing in it imports; tcdebug.<toolkit> is all of tcdebug but the two others."""
+
+SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 650, 80
+WANTED_LINES, WANTED_LINES_OF_A_FUNCTION = 400, 60
+LONGER_THAN_WANTED = {
+    "compiler/ir/index.py": "index arithmetic: one algebra, each half needs the other",
+    "compiler/lower/stage.py": "the lowering of a graph: loops, views and externs share one state",
+    "compiler/codegen/cpp.py": "a kernel as C++: row mode and column mode share one writer",
+}
+"""Source files between what is wanted and what is allowed, each with its reason."""
+
+PRINTS = {"minifier/session.py": 'does what sys.exit("text") does for a script'}
+"""Modules outside of toolkit/display that call print, each with its reason."""
+
+
+def relative(path: Path) -> str:
+    """A path as the tables of this file write it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def project() -> dict[str, Any]:
+    """pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def module_name(path: Path) -> str:
+    """The name a source file is imported by: tcdebug.cli for toolkit/cli.py."""
+    folder, *rest = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join([FOLDERS[folder], *(r for r in rest if r != "__init__")])
+
+
+MODULES = {module_name(path): path for path in SOURCES}
+
+
+def top_level_imports(path: Path) -> Iterator[str]:
+    """What a module imports when it is imported: not in functions, not for type checkers."""
+    stack: list[ast.AST] = [ast.parse(path.read_text())]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield from _imported(node)
+        stack.extend(ast.iter_child_nodes(node))
+
+
+def all_imports(path: Path) -> Iterator[str]:
+    """Everything that a module imports, wherever it stands."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        yield from _imported(node)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            full = f"{node.module}.{alias.name}"
+            yield full if full in MODULES else f"{node.module}"
+
+
+# -- packages ---------------------------------------------------------------------------------
+
+
+def test_every_folder_with_an_init_is_a_package_that_is_shipped() -> None:
+    settings = project()["tool"]["setuptools"]
+    found = {module_name(p) for p in SOURCES if p.name == "__init__.py"}
+    assert found == set(settings["packages"])
+    assert settings["package-dir"] == {name: folder for folder, name in FOLDERS.items()}
+
+
+def test_every_file_that_is_not_python_is_shipped_as_package_data() -> None:
+    data = project()["tool"]["setuptools"]["package-data"]
+    for folder, package in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*"):
+            if not path.is_file() or path.suffix in (".py", ".pyc"):
+                continue
+            parts = path.relative_to(ROOT / folder).parent.parts
+            patterns = data.get(".".join([package, *parts]), [])
+            assert any(path.match(pattern) for pattern in patterns), relative(path)
+
+
+def test_the_top_of_the_repository_holds_only_what_is_allowed() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    entries = {line.partition("/")[0] for line in listed.stdout.splitlines()}
+    assert {e for e in entries if not e.startswith(".")} - ALLOWED_AT_THE_TOP == set()
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert [relative(p) for p in SOURCES if p.stem in SAYS_NOTHING] == []
+
+
+# -- layers -----------------------------------------------------------------------------------
+
+
+def _layer(name: str) -> str:
+    """tcdebug.<toolkit>.cli for a module of the toolkit, other names as they are."""
+    if name == "tcdebug" or name.startswith("tcdebug."):
+        inner = (FOLDERS["compiler"], FOLDERS["minifier"])
+        if not name.startswith(tuple(f"{i}." for i in inner)) and name not in inner:
+            return "tcdebug.<toolkit>" + name.removeprefix("tcdebug")
+    return name
+
+
+@pytest.mark.parametrize("folder", sorted(FORBIDDEN))
+def test_imports_go_from_toolkit_to_minifier_to_compiler(folder: str) -> None:
+    wrong = [
+        f"{relative(path)} imports {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for name in all_imports(path)
+        for banned in FORBIDDEN[folder]
+        if _layer(name) == banned or _layer(name).startswith(banned + ".")
+    ]
+    assert wrong == []
+
+
+def test_a_forbidden_import_would_be_noticed() -> None:
+    assert _layer("tcdebug.cli") == "tcdebug.<toolkit>.cli"
+    assert _layer("tcdebug") == "tcdebug.<toolkit>"
+    assert _layer("tcdebug.minifier.case") == "tcdebug.minifier.case"
+    assert _layer("torch._inductor.config") == "torch._inductor.config"
+
+
+def test_imports_are_absolute() -> None:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            assert not (isinstance(node, ast.ImportFrom) and node.level), relative(path)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {
+        name: sorted({i for i in top_level_imports(path) if i in MODULES and i != name})
+        for name, path in MODULES.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+    assert done == set(MODULES)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import tcdebug",
+        "from tcdebug.cli import main; sys.argv = ['tcdebug', '--help']; main()",
+        "from tcdebug.cli import main; sys.argv = ['tcdebug', 'bisect', '--help']; main()",
+    ],
+)
+def test_help_and_the_bare_import_do_not_load_torch(statement: str) -> None:
+    code = (
+        "import sys\n"
+        f"try:\n    exec({statement!r})\nexcept SystemExit:\n    pass\n"
+        "sys.stderr.write(str('torch' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "False"
+
+
+# -- sizes and output -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", OURS, ids=relative)
+def test_no_file_and_no_function_is_too_long(path: Path) -> None:
+    text = path.read_text()
+    source = path in SOURCES
+    lines = MOST_LINES if not source or relative(path) in LONGER_THAN_WANTED else WANTED_LINES
+    assert text.count("\n") <= lines
+    longest = WANTED_LINES_OF_A_FUNCTION if source else MOST_LINES_OF_A_FUNCTION
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < longest, node.name
+
+
+def test_every_file_that_may_be_long_still_is() -> None:
+    for name in LONGER_THAN_WANTED:
+        assert (ROOT / name).read_text().count("\n") > WANTED_LINES, f"{name} needs no exception"
+
+
+def test_only_the_display_prints_and_the_linter_watches_over_it() -> None:
+    assert "T20" in project()["tool"]["ruff"]["lint"]["select"]
+    printing = {
+        relative(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+        and "toolkit/display" not in relative(path)
+    }
+    assert printing == set(PRINTS)
+
+
+def test_only_the_display_imports_rich() -> None:
+    importing = {
+        relative(path)
+        for path in SOURCES
+        if any(name.partition(".")[0] == "rich" for name in all_imports(path))
+        and "toolkit/display" not in relative(path)
+    }
+    assert importing == {"toolkit/cli.py"}  # the traceback of an internal error
+
+
+# -- private torch ----------------------------------------------------------------------------
+
+PRIVATE = re.compile(r"\btorch((?:\.\w+)*?\.(?!__)_\w+(?:\.\w+)*)")
+BY_NAME = re.compile(r"(\._schema|\._boxed_call|\.shape_env|\.node\.hint|_TorchCompile\w*)\b")
+ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \|", re.MULTILINE)
+
+
+def private_uses(path: Path) -> set[str]:
+    """The private names of torch that a file of code or a template mentions."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return {f"torch{m}" for m in PRIVATE.findall(text)}
+    found: set[str] = set()
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and PRIVATE.match(node.module + "."):
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            found.update(a.name for a in node.names if PRIVATE.match(a.name))
+        elif isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            if re.fullmatch(r"torch(\.\w+)+", name) and PRIVATE.match(name):
+                found.add(name)
+    for literal in _strings(tree):
+        found.update(f"torch{m}" for m in PRIVATE.findall(literal))
+    found = {f for f in found if not any(o != f and o.startswith(f + ".") for o in found)}
+    code = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    return found | {m.lstrip(".") for m in BY_NAME.findall(code)}
+
+
+def _strings(tree: ast.Module) -> Iterator[str]:
+    """String constants that are not docstrings: code that is written or run later."""
+    statements = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    for node in ast.walk(tree):
+        plain = isinstance(node, ast.Constant) and id(node) not in statements
+        if plain and isinstance(node.value, str):
+            yield node.value
+
+
+def documented_uses() -> set[tuple[str, str]]:
+    """(file, name) of every row of docs/private-torch.md."""
+    rows = ROW.findall((ROOT / "docs" / "private-torch.md").read_text())
+    return {(file, name) for name, files in rows for file in re.findall(r"`([^`]+)`", files)}
+
+
+def test_private_names_of_torch_stand_only_where_the_documentation_says() -> None:
+    templates = sorted((ROOT / "minifier").glob("*.tmpl"))
+    found = {(relative(p), name) for p in [*SOURCES, *templates] for name in private_uses(p)}
+    documented = documented_uses()
+    assert sorted(found - documented) == [], "not in docs/private-torch.md"
+    assert sorted(documented - found) == [], "in docs/private-torch.md only"
+
+
+def test_a_private_name_is_found_in_an_import_an_attribute_and_a_string(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        '"""About torch._nothing.here."""\n'
+        "from torch._guards import CompileContext\n"
+        "import torch\n"
+        "torch._dynamo.reset()\n"
+        "text = 'torch._C._nn.gelu(x)'\n"
+        "public = torch.nn.functional.gelu\n"
+        "target._schema.is_mutable\n"
+    )
+    assert private_uses(path) == {
+        "torch._guards.CompileContext", "torch._dynamo.reset", "torch._C._nn.gelu", "_schema",
+    }  # fmt: skip
