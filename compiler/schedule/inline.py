@@ -58,10 +58,10 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
                 last_read and position[consumer.name] > last_read
             ):
                 continue
-            body = inlined(consumer.body, producer)
-            if sum(1 for _ in walk(body)) > LARGEST_BODY:
+            if _size_after(consumer.body, producer) > LARGEST_BODY:
                 continue
             if gate.allows(UNIT, f"{name}->{consumer.name}"):
+                body = inlined(consumer.body, producer)
                 nodes[consumer.name] = replace(consumer, body=body)
                 for read in reads(producer):
                     if consumer.name not in users.setdefault(read, []):
@@ -120,6 +120,12 @@ def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
     domain = product(a.size for a in (*consumer.axes, *over))
     same = domain == producer.out.numel or estimate(domain) <= estimate(producer.out.numel)
     return len(places) == 1 and same
+
+
+def _size_after(body: Expr, producer: Pointwise) -> int:
+    """Expression nodes that a body would have."""
+    places = sum(load.buffer == producer.name for load in loads(body))
+    return sum(1 for _ in walk(body)) + places * sum(1 for _ in walk(producer.body))
 
 
 def inlined(body: Expr, producer: Pointwise) -> Expr:
