@@ -16,6 +16,8 @@ class CompileError(RuntimeError):
         if node:
             where += f", node {node}"
         super().__init__(f"tcdebug could not compile ({where}): {message}")
+        self.reported = False
+        """Whether an event says so already: the error may pass through several stages."""
         self.stage = stage
         self.unit = unit
         self.node = node

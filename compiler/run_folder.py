@@ -91,7 +91,11 @@ def read_info(folder: Path) -> RunInfo | None:
 
 def _prune(parent: Path) -> None:
     runs = sorted(
-        ((info.started, folder) for folder in parent.iterdir() if (info := read_info(folder))),
+        (
+            (info.started, folder)
+            for folder in parent.iterdir()
+            if not folder.is_symlink() and (info := read_info(folder))  # `latest` is no run
+        ),
         reverse=True,
     )
     for _, folder in runs[KEPT:]:

@@ -123,6 +123,9 @@ def _message(error: BaseException) -> str:
 
 
 def _report(log: EventLog, error: CompileError, cause: BaseException) -> None:
+    if error.reported:
+        return
+    error.reported = True
     log.emit(
         CompileFail(error.stage, error.unit, error.node, type(cause).__name__, str(cause)[:4000])
     )

@@ -199,20 +199,24 @@ def test_a_torn_last_line_costs_that_line_alone(logged: Logged, tmp_path: Path) 
 
 
 def test_the_cache_says_hit_miss_and_corrupt(tmp_path: Path) -> None:
-    def verdicts(number: int) -> list[str]:
+    def verdict(cache: Path, number: int) -> str:
         torch._dynamo.reset()
         folder = tmp_path / f"run{number}"
         folder.mkdir()
-        options = {"log": True, "run_dir": folder, "cache_dir": tmp_path / "cache"}
+        options = {"log": True, "run_dir": folder, "cache_dir": cache}
         compiled(lambda x: x.sin() * 3, options=options)(torch.ones(3))
-        return [e["data"]["verdict"] for e in of("cache", read(folder))]
+        (event,) = of("cache", read(folder))
+        return str(event["data"]["verdict"])
 
-    assert verdicts(1) == ["miss"]
-    assert verdicts(2) == ["hit"]
-    (path,) = (tmp_path / "cache").rglob("*.so")
-    path.unlink()  # not overwritten in place: this process has it mapped
-    path.write_bytes(b"broken")
-    assert verdicts(3) == ["corrupt"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert verdict(first, 1) == "miss"
+    assert verdict(first, 2) == "hit"
+    # elsewhere, for this process keeps the good one loaded under its path
+    (path,) = first.rglob("*.so")
+    broken = second / path.relative_to(first)
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"broken")
+    assert verdict(second, 3) == "corrupt"
 
 
 def test_a_failing_compile_says_stage_exception_and_message(tmp_path: Path) -> None:
