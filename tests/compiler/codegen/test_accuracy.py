@@ -1,0 +1,153 @@
+"""How far the functions of the prelude are off, in units in the last place of float32.
+
+The reference is float64. Results below the smallest normal number are left out: there eager's
+own formulas, which are these, flush or cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from judge import assert_same, compiled
+from torch.nn import functional as F
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+INF, NAN = float("inf"), float("nan")
+HUGE = 3.4e38
+
+BOUNDS: dict[str, tuple[Function, float, float, float]] = {
+    # name: function, smallest and largest argument, units in the last place
+    "exp": (torch.exp, -87, 89, 3.0),
+    "exp2": (torch.exp2, -126, 128, 2.0),
+    "expm1": (torch.expm1, -20, 89, 3.0),
+    "log": (torch.log, 0, HUGE, 4.0),
+    "log2": (torch.log2, 0, HUGE, 2.0),
+    "log10": (torch.log10, 0, HUGE, 3.0),
+    "log1p": (torch.log1p, -1, HUGE, 2.0),
+    "sin": (torch.sin, -1e4, 1e4, 2.0),
+    "cos": (torch.cos, -1e4, 1e4, 2.0),
+    "tan": (torch.tan, -1e4, 1e4, 4.0),
+    "asin": (torch.asin, -1, 1, 3.0),
+    "acos": (torch.acos, -1, 1, 2.0),
+    "atan": (torch.atan, -HUGE, HUGE, 2.0),
+    "sinh": (torch.sinh, -89, 89, 2.0),
+    "cosh": (torch.cosh, -89, 89, 3.0),
+    "tanh": (torch.tanh, -20, 20, 2.0),
+    "asinh": (torch.asinh, -HUGE, HUGE, 2.0),
+    "acosh": (torch.acosh, 1, HUGE, 2.0),
+    "atanh": (torch.atanh, -1, 1, 2.0),
+    "erf": (torch.erf, -6, 6, 4.0),
+    "erfc": (torch.erfc, -6, 9, 2.0),
+    "lgamma": (torch.lgamma, 0.1, 1e6, 3.0),
+    "sqrt": (torch.sqrt, 0, HUGE, 0.5),
+    "rsqrt": (torch.rsqrt, 0, HUGE, 2.0),
+    "sigmoid": (torch.sigmoid, -87, 90, 4.0),
+    "silu": (F.silu, -80, 80, 4.0),
+    "softplus": (F.softplus, -80, 80, 4.0),
+}
+
+
+def arguments(low: float, high: float, count: int = 60_000) -> torch.Tensor:
+    """Half of them even over the range (its middle, if it is huge), half over all exponents."""
+    generator = torch.Generator().manual_seed(7)
+    even = torch.empty(count).uniform_(max(low, -1e6), min(high, 1e6), generator=generator)
+    exponents = torch.empty(count, dtype=torch.float64).uniform_(-126, 128, generator=generator)
+    signs = torch.where(torch.rand(count, generator=generator) < 0.5, -1.0, 1.0)
+    spread = (torch.exp2(exponents) * signs).clamp(low, high).float()
+    return torch.cat([even, spread])
+
+
+def units_off(found: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """The distance from the reference in units in the last place of its float32."""
+    rounded = reference.float().abs()
+    unit = torch.nextafter(rounded, torch.tensor(INF)).double() - rounded.double()
+    unit = torch.where(unit.isfinite(), unit, 2.0**104)
+    normal = rounded.isfinite() & (rounded >= 2.0**-126)
+    return torch.where(normal, (found.double() - reference).abs() / unit, 0.0)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_function_is_as_accurate_as_stated(name: str) -> None:
+    function, low, high, bound = BOUNDS[name]
+    x = arguments(low, high)
+    found, reference = compiled(function)(x), function(x.double())
+    off = units_off(found, reference)
+    worst = int(off.argmax())
+    assert off[worst] <= bound, f"{off[worst]:.2f} units off at {x[worst].item()!r}"
+    beyond = ~reference.float().isfinite()
+    assert_same(found[beyond], reference.float()[beyond], exact=True)
+
+
+def test_the_measure_sees_one_unit() -> None:
+    one = torch.ones(3)
+    next_up = torch.nextafter(one, torch.tensor(2.0))
+    assert units_off(next_up, one.double()).tolist() == [1.0, 1.0, 1.0]
+
+
+EDGES = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, INF, -INF, NAN, 1e-45, -1e-45, HUGE, -HUGE, 100.0]
+
+
+@pytest.mark.parametrize("vectorize", [True, False])
+def test_edges_of_all_functions_are_those_of_eager(vectorize: bool) -> None:
+    functions = [entry[0] for entry in BOUNDS.values()]
+
+    def everything(x: torch.Tensor) -> list[torch.Tensor]:
+        return [f(x) for f in functions]
+
+    options = {"off": [] if vectorize else ["codegen.vectorize"]}
+    x = torch.tensor(EDGES * 3)
+    for name, found, expected in zip(
+        BOUNDS, compiled(everything, options=options)(x), everything(x), strict=True
+    ):
+        assert torch.equal(found.isnan(), expected.isnan()), name
+        assert torch.equal(found.isinf(), expected.isinf()), name
+        torch.testing.assert_close(
+            found,
+            expected,
+            rtol=1e-5,
+            atol=1e-37,
+            equal_nan=True,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
+
+
+@pytest.mark.parametrize("name", sorted(set(BOUNDS) - {"tan", "sin", "cos"}))
+def test_a_function_in_double_is_close_to_eager(name: str) -> None:
+    function, low, high, _ = BOUNDS[name]
+    x = arguments(low, high, 2000).double()
+    torch.testing.assert_close(compiled(function)(x), function(x), rtol=2e-14, atol=1e-300)
+
+
+def test_values_stay_inside_their_ranges() -> None:
+    x = arguments(-30, 30)
+    bounded = compiled(lambda t: (t.tanh(), t.erf(), t.sin(), t.sigmoid(), t.exp()))(x)
+    for values, (low, high) in zip(
+        bounded, [(-1, 1), (-1, 1), (-1, 1), (0, 1), (0, INF)], strict=True
+    ):
+        assert low <= float(values.min())
+        assert float(values.max()) <= high
+
+
+@pytest.mark.parametrize("count", [1, 1023, 1024, 1025, 100_000])
+def test_a_long_sum_keeps_its_accuracy(count: int) -> None:
+    x = torch.full((count,), 0.1)
+    found = compiled(lambda t: t.sum())(x)
+    exact = count * float(x[0].double())
+    assert abs(float(found) - exact) / exact < 2e-6
+
+
+def test_a_sum_does_not_depend_on_the_number_of_threads() -> None:
+    f = compiled(lambda t: (t.sum(), t.sum(0), t.var()))
+    x = torch.randn(300, 500)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(f(x))
+    finally:
+        torch.set_num_threads(threads)
+    assert_same(found[1], found[0], exact=True)
+    assert_same(found[2], found[0], exact=True)
