@@ -100,6 +100,10 @@ def verify_node(
         yield f"{node.name} names an axis twice"
     if not node.body.axes <= axes:
         yield f"{node.name} uses axes that it does not loop over: {node.body.axes - axes}"
+    sizes = {axis: axis.size for axis in axes}
+    for axis in node.body.axes:
+        if axis in sizes and axis.size != sizes[axis]:
+            yield f"{node.name} uses {axis} of size {axis.size}, not {sizes[axis]}"
     if not node.body.symbols <= known:
         yield f"{node.name} mentions unknown sizes: {node.body.symbols - known}"
     for expr in walk(node.body):

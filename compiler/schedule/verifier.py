@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.graph import LoopNode, Pointwise, reads
-from tcdebug.compiler.ir.index import product
+from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
@@ -37,6 +37,11 @@ def _problems(schedule: Schedule) -> Iterator[str]:
         yield "the schedule does not run every node of the graph once"
 
 
+def _sizes(axes: Sequence[Axis]) -> list[tuple[str, Index]]:
+    """Axes with their sizes: axes alone are equal when their names are."""
+    return [(a.name, a.size) for a in axes]
+
+
 def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
     missing = kernel.loaded() - defined
     if missing:
@@ -45,7 +50,7 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
     for node in kernel.nodes:
         over = () if isinstance(node, Pointwise) else node.reduced
         axes = (*node.axes, *over)
-        if axes not in (kernel.outer, kernel.outer + kernel.inner):
+        if _sizes(axes) not in (_sizes(kernel.outer), _sizes(kernel.outer + kernel.inner)):
             yield f"{node.name} loops over {axes} in {kernel.name}"
         if product(a.size for a in node.axes) != node.out.numel:
             yield f"{node.name} fills {node.out.size} over {node.axes}"

@@ -109,6 +109,11 @@ def test_an_axis_that_is_not_looped_over() -> None:
     assert "uses axes that it does not loop over" in problem(graph(pointwise(body)))
 
 
+def test_an_axis_of_another_size_under_the_same_name() -> None:
+    body = Load(torch.float32, "x", (to_index(Axis("i0", to_index(5))),))
+    assert problem(graph(pointwise(body))) == "out uses i0 of size 5, not 4"
+
+
 def test_a_size_that_is_not_known_yet() -> None:
     body = Call(torch.float32, "cast", (IndexValue(torch.int64, UNKNOWN),))
     assert "mentions unknown sizes" in problem(graph(pointwise(body)))

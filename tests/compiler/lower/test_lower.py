@@ -1,0 +1,142 @@
+"""Lowering: what becomes loops, what stays a call, and what is known about a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from programs import f32, i64
+from stages import capture
+
+from tcdebug.compiler.fingerprint import graph_id
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.graph import Extern, Graph, count_kinds
+from tcdebug.compiler.ir.index import to_index
+from tcdebug.compiler.ir.interpreter import reduce
+from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.lower import LOWERINGS, VIEWS
+from tcdebug.compiler.lower.stage import lower_graph
+
+
+def lowered(function: Callable[..., Any], *inputs: Any, **options: Any) -> Graph:
+    (graph,) = capture(function, *inputs, **options).lowered
+    return graph
+
+
+def reasons(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
+    """Operator -> why it was left to ATen."""
+    (module,) = capture(function, *inputs).aten
+    return {op: reason for _, op, reason in lower_graph(module, Gate()).externs}
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "kinds"),
+    [
+        (lambda x: x + 1, [f32(3)], {"pointwise": 1, "reduction": 0, "extern": 0}),
+        (lambda x: x.sum(-1), [f32(3, 4)], {"pointwise": 0, "reduction": 1, "extern": 0}),
+        (lambda x: x.mean(-1), [f32(3, 4)], {"pointwise": 1, "reduction": 1, "extern": 0}),
+        (lambda x: x @ x, [f32(3, 3)], {"pointwise": 0, "reduction": 0, "extern": 1}),
+        (lambda x: x.t() + 1, [f32(3, 4)], {"pointwise": 1, "reduction": 0, "extern": 0}),
+        (lambda x: x.sum(1), [f32(3, 1)], {"pointwise": 1, "reduction": 0, "extern": 0}),
+        (lambda x: x.max(1), [f32(3, 4)], {"pointwise": 0, "reduction": 2, "extern": 0}),
+    ],
+    ids=["pointwise", "sum", "mean", "matmul", "view", "sum_of_one", "max"],
+)
+def test_what_an_operator_becomes(
+    function: Callable[..., Any], inputs: list[Any], kinds: dict[str, int]
+) -> None:
+    assert count_kinds(lowered(function, *inputs)) == kinds
+
+
+def test_why_an_operator_was_left_to_aten() -> None:
+    assert reasons(lambda x: x @ x, f32(3, 3)) == {"aten.mm.default": "no lowering"}
+    torch._dynamo.reset()
+    complex_ = torch.ones(3, dtype=torch.complex64)
+    assert reasons(lambda x: x + 1, complex_) == {"aten.add.Tensor": "dtype torch.complex64"}
+    torch._dynamo.reset()
+    mask = reasons(lambda x, y: torch.cat([x] * 9) + y, f32(2), f32(18))
+    assert mask == {"aten.cat.default": "more than 8 tensors"}
+
+
+def test_a_returned_view_is_a_view_and_not_a_copy() -> None:
+    graph = lowered(lambda x: (x + 1).view(-1), f32(3, 4))
+    (view,) = [n for n in graph.nodes if isinstance(n, Extern)]
+    assert view.alias_of == "add"
+
+
+def test_a_view_that_only_kernels_read_needs_no_call() -> None:
+    graph = lowered(lambda x: x.t()[1:].unsqueeze(0) * 2, f32(3, 4))
+    assert [type(n).__name__ for n in graph.nodes] == ["Pointwise"]
+
+
+def test_a_node_knows_the_line_that_it_comes_from() -> None:
+    graph = lowered(lambda x: x.sin(), f32(3))
+    (node,) = graph.nodes
+    assert node.origin.op == "aten.sin.default"
+    assert node.origin.location is not None
+    assert node.origin.location.filename == __file__
+
+
+def test_loops_run_along_memory() -> None:
+    graph = lowered(lambda x: x + 1, f32(4, 6).t())
+    (node,) = graph.nodes
+    assert [a.size.constant for a in node.axes] == [4, 6]
+    assert [s.constant for s in node.out.stride] == [1, 6]
+
+
+def test_no_operator_has_two_lowerings() -> None:
+    assert not set(LOWERINGS) & set(VIEWS)
+    assert all(not op._schema.is_mutable for op in (*LOWERINGS, *VIEWS))
+
+
+def test_an_estimate_takes_a_symbol_for_a_typical_size() -> None:
+    graph = lowered(lambda x: x * 2, f32(5, 3), dynamic=True)
+    (node,) = graph.nodes
+    assert estimate(node.out.size[0]) == 128
+    assert estimate(to_index(7)) == 7
+    assert estimate(node.out.numel) == 128 * 128
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("sum", [6, 0]), ("prod", [0, 0]), ("max", [3, 1]), ("argmax", [3, 2]), ("argmin", [0, 0])],
+)
+def test_the_meaning_of_a_reduction(kind: str, expected: list[int]) -> None:
+    values = torch.tensor([[0, 1, 2, 3], [-1, 0, 1, 0]])
+    assert reduce(kind, values, [2]).tolist() == expected
+
+
+def test_a_reduction_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no such reduction: median"):
+        reduce("median", torch.ones(2, 2), [2])
+
+
+# -- what names a graph -------------------------------------------------------------------------
+
+
+def identity(function: Callable[..., Any], *inputs: Any) -> str:
+    torch._dynamo.reset()
+    (module,) = capture(function, *inputs).aten
+    return graph_id(module.graph)
+
+
+def test_equal_graphs_have_equal_ids_whatever_their_names_are() -> None:
+    first = identity(lambda x: (x + 1).sin(), f32(3))
+    assert first == identity(lambda other: torch.sin(other + 1), f32(3))
+    assert len(first) == 14
+    assert first.startswith("g-")
+
+
+def test_other_operators_arguments_shapes_strides_and_dtypes_give_other_ids() -> None:
+    ids = {
+        identity(lambda x: (x + 1).sin(), f32(3, 3)),
+        identity(lambda x: (x + 1).cos(), f32(3, 3)),
+        identity(lambda x: (x + 2).sin(), f32(3, 3)),
+        identity(lambda x: (x + 1.0).sin(), f32(3, 3)),
+        identity(lambda x: (x + 1).sin(), f32(3, 4)),
+        identity(lambda x: (x + 1).sin(), f32(3, 3).t()),
+        identity(lambda x: (x + 1).sin(), i64(9, 3, 3)),
+    }
+    assert len(ids) == 7

@@ -1,0 +1,287 @@
+"""Scheduling: what is inlined, what is fused, in which order, and what the verifier refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from index_strategies import PROPERTY, evaluate
+from programs import f32
+from stages import Captured, capture
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.ir.graph import Extern
+from tcdebug.compiler.ir.index import Axis, product, to_index
+from tcdebug.compiler.ir.verifier import InvalidGraph
+from tcdebug.compiler.schedule.align import refine
+from tcdebug.compiler.schedule.cost import arithmetic, bytes_of
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+from tcdebug.compiler.schedule.verifier import verify_schedule
+
+
+def shape(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> list[str]:
+    """The steps: how many nodes each kernel has, or the operator of an extern call."""
+    return steps(capture(function, *inputs, toggles=Toggles.parse(off)))
+
+
+def steps(captured: Captured) -> list[str]:
+    (schedule,) = captured.schedules
+    return [
+        str(len(s.nodes)) if isinstance(s, Kernel) else s.origin.op.removeprefix("aten.")
+        for s in schedule.steps
+        if isinstance(s, Kernel) or s.alias_of is None
+    ]
+
+
+# -- inline -------------------------------------------------------------------------------------
+
+
+def test_a_chain_becomes_one_node() -> None:
+    assert shape(lambda x: ((x + 1).sin() * 2).exp(), f32(4, 5)) == ["1"]
+
+
+def test_without_inlining_a_chain_is_fused_instead() -> None:
+    assert shape(lambda x: ((x + 1).sin() * 2).exp(), f32(4, 5), off=("fuse.inline",)) == ["4"]
+
+
+def test_without_fusion_of_any_kind_every_node_is_a_kernel() -> None:
+    assert shape(lambda x: ((x + 1).sin() * 2).exp(), f32(4, 5), off=("fuse",)) == ["1"] * 4
+
+
+def test_what_is_dear_and_read_often_is_stored() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin().exp().tanh()
+        return y[:, None] * y[None, :]
+
+    captured = capture(function, f32(50))
+    (inlined,) = captured.inlined
+    assert [n.out.size[0] for n in inlined.nodes] == [50, 50]
+    assert len(inlined.nodes) == 2
+
+
+def test_what_is_cheap_is_computed_again() -> None:
+    captured = capture(lambda x: (x + 1)[:, None] * (x + 1)[None, :], f32(50))
+    assert len(captured.inlined[0].nodes) == 1
+
+
+def test_a_body_does_not_grow_without_bound() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(60):
+            x = x.sin() + x.cos() * x
+        return x
+
+    captured = capture(function, f32(3))
+    from tcdebug.compiler.ir.expr import walk  # noqa: PLC0415 # the only use
+    from tcdebug.compiler.schedule.inline import LARGEST_BODY  # noqa: PLC0415 # the only use
+
+    sizes = [sum(1 for _ in walk(n.body)) for n in captured.inlined[0].nodes]
+    assert max(sizes) <= LARGEST_BODY
+
+
+def test_a_producer_is_not_moved_past_a_write_to_what_it_reads() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        x.mul_(3)
+        return y * 2 + x
+
+    x = f32(4)
+    expected = (x + 1) * 2 + x * 3
+    captured = Captured()
+    from stages import recording_backend  # noqa: PLC0415 # the only use
+
+    found = torch.compile(function, backend=recording_backend("scheduled", captured))(x)
+    torch.testing.assert_close(found, expected)
+
+
+# -- fusion -------------------------------------------------------------------------------------
+
+
+def test_softmax_is_one_kernel() -> None:
+    assert shape(lambda x: torch.softmax(x, -1), f32(16, 100)) == ["4"]
+
+
+def test_softmax_without_fusion_of_reductions() -> None:
+    off = ("fuse.reduction",)
+    assert shape(lambda x: torch.softmax(x, -1), f32(16, 100), off=off) == ["1", "1", "1", "1"]
+
+
+def test_neighbours_that_read_the_same_memory_are_one_kernel() -> None:
+    function = lambda x: (x.sin(), x.cos())  # noqa: E731 # shortest
+    assert shape(function, f32(4, 5)) == ["2"]
+    torch._dynamo.reset()
+    assert shape(function, f32(4, 5), off=("fuse.horizontal",)) == ["1", "1"]
+
+
+def test_what_has_nothing_in_common_stays_apart() -> None:
+    assert shape(lambda x, y: (x.sin(), y.cos()), f32(4, 5), f32(4, 5)) == ["1", "1"]
+
+
+def test_an_extern_call_between_two_nodes_keeps_them_apart() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        return (y @ w).cos() + y
+
+    assert shape(function, f32(4, 4), f32(4, 4)) == ["1", "mm.default", "1"]
+
+
+def test_loops_of_other_shape_over_the_same_points_are_fused() -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x.sin()
+        return y, y.view(2, 3, 8).exp()
+
+    assert shape(function, f32(6, 8), off=("fuse.inline",)) == ["2"]
+
+
+def test_a_kernel_does_not_grow_without_bound() -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x + k for k in range(60)]
+
+    captured = capture(function, f32(5))
+    assert max(len(k.nodes) for k in captured.schedules[0].kernels()) <= 48
+
+
+def test_only_what_is_needed_outside_is_stored() -> None:
+    captured = capture(lambda x: torch.softmax(x, -1), f32(16, 100))
+    ((kernel,),) = [s.kernels() for s in captured.schedules]
+    assert len(kernel.stored) == 1
+
+
+def test_kernels_are_named_by_what_they_do() -> None:
+    captured = capture(lambda x: torch.softmax(x, -1), f32(16, 100))
+    ((kernel,),) = [s.kernels() for s in captured.schedules]
+    assert kernel.name.startswith("cpp_red_fused_")
+    assert kernel.name.isidentifier()
+
+
+# -- axes ---------------------------------------------------------------------------------------
+
+SIZES = st.lists(st.sampled_from([2, 3, 4, 6]), min_size=1, max_size=3)
+
+
+def axes(prefix: str, sizes: list[int]) -> list[Axis]:
+    return [Axis(f"{prefix}{k}", to_index(n)) for k, n in enumerate(sizes)]
+
+
+@given(SIZES, SIZES)
+@PROPERTY
+def test_refined_axes_visit_the_same_points_in_the_same_order(
+    left: list[int], right: list[int]
+) -> None:
+    a, b = axes("a", left), axes("b", right)
+    refined = refine(a, b)
+    if refined is None:
+        assert left != right
+        return
+    fresh, from_left, from_right = refined
+    assert product(x.size for x in fresh) == product(x.size for x in a)
+    points: list[dict[str, int]] = [{}]
+    for axis in fresh:
+        points = [{**p, axis.name: k} for p in points for k in range(axis.size.constant or 0)]
+    for order, point in enumerate(points):
+        for side, mapping in ((a, from_left), (b, from_right)):
+            flat = 0
+            for axis in side:
+                flat = flat * (axis.size.constant or 0) + evaluate(mapping[axis], point)
+            assert flat == order
+
+
+def test_sizes_that_do_not_divide_have_no_common_axes() -> None:
+    assert refine(axes("a", [4, 6]), axes("b", [6, 4])) is None
+    assert refine(axes("a", [4]), axes("b", [5])) is None
+
+
+# -- cost ---------------------------------------------------------------------------------------
+
+
+def test_arithmetic_counts_a_shared_expression_once() -> None:
+    (graph,) = capture(lambda x: (x.sin() + 1) * (x.sin() + 1), f32(3)).inlined
+    assert arithmetic(graph.nodes[-1].body) == 8 + 1 + 1
+
+
+def test_bytes_of_a_buffer() -> None:
+    (graph,) = capture(lambda x: x.double() + 1, f32(3, 5)).lowered
+    assert bytes_of(graph.nodes[-1].out) == 3 * 5 * 8
+
+
+# -- the verifier -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sound() -> Schedule:
+    """Kernel, extern call, kernel."""
+    captured = capture(lambda x: (x.sin() @ x).exp(), f32(4, 4))
+    return captured.schedules[0]
+
+
+def refused(schedule: Schedule) -> list[str]:
+    with pytest.raises(InvalidGraph) as found:
+        verify_schedule(schedule)
+    return found.value.problems
+
+
+def test_a_sound_schedule_passes(sound: Schedule) -> None:
+    verify_schedule(sound)
+
+
+def test_a_step_before_what_it_needs(sound: Schedule) -> None:
+    problems = refused(replace(sound, steps=tuple(reversed(sound.steps))))
+    assert [p.split(" runs before ")[1] for p in problems] == ["['mm']", "['sin']"]
+
+
+def test_a_step_that_is_missing_or_runs_twice(sound: Schedule) -> None:
+    message = "the schedule does not run every node of the graph once"
+    assert refused(replace(sound, steps=sound.steps[:-1])) == [message]
+    assert refused(replace(sound, steps=(*sound.steps, sound.steps[-1]))) == [message]
+
+
+def test_a_value_that_is_needed_outside_and_not_stored(sound: Schedule) -> None:
+    first = sound.steps[0]
+    assert isinstance(first, Kernel)
+    silent = replace(first, stored=frozenset())
+    assert refused(replace(sound, steps=(silent, *sound.steps[1:]))) == ["mm runs before ['sin']"]
+
+
+def test_a_node_with_other_loops_than_its_kernel(sound: Schedule) -> None:
+    first = sound.steps[0]
+    assert isinstance(first, Kernel)
+    outer = tuple(Axis(a.name, a.size + 1) for a in first.outer)
+    broken = replace(first, outer=outer)
+    (problem,) = refused(replace(sound, steps=(broken, *sound.steps[1:])))
+    assert "sin loops over" in problem
+
+
+def test_a_node_that_reads_another_place_of_what_is_being_computed() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    captured = capture(function, f32(4), toggles=Toggles.parse(["fuse.inline"]))
+    (schedule,) = captured.schedules
+    (kernel,) = schedule.kernels()
+    add = kernel.nodes[1]
+    moved = replace(
+        add, body=add.body.substitute({kernel.outer[0]: to_index(3) - to_index(kernel.outer[0])})
+    )
+    broken = replace(kernel, nodes=(kernel.nodes[0], moved))
+    (problem,) = refused(replace(schedule, steps=(broken,)))
+    assert "while it is computed" in problem
+
+
+def test_effects_stay_in_their_order() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        y.mul_(x.sum())
+        x.mul_(2)
+        return x + y
+
+    captured = capture(function, f32(3), f32(3) + 1)
+    (schedule,) = captured.schedules
+    effects = [s for s in schedule.steps if isinstance(s, Extern) and s.effect]
+    assert [e.name for e in effects] == [
+        n.name for n in schedule.graph.nodes if isinstance(n, Extern) and n.effect
+    ]
+    assert len(effects) == 2
