@@ -73,14 +73,7 @@ class Case:
 
     def attributes(self) -> dict[str, Any]:
         """What the graph reads from its module: constants and sub-modules by name."""
-        found: dict[str, Any] = {}
-        for node in self.graph.nodes:
-            if node.op in ("get_attr", "call_module"):
-                value: Any = self.module
-                for part in str(node.target).split("."):
-                    value = getattr(value, part)
-                found[str(node.target)] = value
-        return found
+        return attributes(self.module, self.graph)
 
     def values(self) -> list[Any]:
         """The arguments themselves."""
@@ -103,6 +96,18 @@ class Case:
         """The same graph with some inputs replaced: name -> Input."""
         inputs = tuple(values.get(i.name, i) for i in self.inputs)
         return Case(self.module, inputs)
+
+
+def attributes(module: fx.GraphModule, graph: fx.Graph) -> dict[str, Any]:
+    """What a graph reads from a module, by name."""
+    found: dict[str, Any] = {}
+    for node in graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            value: Any = module
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            found[str(node.target)] = value
+    return found
 
 
 def _value_key(value: Any) -> str:
@@ -138,24 +143,22 @@ def _digest(value: torch.Tensor) -> str:
 
 def clone_values(values: Sequence[Any]) -> list[Any]:
     """Fresh copies of arguments: same sizes, strides and sharing of memory, leaves of autograd."""
-    storages: dict[int, torch.Tensor] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
     return [_clone(v, storages) if isinstance(v, torch.Tensor) else v for v in values]
 
 
-def _clone(value: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
+def _clone(value: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
     plain = type(value) in (torch.Tensor, torch.nn.Parameter)
     if not plain or value.layout != torch.strided or value.is_quantized:
         return value.detach().clone().requires_grad_(value.requires_grad)
     with torch.no_grad():
-        key = value.untyped_storage().data_ptr()
-        flat = storages.get(key) if key else None
-        if flat is None or flat.dtype != value.dtype:
-            count = value.untyped_storage().nbytes() // value.element_size()
-            flat = torch.as_strided(value.detach(), (count,), (1,), 0).clone()
-            storages[key] = flat
-        copy = torch.as_strided(flat, value.shape, value.stride(), value.storage_offset())
-        if value.is_conj() or value.is_neg():
-            copy = value.detach().clone()
+        key = value.untyped_storage().data_ptr() or -id(value)
+        if key not in storages:
+            storages[key] = value.untyped_storage().clone()
+        copy = torch.empty(0, dtype=value.dtype, device=value.device)
+        copy.set_(storages[key], value.storage_offset(), value.shape, value.stride())
+        copy = copy.conj() if value.is_conj() else copy
+        copy = torch._neg_view(copy) if value.is_neg() else copy
     copy = copy.detach()
     if isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(copy, requires_grad=value.requires_grad)

@@ -77,8 +77,8 @@ def _dense(value: torch.Tensor) -> torch.Tensor:
 
 def _scalar_difference(eager: Any, compiled: Any, where: str) -> Difference | None:
     if isinstance(eager, float) and isinstance(compiled, float):
-        pair = (torch.tensor(eager, dtype=torch.float64), torch.tensor(compiled).double())
-        return _float_difference(*pair, None, where)
+        pair = torch.tensor([eager, compiled], dtype=torch.float64)
+        return _float_difference(pair[0], pair[1], None, where)
     same = type(eager) is type(compiled) and bool(eager == compiled)
     return None if same else Difference("kind", where, f"{compiled!r} instead of {eager!r}")
 
@@ -99,9 +99,9 @@ def _float_difference(
     eager: torch.Tensor, compiled: torch.Tensor, reference: Any, where: str
 ) -> Difference | None:
     if eager.dtype.is_complex:
-        eager, compiled = torch.view_as_real(eager), torch.view_as_real(compiled)
+        eager, compiled = _real(eager), _real(compiled)
         if isinstance(reference, torch.Tensor) and reference.dtype.is_complex:
-            reference = torch.view_as_real(reference)
+            reference = _real(reference)
     if torch.equal(eager, compiled):
         return None
     dtype = eager.dtype
@@ -124,6 +124,10 @@ def _float_difference(
     got, wanted = c.flatten()[place].item(), e.flatten()[place].item()
     detail = f"{count} of {e.numel()} out of tolerance, worst {got:.9g} instead of {wanted:.9g}"
     return Difference("value", where, detail)
+
+
+def _real(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value.detach().resolve_conj())
 
 
 def _special_difference(

@@ -67,9 +67,8 @@ def write(case: Case, repro: Repro, path: Path) -> str:
         for i in case.inputs
         if isinstance(i.value, torch.Tensor) and _how(i) == "stored"
     }
-    constants = {
-        name: value for name, value in case.attributes().items() if isinstance(value, torch.Tensor)
-    }
+    source = module_source(case.module)
+    constants = source.constants
     if stored or constants:
         save_tensors({**stored, **constants}, path.with_suffix(".safetensors"))
     template = string.Template((resources.files(__package__) / "repro.py.tmpl").read_text())
@@ -83,7 +82,7 @@ def write(case: Case, repro: Repro, path: Path) -> str:
         seconds=repro.seconds,
         environment=_NO_CACHES if repro.call["backend"] == "inductor" else "",
         setup=repro.setup,
-        graph=_graph_text(case, constants),
+        graph="\n".join([*source.imports, "", "", source.text]),
         inputs=_inputs_text(case, bool(stored or constants)),
         seed=SEED,
         prepare=_indented("set_up()\n" * bool(repro.setup) + repro.ambient.text()),
@@ -135,19 +134,6 @@ def _usage(repro: Repro) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def _graph_text(case: Case, constants: dict[str, torch.Tensor]) -> str:
-    source = module_source(case.module)
-    lines = [source.text.rstrip()]
-    if constants:
-        lines.insert(0, "")
-        body = [f"        self.register_buffer({n!r}, data[{n!r}])" for n in constants]
-        head = ["    def __init__(self):", "        super().__init__()"]
-        head += ["        data = stored()"]
-        first, _, rest = source.text.rstrip().partition("\n")
-        lines = ["\n".join([first, *head, *body, "", rest])]
-    return "\n".join(lines) + "\n"
 
 
 def _how(spec: Input) -> str:

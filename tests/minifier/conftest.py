@@ -1,5 +1,6 @@
 """What tests of the minifier share: `support` on the path, one thread, Dynamo without memory."""
 
+import faulthandler
 import os
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TCDEBUG_LOG"] = "0"
     os.environ["TCDEBUG_CACHE_DIR"] = str(config.cache.mkdir("tcdebug-kernels"))
+    os.register_at_fork(after_in_child=faulthandler.disable)  # children crash on purpose
 
 
 @pytest.fixture(autouse=True)
