@@ -11,7 +11,7 @@ import click
 from tcdebug import __version__
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+PASS_ON = {"allow_interspersed_args": False}  # what stands behind SCRIPT is the script's
 
 SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False))
 ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)

@@ -18,7 +18,7 @@ def watch(*, check: bool = False, folder: Path | None = None) -> Iterator[Watche
     """Watch every torch.compile of any backend that is made inside the block.
 
     An exception in a compile or in a compiled graph leaves a repro script, whose path is in a note
-    of the exception and is printed when the block ends; with `check`, so does a result that
+    of what the backend raised and is printed when the block ends; with `check`, so does a result that
     differs from eager's. The object that the block gets has their paths in `repros`.
     """
     path = folder or run_folder.create("watch")

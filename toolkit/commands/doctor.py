@@ -56,7 +56,7 @@ def _torch() -> Check:
     if not known:
         return Check("torch", False, "backend 'tcdebug' is not registered", "reinstall tcdebug")
     advice = f"use torch {SUPPORTED[0]}.{SUPPORTED[1]} or newer"
-    return Check("torch", parts >= SUPPORTED, torch.__version__, advice)
+    return Check("torch", parts >= SUPPORTED, str(torch.__version__), advice)
 
 
 def _compiler(options: Options) -> Check:

@@ -1,0 +1,77 @@
+"""The command line itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdebug import cli
+from tcdebug.commands import units
+
+Command = Callable[..., Any]
+
+
+def test_help_does_not_import_torch(python: Command) -> None:
+    code = """
+import sys
+from tcdebug.cli import cli
+try:
+    cli(["--help"])
+except SystemExit as end:
+    print(end.code, "torch" in sys.modules, "rich" in sys.modules)
+"""
+    assert python("-c", code).stdout.splitlines()[-1] == "0 False False"
+
+
+def test_units_are_listed_by_family(tcdebug: Command) -> None:
+    lines = tcdebug("units", "memory").stdout.splitlines()
+    assert any(line.startswith("memory.reuse") for line in lines)
+    everything = {u["name"] for u in tcdebug("units", "--json").json}
+    assert {
+        "pregrad.dropout_removal",
+        "decompose.aten.tanh_backward.default",
+        "partition.min_cut",
+        "passes.algebraic",
+        "lower.aten.sin.default",
+        "fuse.inline",
+        "codegen.vectorize",
+        "memory.reuse",
+    } <= everything
+
+
+def test_an_unknown_family_is_bad_usage(tcdebug: Command) -> None:
+    done = tcdebug("units", "nonsense")
+    assert done.status == 2
+    assert "nonsense" in done.stderr
+
+
+def test_the_doctor_finds_this_machine_well(tcdebug: Command) -> None:
+    done = tcdebug("doctor", "--json")
+    assert done.status == 0, done.stdout
+    checks = {c["name"]: c["good"] for c in done.json}
+    assert checks["kernel"] is True
+
+
+def test_the_doctor_names_what_is_missing(tcdebug: Command) -> None:
+    done = tcdebug("doctor", "--json", TCDEBUG_CXX="/no/such/compiler")
+    assert done.status == 1
+    checks = {c["name"]: c["good"] for c in done.json}
+    assert checks["compiler"] is False
+
+
+def test_a_fault_of_ours_is_status_3_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**arguments: object) -> int:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(units, "run", broken)
+    monkeypatch.setattr("sys.argv", ["tcdebug", "units"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 3
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError: planted" in error
+    assert "this is a fault of tcdebug" in error

@@ -1,0 +1,116 @@
+"""tcdebug run, watch() and TCDEBUG_REPRO=1: every failure leaves a repro."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+BROKEN = """
+import ctypes
+from tcdebug.compiler.lower import LOWERINGS
+right = LOWERINGS[torch.ops.aten.sin.default]
+def broken(site, x):
+    {how}
+LOWERINGS[torch.ops.aten.sin.default] = broken
+linear = torch.nn.Linear(4, 4)
+f = torch.compile(lambda x: torch.sin(linear(x)).sum(), backend="tcdebug")
+"""
+RAISES = BROKEN.format(how='raise ValueError("planted")')
+WRONG = BROKEN.format(how="return right(site, right(site, x))")
+CRASHES = BROKEN.format(how="ctypes.string_at(0)")
+CALL = "f(torch.ones(2, 4))\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "status"),
+    [(RAISES, [], 1), (WRONG, ["--check"], 1), (CRASHES, [], 139)],
+    ids=["exception", "wrong", "segfault"],
+)
+def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_said_last(
+    tcdebug: Command, python: Command, script: Script, text: str, flags: list[str], status: int
+) -> None:
+    done = tcdebug("run", *flags, script(text + CALL))
+    assert done.status == status
+    path = done.last_line.removeprefix("tcdebug: repro ")
+    assert path.endswith("graphs/0/repro.py")
+    assert python(path).status == 1
+
+
+def test_an_exception_in_backward_leaves_a_repro(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    text = """
+from tcdebug.compiler.lower import LOWERINGS
+def broken(site, x):
+    raise ValueError("planted")
+LOWERINGS[torch.ops.aten.cos.default] = broken
+f = torch.compile(lambda x: (x * 2).sin().sum(), backend="tcdebug")
+f(torch.ones(3, requires_grad=True)).backward()
+"""
+    done = tcdebug("run", script(text))
+    assert done.status == 1
+    assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
+
+
+def test_a_script_that_does_not_fail_runs_as_python_would_run_it(
+    tcdebug: Command, script: Script, tmp_path: Path
+) -> None:
+    text = """
+import sys
+print(__name__, sys.argv, sys.path[0].endswith("sub"), input())
+f = torch.compile(lambda x: x.sin(), backend="tcdebug")
+x = torch.ones(3, requires_grad=True)
+f(x).sum().backward()
+sys.exit(7)
+"""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / script(text)).rename(tmp_path / "sub" / "script.py")
+    done = tcdebug("run", "--check", "sub/script.py", "-x", "--flag")
+    assert done.status == 1  # input() finds no more to read
+    assert "EOFError" in done.stderr
+    (tmp_path / "sub" / "script.py").write_text("import torch\n" + text.replace(", input()", ""))
+    done = tcdebug("run", "--check", "sub/script.py", "-x", "--flag")
+    assert done.stdout == "__main__ ['sub/script.py', '-x', '--flag'] True\n"
+    assert done.status == 7
+    assert list(tmp_path.glob(".tcdebug/*/graphs/*/repro.py")) == []
+
+
+def test_units_switched_off_are_off(tcdebug: Command, script: Script) -> None:
+    done = tcdebug("run", "--off", "lower.aten.sin.default", script(RAISES + CALL))
+    assert done.status == 0, done.stderr
+
+
+def test_watch_leaves_a_repro_of_any_backend(
+    python: Command, script: Script, tmp_path: Path
+) -> None:
+    text = """
+import tcdebug
+def refuses(module, inputs):
+    raise NotImplementedError("not on this machine")
+with tcdebug.watch() as watcher:
+    good = torch.compile(torch.tanh, backend="aot_eager")(torch.ones(3))
+    try:
+        torch.compile(torch.tanh, backend=refuses)(torch.ones(3))
+    except Exception as error:
+        print(len(watcher.repros), any("tcdebug: repro" in n for n in error.__cause__.__notes__))
+"""
+    done = python(script(text))
+    assert done.stdout == "1 True\n"
+    assert done.status == 0
+    path = done.last_line.removeprefix("tcdebug: repro ")
+    assert python(path).status == 1
+
+
+def test_the_environment_alone_makes_a_program_leave_repros(
+    python: Command, script: Script
+) -> None:
+    done = python(script(RAISES + CALL), TCDEBUG_REPRO="1")
+    assert done.status == 1
+    assert "ValueError: planted" in done.stderr
+    assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
