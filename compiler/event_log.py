@@ -32,11 +32,10 @@ ENVELOPE = {
     "level": "debug, info, warning or error",
     "run_id": "the name of the run folder",
     "pid": "the process",
-    "worker": "what the process is for; absent in the main process",
     "rank": "rank in a distributed job, as torch writes it",
     "compile_id": "the compile as torch writes it: 0/0",
     "graph_id": "structural hash of the graph that Dynamo captured; equal graphs, equal hash",
-    "direction": "forward, backward or inference",
+    "direction": "forward, backward or inference; capture and joint before these are told apart",
     "stage": "the stage of the compiler",
     "unit": "the unit that acted or was asked for",
     "site": "stable id of a decision",
@@ -178,10 +177,12 @@ class EventLog:
 @lru_cache(maxsize=8)
 def process_log(folder: Path | None, artifacts: bool, pid: int) -> EventLog:
     """The log of this process: in the given folder, else in a run folder of its own."""
+    name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+        if run_folder.read_info(folder) is None:
+            run_folder.write_info(folder, name)
         return EventLog(folder, artifacts=artifacts)
-    name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
     return EventLog(run_folder.create(name), own=True, artifacts=artifacts)
 
 

@@ -95,20 +95,24 @@ class GraphBreak(Event):
 
 @dataclass(frozen=True, slots=True)
 class Recompile(Event):
-    """A guard failed and Dynamo captured the frame again: the reasons, as Dynamo words them."""
+    """A guard failed and Dynamo captured the frame again: which one, as Dynamo words it."""
 
     kind: ClassVar[str] = "recompile"
     level: ClassVar[str] = "warning"
-    reasons: list[str]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StageStart(Event):
-    """A stage began, with this many nodes."""
+    """A stage began, with this many nodes; `artifact` is the graph as the stage before left it.
+
+    Only the stages of passes keep it: the others begin with what another stage has saved.
+    """
 
     kind: ClassVar[str] = "stage.start"
     level: ClassVar[str] = "debug"
     nodes: int
+    artifact: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,28 +155,17 @@ class DecisionTaken(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark(Event):
-    """An optimisation was made, was missed, or an observation: `passed`, `missed`, `analysis`."""
-
-    kind: ClassVar[str] = "remark"
-    level: ClassVar[str] = "debug"
-    verdict: str
-    subject: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class KernelWritten(Event):
     """A kernel was generated: its language, the nodes it computes, the bytes it moves.
 
-    `moved` is an expression over the size symbols; `source` is relative to the run folder.
+    `moved` is an estimate for symbolic sizes; `source` is relative to the run folder.
     """
 
     kind: ClassVar[str] = "kernel"
     name: str
     language: str
     computes: list[str]
-    moved: str
+    moved: int
     source: str
 
 
@@ -341,7 +334,6 @@ EVENTS: tuple[type[Event], ...] = (
     StageEnd,
     PassRan,
     DecisionTaken,
-    Remark,
     KernelWritten,
     ExternCalled,
     Fallback,

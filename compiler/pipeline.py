@@ -35,7 +35,10 @@ from tcdebug.compiler.events import (
     CompileStart,
     DecisionTaken,
     ExternCalled,
+    Fallback,
+    GraphBreak,
     KernelWritten,
+    Recompile,
 )
 from tcdebug.compiler.fingerprint import graph_id
 from tcdebug.compiler.gate import Decision, Gate
@@ -94,7 +97,17 @@ def begin(
     log.emit(
         CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators)
     )
+    _report_capture(module, log)
     return Compile(options, log, gate, compile_id)
+
+
+def _report_capture(module: fx.GraphModule, log: EventLog) -> None:
+    """Why Dynamo captured this frame again, and why it could not capture more of it."""
+    if reason := seams.recompile_reason():
+        log.emit(Recompile(reason), stage="capture")
+    if broken := seams.graph_break(module):
+        reason, where = broken
+        log.emit(GraphBreak(reason), stage="capture", user_loc=where)
 
 
 def compile_captured(
@@ -157,7 +170,10 @@ def load(stages: Stages, source: CppSource, wrapper: WrapperSource, this: Compil
     """Build the kernels, if there are any, and make the wrapper callable."""
     library = None
     if source.calls:
-        built = build(source.text, find(this.options.compiler), this.options.cache_dir)
+        toolchain = find(this.options.compiler)
+        if not toolchain.vector_math:
+            stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
+        built = build(source.text, toolchain, this.options.cache_dir)
         stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
         library = built.library
     return load_wrapper(wrapper, library, source.calls, stages.name)
@@ -170,7 +186,7 @@ def _report(
     path = log.save(f"kernels/{stages.name}.cpp", source.text) if source.calls else ""
     for call in source.calls.values():
         computes = [n.name for n in call.kernel.nodes]
-        log.emit(KernelWritten(call.kernel.name, "c++", computes, str(call.moved), path))
+        log.emit(KernelWritten(call.kernel.name, "c++", computes, call.moved, path))
     for node, op, reason in lowered.externs:
         log.emit(ExternCalled(op, node, reason))
     externs = Counter(

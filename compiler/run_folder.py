@@ -53,20 +53,25 @@ def _create_in(parent: Path, command: str) -> Path:
             folder.mkdir()
         except FileExistsError:
             continue
-        info = RunInfo(
-            run_id=folder.name,
-            command=command,
-            argv=list(sys.argv),
-            cwd=os.getcwd(),
-            pid=os.getpid(),
-            started=time.time(),
-            monotonic_ns=time.monotonic_ns(),
-        )
-        (folder / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info)))
+        write_info(folder, command)
         _point_latest(parent, folder.name)
         _prune(parent)
         return folder
     raise OSError(f"a thousand runs called {stem}")
+
+
+def write_info(folder: Path, command: str) -> None:
+    """Make a folder a run folder, of which this process is the first."""
+    info = RunInfo(
+        run_id=folder.name,
+        command=command,
+        argv=list(sys.argv),
+        cwd=os.getcwd(),
+        pid=os.getpid(),
+        started=time.time(),
+        monotonic_ns=time.monotonic_ns(),
+    )
+    (folder / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info)))
 
 
 def _safe(command: str) -> str:

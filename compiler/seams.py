@@ -1,7 +1,7 @@
 """The places where the compiler touches what torch does not promise to keep.
 
-Nothing else under compiler/ imports a private name of torch; tests/compiler/test_seams.py fails
-when torch moves one of these.
+docs/private-torch.md has every private name and the few that stand elsewhere;
+tests/compiler/test_seams.py fails when torch moves one of these.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext
 from torch._prims_common import suggest_memory_format
@@ -25,9 +26,11 @@ __all__ = [
     "core_aten_decompositions",
     "default_partition",
     "get_decompositions",
+    "graph_break",
     "min_cut_rematerialization_partition",
     "native_batch_norm_helper",
     "path_steps",
+    "recompile_reason",
     "suggest_memory_format",
     "unbacked_bindings",
 ]
@@ -39,6 +42,24 @@ def compile_id() -> str:
     """The id of the compile in progress, as torch writes it (0/0); empty outside of one."""
     current = CompileContext.current_compile_id()
     return "" if current is None else str(current)
+
+
+def recompile_reason() -> str:
+    """Why the frame in progress is captured again: the guard that failed; empty the first time."""
+    return str(get_metrics_context()._metrics.get("recompile_reason") or "")
+
+
+def graph_break(module: fx.GraphModule) -> tuple[str, Mapping[str, Any]] | None:
+    """Why a captured graph ends before its frame does, and the user's line; None where it does not.
+
+    The line is {filename, line, name}.
+    """
+    reason = getattr(module, "compile_subgraph_reason", None)
+    if reason is None or not reason.graph_break:
+        return None
+    place = reason.user_stack[-1] if reason.user_stack else None
+    where = {"filename": place.filename, "line": place.lineno, "name": place.name} if place else {}
+    return str(reason.reason), where
 
 
 def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

@@ -40,7 +40,9 @@ class Stages:
     _last: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
-    def stage(self, name: str, nodes: int, *, foreign: bool = False) -> Iterator[Step]:
+    def stage(
+        self, name: str, nodes: int, *, foreign: bool = False, before: str = ""
+    ) -> Iterator[Step]:
         """A stage over a graph of so many nodes.
 
         Failures become CompileError; those of a `foreign` stage, which is torch's, stay what they
@@ -48,7 +50,7 @@ class Stages:
         """
         log = self.log.bind(stage=name)
         step = Step(nodes)
-        log.emit(StageStart(nodes))
+        log.emit(StageStart(nodes, before))
         start = time.perf_counter()
         try:
             yield step
@@ -81,12 +83,20 @@ class Stages:
         self, stage: str, module: fx.GraphModule, passes: Mapping[str, Callable[[fx.Graph], bool]]
     ) -> None:
         """Run graph passes under the gate, each verified, timed and logged."""
-        with self.stage(stage, len(module.graph.nodes)) as step:
+        with self.stage(stage, len(module.graph.nodes), before=self._before(module)) as step:
             for unit, function in passes.items():
                 self._run_pass(stage, unit, function, module)
             module.recompile()
             step.nodes_after = len(module.graph.nodes)
             step.text = lambda: graph_text(module)
+
+    def _before(self, module: fx.GraphModule) -> str:
+        """Save a graph as torch handed it over."""
+        if not self.log.artifacts:
+            return ""
+        text = graph_text(module)
+        self._last[Step.suffix] = text
+        return self.log.save(f"ir/{self.name}.{self._number:02}-before.{Step.suffix}", text)
 
     def _run_pass(
         self,

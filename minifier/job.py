@@ -15,6 +15,8 @@ from tcdebug.minifier.isolation import Limits
 
 SCRIPT_FAILED = 71
 """Exit status of a session whose script raised; the traceback is on its stderr."""
+FAULT = 70
+"""Exit status of a session that failed by a fault of ours; its traceback is the last it printed."""
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from tcdebug.minifier.targets import Target
 
 SLOWER = 10.0
 """How many times the seconds of the first run a candidate may take before it hangs."""
-LEAST_SECONDS = 10.0
+LEAST_SECONDS = 5.0
 """No candidate is given less: the machine may be busy."""
 
 
@@ -51,13 +51,17 @@ class Answers:
         for source in (earlier, path):
             if source is not None and source.exists():
                 self.known.update((a.question, a.outcome) for a in read_answers(source))
+        path.write_bytes(b"".join(_line(q, o) for q, o in self.known.items()))
 
     def add(self, question: str, outcome: Outcome) -> None:
         """Remember an outcome; the line is whole or absent."""
         self.known[question] = outcome
-        line = msgspec.json.encode(Answer(question, outcome)) + b"\n"
         with self.path.open("ab") as file:
-            file.write(line)
+            file.write(_line(question, outcome))
+
+
+def _line(question: str, outcome: Outcome) -> bytes:
+    return msgspec.json.encode(Answer(question, outcome)) + b"\n"
 
 
 def read_answers(path: Path) -> Iterator[Answer]:

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.case import Case, from_captured
+from tcdebug.minifier.script_setup import sets_up
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 
 Wrap = Callable[..., Any]
@@ -37,7 +38,7 @@ class Recorder:
 
     def wrap(self, backend: Any) -> Any:
         """A backend for Dynamo in place of the one that a script gave to torch.compile."""
-        if not self.active or isinstance(backend, Recording):
+        if not self.active or isinstance(backend, Recording) or sets_up(backend):
             return backend
         return Recording(self, describe(self.forced or backend, self.run_dir))
 

@@ -47,6 +47,11 @@ def script_setup(script: Script, ordinal: int, folder: Path) -> str:
     )
 
 
+def sets_up(backend: object) -> bool:
+    """Whether this is the backend of a set-up: it compiles nothing and is left alone."""
+    return getattr(backend, "tcdebug_setup", False) is True
+
+
 _SETUP = '''
 # The failure needs what the script sets up: it is run up to graph {ordinal}, from where it was, or
 # from the copy beside this file.
@@ -74,12 +79,15 @@ def set_up():
                     raise Reached
                 return module(*values)
             return call
+        stop.tcdebug_setup = True
         return stop
 
     def optimize(backend="inductor", *args, **kwargs):
-        return original(stopping(backend), *args, **kwargs)
+        nested = getattr(backend, "tcdebug_setup", False)  # the script is a repro itself
+        return original(backend if nested else stopping(backend), *args, **kwargs)
 
     torch._dynamo.optimize = optimize
+    os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph right here
     sys.argv = [SCRIPT, *ARGS]
     sys.path.insert(0, {folder!r})
     if os.path.isdir({working!r}):

@@ -28,7 +28,7 @@ from tcdebug.compiler.gate import ALL, Toggles
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.investigate import Found, Investigation
-from tcdebug.minifier.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.job import FAULT, SCRIPT_FAILED, Job
 from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.recorder import Recorder
@@ -40,6 +40,10 @@ from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
 class _Finished(BaseException):
     """The report is written: leave the script, past anything that catches Exception."""
+
+
+class _Fault(BaseException):
+    """A fault of ours; its traceback is printed."""
 
 
 class Session:
@@ -60,33 +64,43 @@ class Session:
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph; investigate it, and leave the script, when it fails."""
+        self.recorder.active = False
+        try:
+            report = self._judged(case, backend, ordinal, call)
+        except Exception:
+            traceback.print_exc()
+            raise _Fault from None
+        finally:
+            self.recorder.active = True
+        if report is not None:
+            self.write(report)
+            raise _Finished
+
+    def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
+        """The report of a graph that fails, None of one that does not."""
         self.log.emit(GraphRecorded(ordinal, case.size, call))
         oracle = self._oracle(backend)
         base = Toggles.parse(self.job.toggles)
-        self.recorder.active = False
         try:
             outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
         except BudgetUsed:
-            self.write(Report("budget", reruns=self.reruns, run_dir=self.job.run_dir))
-            raise _Finished from None
+            return Report("budget", reruns=self.reruns, run_dir=self.job.run_dir)
         finally:
-            self.recorder.active = True
             self.reruns += oracle.reruns
         if not outcome.failed:
-            return
-        self.recorder.active = False
+            return None
         self.log.emit(
             FailureEvent(
                 outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
             )
         )
         self._tighten(oracle, case, base, outcome)
-        found = Found(case, outcome, ordinal, Ambient.current(), self._setups(backend, ordinal))
+        setups = self._setups(backend, ordinal)
+        found = Found(case, outcome, ordinal, Ambient.current(), setups)
         investigation = Investigation(
             found, oracle, self.log, base, self.job.bisect, self.job.minimise
         )
-        self.write(investigation.run())
-        raise _Finished
+        return investigation.run()
 
     def _tighten(self, oracle: Oracle, case: Case, base: Toggles, outcome: Outcome) -> None:
         """Measure a hang by a run that ended: this one, or one with everything off."""
@@ -158,6 +172,8 @@ def run_script(script: str, args: list[str]) -> int:
         return _status(error.code)
     except _Finished:
         return 0
+    except _Fault:
+        return FAULT
     except KeyboardInterrupt:
         return 130
     except BaseException:

@@ -26,7 +26,7 @@ from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_ca
 from tcdebug.minifier.recorder import describe
 from tcdebug.minifier.reductions.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.replay import compare, run
-from tcdebug.minifier.script_setup import Script, script_setup
+from tcdebug.minifier.script_setup import Script, script_setup, sets_up
 from tcdebug.minifier.source import load
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.verify import IN_SCRIPT
@@ -48,7 +48,7 @@ class Watcher:
 
     def wrap(self, backend: Any) -> Any:
         """The backend with its graphs watched."""
-        if isinstance(backend, _Watched):
+        if isinstance(backend, _Watched) or sets_up(backend):
             return backend
         return _Watched(self, backend, describe(backend, str(self.folder)))
 

@@ -25,7 +25,7 @@ from tcdebug.compiler.events import EnvSnapshot, RunEnd, RunStart, WorkerExit, W
 from tcdebug.compiler.gate import Toggles
 from tcdebug.display.progress import Progress
 from tcdebug.minifier.bisect import bisect
-from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
+from tcdebug.minifier.job import FAULT, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.outcome import Outcome
 from tcdebug.minifier.report import Culprit, Failure, Report
 from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
@@ -33,6 +33,10 @@ from tcdebug.minifier.verify import PASSES, verify
 from tcdebug.run_dir import Tail, runs
 
 POLL = 0.1
+
+
+class SessionFault(Exception):
+    """A fault of ours in the process that ran the script; the message is its traceback."""
 
 
 @dataclass
@@ -74,6 +78,9 @@ class Supervisor:
         self.progress.feed(tail.new())
         if statuses["eager"] != 0:
             return self._eager_failed(statuses["eager"])
+        if statuses["search"] == FAULT:
+            text = (self.folder / "search.log").read_text(errors="replace")
+            raise SessionFault(text[text.rfind("Traceback (most recent call last)") :])
         report = self._read_report()
         if report is not None:
             return report

@@ -17,9 +17,9 @@ from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 def watch(*, check: bool = False, folder: Path | None = None) -> Iterator[Watcher]:
     """Watch every torch.compile of any backend that is made inside the block.
 
-    An exception in a compile or in a compiled graph leaves a repro script, whose path is in a note
-    of what the backend raised and is printed when the block ends; with `check`, so does a result that
-    differs from eager's. The object that the block gets has their paths in `repros`.
+    An exception in a compile or in a compiled graph leaves a repro script; with `check`, so does a
+    result that differs from eager's. Its path is in `repros` of the object that the block gets,
+    and is printed when the block ends.
     """
     path = folder or run_folder.create("watch")
     watcher = Watcher(path, EventLog(path, own=folder is None), Script.running(), check=check)

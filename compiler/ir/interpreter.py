@@ -1,6 +1,6 @@
 """What the loop IR means: every node computed in plain torch, slowly and obviously.
 
-Each stage is tested against this, and `tcdebug` uses it to say which stage changed the answer.
+Each stage is tested against this.
 """
 
 from __future__ import annotations

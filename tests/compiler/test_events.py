@@ -19,7 +19,7 @@ from programs import f32
 
 from tcdebug.compiler import run_folder
 from tcdebug.compiler.event_log import ENVELOPE, EventLog, event_fields
-from tcdebug.compiler.events import EVENTS, KernelWritten, PassRan, Remark, StageStart
+from tcdebug.compiler.events import EVENTS, Fallback, KernelWritten, PassRan, StageStart
 from tcdebug.compiler.run_folder import read_info
 
 KINDS = {event.kind: event for event in EVENTS}
@@ -253,7 +253,7 @@ def test_the_users_logging_and_structlog_stay_as_they_are(tmp_path: Path) -> Non
 
 def test_bound_context_is_on_every_event_and_empty_values_are_left_out(tmp_path: Path) -> None:
     log = EventLog(tmp_path).bind(stage="lower", unit="")
-    log.emit(Remark("missed", "x", "because"), site="0a1b")
+    log.emit(Fallback("x", "because"), site="0a1b")
     (event,) = read(tmp_path)
     assert (event["stage"], event["site"]) == ("lower", "0a1b")
     assert "unit" not in event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +76,20 @@ def test_a_fault_of_ours_is_status_3_with_its_traceback(
     error = capsys.readouterr().err
     assert "ZeroDivisionError: planted" in error
     assert "this is a fault of tcdebug" in error
+
+
+def test_a_fault_of_ours_in_an_investigation_is_status_3(
+    tcdebug: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text("""
+import gc, torch
+def broken(*args):
+    raise ZeroDivisionError("planted")
+for found in gc.get_objects():
+    if type(found).__name__ == "Session":
+        found._judged = broken
+torch.compile(torch.tanh, backend="tcdebug")(torch.ones(3))
+""")
+    done = tcdebug("bisect", "script.py")
+    assert done.status == 3
+    assert "ZeroDivisionError: planted" in done.stderr

@@ -97,11 +97,11 @@ with tcdebug.watch() as watcher:
     good = torch.compile(torch.tanh, backend="aot_eager")(torch.ones(3))
     try:
         torch.compile(torch.tanh, backend=refuses)(torch.ones(3))
-    except Exception as error:
-        print(len(watcher.repros), any("tcdebug: repro" in n for n in error.__cause__.__notes__))
+    except Exception:
+        print(len(watcher.repros))
 """
     done = python(script(text))
-    assert done.stdout == "1 True\n"
+    assert done.stdout == "1\n"
     assert done.status == 0
     path = done.last_line.removeprefix("tcdebug: repro ")
     assert python(path).status == 1

@@ -93,7 +93,7 @@ def _diff(found: Run, unit: str, graph: str | None) -> int:
         key = (str(record.get("compile_id")), str(record.get("direction")))
         name = record.get("unit") or record.get("stage")
         fits = graph is None or record.get("compile_id") == graph
-        if fits and (name == unit or belongs(str(name), unit)):
+        if fits and record["event"] != "stage.start" and (name == unit or belongs(str(name), unit)):
             before = last.get(key)
             title = f"{name} on {key[0]} {key[1]}"
             show_diff(title, _text(found, before), _text(found, artifact))

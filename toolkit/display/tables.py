@@ -22,9 +22,17 @@ def show_checks(rows: Iterable[Sequence[object]]) -> None:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A plain table; on a pipe its columns are separated by blanks."""
+    console = results()
+    if not console.is_terminal:
+        lines = [[*columns], *map(list, rows)]
+        widths = [max(len(line[k]) for line in lines) for k in range(len(columns))]
+        for line in lines:
+            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+            console.print("  ".join(cells).rstrip(), markup=False)
+        return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
-    results().print(table)
+    console.print(table)
