@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -46,3 +48,17 @@ class Ambient:
         if self.deterministic:
             lines.append("torch.use_deterministic_algorithms(True)")
         return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Leave torch as it was, whatever a graph that stops in the middle has switched on."""
+    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        try:
+            yield
+        finally:
+            torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+            torch.set_autocast_enabled("cpu", enabled)
+            torch.set_autocast_dtype("cpu", dtype)

@@ -162,7 +162,7 @@ def _clone(value: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> to
     copy = copy.detach()
     if isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(copy, requires_grad=value.requires_grad)
-    return copy.requires_grad_(value.requires_grad)
+    return copy.requires_grad_() if value.requires_grad else copy
 
 
 def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:

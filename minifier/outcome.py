@@ -23,15 +23,15 @@ class Kind(StrEnum):
     HANG = "hang"
     KILLED = "killed"
     INVALID = "invalid"
-    """Eager fails on it: not a case at all."""
+    """Eager fails on it, or Dynamo does not capture it: not a case at all."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The end of one run of a case.
 
-    `signature` is empty when it went well; `phase` is where it was when it ended: eager, compile,
-    forward or backward. `decisions` are those of the compiler, in order.
+    `signature` is empty when it went well; `phase` is where it was when it ended: eager, capture,
+    compile, forward or backward. `decisions` are those of the compiler, in order.
     """
 
     kind: Kind

@@ -17,6 +17,7 @@ from tcdebug.minifier.reductions.cut_front import CutFront
 from tcdebug.minifier.reductions.cut_nodes import CutNodes
 from tcdebug.minifier.reductions.drop_gradients import DropGradients
 from tcdebug.minifier.reductions.drop_outputs import DropOutputs
+from tcdebug.minifier.reductions.drop_regions import DropRegions
 from tcdebug.minifier.reductions.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.reductions.static_shapes import StaticShapes
 from tcdebug.minifier.reductions.truncate import Truncate
@@ -28,6 +29,7 @@ REDUCTIONS: tuple[Reduction, ...] = (
     DropOutputs(),
     CutNodes(),
     BypassNodes(),
+    DropRegions(),
     StaticShapes(),
     DropGradients(),
     SimplifyInputs(),

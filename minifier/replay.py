@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.ambient import restored
 from tcdebug.minifier.case import Case, clone_values, flatten
 from tcdebug.minifier.compare import Difference, first_difference
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
@@ -50,7 +51,8 @@ def run(
                 torch._dynamo.maybe_mark_dynamic(value, dim)
     torch.manual_seed(SEED)
     notify("forward")
-    outputs = flatten(call(*values))
+    with restored():
+        outputs = flatten(call(*values))
     gradients: list[Any] = []
     wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
@@ -89,14 +91,14 @@ def judge(case: Case, target: Target, toggles: Toggles, notify: Notify, filename
         eager = run(module, case)
     except Exception as error:
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
-    phase = "compile"
+    phase = "capture"
 
     def follow(name: str) -> None:
         nonlocal phase
         phase = name
         notify(name)
 
-    follow("compile")
+    follow("capture")
     with fresh_capture():
         try:
             compiled = target.compile(load(case, filename), toggles, follow)
@@ -104,8 +106,12 @@ def judge(case: Case, target: Target, toggles: Toggles, notify: Notify, filename
         except Exception as error:
             cause = root_cause(error)
             message = f"{type(cause).__name__}: {cause}"
+            if phase == "capture":
+                return Outcome(Kind.INVALID, phase, message=f"not captured again: {message}")
             signature = exception_signature(error, phase)
             return Outcome(Kind.EXCEPTION, phase, signature, message)
+    if phase == "capture":
+        return Outcome(Kind.INVALID, phase, message="Dynamo found nothing to compile in it")
     return compare(case, module, eager, actual)
 
 

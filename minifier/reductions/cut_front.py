@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.minifier.case import Case
+from tcdebug.minifier.reductions.regions import changes_state
 from tcdebug.minifier.reductions.surgery import TooLarge, node_values, replace_by_inputs
 
 
@@ -18,7 +19,7 @@ class CutFront:
 
     def edits(self, case: Case) -> list[str]:
         """The nodes from the first one on; one must stay."""
-        return [n.name for n in case.calls][:-1]
+        return [n.name for n in case.calls if not changes_state(n)][:-1]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph that begins after these nodes."""

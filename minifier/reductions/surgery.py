@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from tcdebug.minifier.ambient import restored
 from tcdebug.minifier.case import Case, Input, clone_values, tensors_of
+from tcdebug.minifier.reductions.regions import changes_state, regions
 from tcdebug.minifier.replay import SEED
+
+WRITING = {
+    "setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior",
+    "ipow", "irshift", "isub", "itruediv", "ixor",
+}  # fmt: skip
+"""Functions of `operator` that change their first argument."""
 
 MOST_BYTES = 4 << 30
 """Intermediate values of a graph that are kept for cutting it."""
@@ -34,10 +43,24 @@ def copy_graph(case: Case) -> tuple[fx.Graph, dict[str, fx.Node]]:
 
 
 def remove_dead(graph: fx.Graph) -> None:
-    """Remove what nobody reads. Calls that write in place stay: removing them is an edit."""
+    """Remove what nobody reads. Calls that do more than give a value stay until an edit."""
     for node in reversed(list(graph.nodes)):
-        if node.op not in ("placeholder", "output") and not node.users and not writes(node):
+        kept = node.op in ("placeholder", "output") or writes(node) or changes_state(node)
+        if not node.users and not kept:
             graph.erase_node(node)
+    _remove_empty_regions(graph)
+
+
+def _remove_empty_regions(graph: fx.Graph) -> None:
+    """Remove regions in which nothing is computed, the innermost first."""
+    found = True
+    while found:
+        found = False
+        for start, end in regions(graph):
+            if start.next is end:
+                graph.erase_node(end)
+                graph.erase_node(start)
+                found = True
 
 
 def writes(node: fx.Node) -> bool:
@@ -50,8 +73,15 @@ def writes(node: fx.Node) -> bool:
     if isinstance(node.target, torch._ops.OpOverload):
         return node.target._schema.is_mutable
     name = getattr(node.target, "__name__", "")
+    if getattr(operator, name, None) is node.target:
+        return name in WRITING
     in_place = name.endswith("_") and not name.startswith("_")
-    return in_place or name in ("setitem", "iadd", "isub", "imul") or "out" in node.kwargs
+    return in_place or "out" in node.kwargs or node.kwargs.get("inplace") is True
+
+
+def _silent(node: fx.Node) -> bool:
+    """Whether a call gives nothing that could be returned."""
+    return changes_state(node) or node.target in (operator.setitem, operator.delitem)
 
 
 def leaves(graph: fx.Graph) -> list[fx.Node]:
@@ -59,7 +89,9 @@ def leaves(graph: fx.Graph) -> list[fx.Node]:
     return [
         n
         for n in graph.nodes
-        if n.op.startswith("call") and not [u for u in n.users if u.op != "output"]
+        if n.op.startswith("call")
+        and not _silent(n)
+        and not [u for u in n.users if u.op != "output" and not _silent(u)]
     ]
 
 
@@ -71,11 +103,11 @@ def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
 def node_values(case: Case) -> dict[str, Any]:
     """What every call of a graph gives in eager, copied when it is computed.
 
-    Raises TooLarge.
+    Values inside a vmap are left out: they mean nothing outside it. Raises TooLarge.
     """
     recorder = _Recorder(case.module)
     torch.manual_seed(SEED)
-    with torch.no_grad():
+    with restored(), torch.no_grad():
         recorder.run(*clone_values(case.values()))
     return recorder.values
 
@@ -88,14 +120,17 @@ class _Recorder(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        if n.op.startswith("call"):
+        if n.op.startswith("call") and not any(map(_is_batched, tensors_of(result))):
             self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
             if self._bytes > MOST_BYTES:
                 raise TooLarge
-            self.values[n.name] = (
-                clone_values([result])[0] if isinstance(result, torch.Tensor) else result
-            )
+            with torch._C._DisableFuncTorch():  # copies are made outside of any vmap
+                self.values[n.name] = clone_values([result])[0]
         return result
+
+
+def _is_batched(value: torch.Tensor) -> bool:
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
 
 
 def replace_by_inputs(
@@ -105,13 +140,15 @@ def replace_by_inputs(
     graph, named = copy_graph(case)
     first = next(n for n in graph.nodes if n.op != "placeholder")
     inputs = list(case.inputs)
-    for name in chosen:
-        node = named[name]
+    nodes = {named[name]: name for name in chosen}
+    for node in [n for n in reversed(graph.nodes) if n in nodes]:
+        name = nodes[node]
         value = values.get(name)
+        if not node.users:
+            graph.erase_node(node)
+            continue
         if not isinstance(value, torch.Tensor | int | float | bool):
             return None
-        if not node.users:
-            continue
         given = f"{name}_value"
         with graph.inserting_before(first):
             placeholder = graph.placeholder(given)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.minifier.case import Case
+from tcdebug.minifier.reductions.regions import changes_state
 from tcdebug.minifier.reductions.surgery import copy_graph, leaves, remove_dead, set_outputs
 
 
@@ -17,8 +18,8 @@ class Truncate:
     ordered: bool = True
 
     def edits(self, case: Case) -> list[str]:
-        """The nodes from the last one on; one must stay."""
-        return [n.name for n in reversed(case.calls)][:-1]
+        """The nodes from the last one on; one must stay. Ends of regions stay too."""
+        return [n.name for n in reversed(case.calls) if not changes_state(n)][:-1]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph without these nodes, returning what nobody reads then."""

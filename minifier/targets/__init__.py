@@ -26,7 +26,11 @@ class Target(Protocol):
     def compile(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
     ) -> Callable[..., Any]:
-        """The module compiled; calls notify("forward") when the compiled program first runs."""
+        """The module compiled.
+
+        Calls notify("compile") when it is given a graph, for what fails before is no failure of
+        this target; and notify("forward") when the compiled program first runs.
+        """
         ...
 
     def call(self) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Regions of a graph that run in another state of torch: no_grad, autocast, a level of vmap.
+
+Dynamo writes them as a call at the start and one at the end, which only their order and their
+effect tie together. A graph with only one of the two leaves torch changed when it has run, so both
+stay or both go.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torch import fx
+
+STATE = re.compile(
+    r"set_grad_enabled|_enter_|_exit_|_nesting$|lazy_load|hooks_(en|dis)able$|assert"
+)
+STARTS = re.compile(r"_enter_|_increment_nesting$|hooks_disable$")
+ENDS = re.compile(r"_exit_|_decrement_nesting$|hooks_enable$")
+
+
+def changes_state(node: fx.Node) -> bool:
+    """Whether a call matters for what is computed around it, and gives nothing itself."""
+    return STATE.search(_function(node)) is not None
+
+
+def regions(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
+    """The first and last call of each region, inner regions before those around them."""
+    found: list[tuple[fx.Node, fx.Node]] = []
+    open_: list[fx.Node] = []
+    grad: fx.Node | None = None
+    for node in graph.nodes:
+        name = _function(node)
+        if "set_grad_enabled" in name:
+            if grad is not None and grad.args != node.args:
+                found.append((grad, node))
+                grad = None
+            else:
+                grad = node
+        elif STARTS.search(name):
+            open_.append(node)
+        elif ENDS.search(name) and open_:
+            found.append((open_.pop(), node))
+    return found
+
+
+def in_regions(graph: fx.Graph) -> set[str]:
+    """The names of the calls at which regions start and end."""
+    return {node.name for region in regions(graph) for node in region}
+
+
+def _function(node: fx.Node) -> str:
+    """The name of a function of torch's, empty for anything else."""
+    if node.op != "call_function":
+        return ""
+    module = getattr(node.target, "__module__", None) or ""
+    private = module.partition(".")[0] == "torch" and module != "torch._ops"
+    return str(getattr(node.target, "__name__", "")) if private else ""

@@ -1,0 +1,172 @@
+"""One case, eagerly and compiled, in this process: how the compiled run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import backends
+import pytest
+import torch
+from captured import captured
+from torch import fx
+from torch._higher_order_ops import scan
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.case import Case, Input
+from tcdebug.minifier.outcome import Kind, Outcome
+from tcdebug.minifier.replay import SEED, compare, judge, run
+from tcdebug.minifier.source import load
+from tcdebug.minifier.targets import Target
+
+
+def program(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).tanh().sum(-1)
+
+
+def judged(
+    case: Case, target: Target, folder: Path, toggles: Toggles | None = None
+) -> tuple[Outcome, list[str]]:
+    phases: list[str] = []
+    outcome = judge(case, target, toggles or Toggles(), phases.append, str(folder / "case.py"))
+    return outcome, phases
+
+
+def test_a_right_backend_goes_through_all_phases(tmp_path: Path) -> None:
+    case = captured(program, torch.randn(3, 4, requires_grad=True))
+    outcome, phases = judged(case, backends.target(backends.right), tmp_path)
+    assert outcome == Outcome(Kind.OK)
+    assert phases == ["eager", "capture", "compile", "forward", "backward"]
+
+
+def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
+    case = captured(program, torch.randn(3, 4))
+    outcome, phases = judged(case, backends.target("eager"), tmp_path)
+    assert outcome.kind is Kind.OK
+    assert phases == ["eager", "capture", "compile", "forward"]
+
+
+def test_a_wrong_number_is_a_wrong_forward(tmp_path: Path) -> None:
+    case = captured(program, torch.zeros(2, 4))
+    outcome, _ = judged(case, backends.target(backends.wrong), tmp_path)
+    assert outcome.kind is Kind.WRONG
+    assert outcome.signature == "forward | wrong value"
+    assert outcome.message == (
+        "output 0: 2 of 2 out of tolerance, worst 2.92423439 instead of 3.04637671"
+    )
+
+
+def test_a_wrong_gradient_is_a_wrong_backward(tmp_path: Path) -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad * 2
+
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return lambda *values: [Doubled.apply(v) for v in module(*values)]
+
+    case = captured(program, torch.randn(2, 4, requires_grad=True))
+    outcome, _ = judged(case, backends.target(backend), tmp_path)
+    assert outcome.signature == "backward | wrong value"
+    assert outcome.direction == "backward"
+    assert outcome.message.startswith("gradient 0: 8 of 8 out of tolerance")
+
+
+def test_an_input_that_should_have_been_written_is_told(tmp_path: Path) -> None:
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return lambda *values: module(*[v.clone() for v in values])
+
+    case = captured(lambda x: x.add_(1).sum(), torch.zeros(3))
+    outcome, _ = judged(case, backends.target(backend), tmp_path)
+    assert outcome.signature == "forward | wrong value"
+    assert outcome.message.startswith("input 0: 3 of 3 out of tolerance")
+
+
+@pytest.mark.parametrize(
+    ("backend", "phase", "message"),
+    [
+        (backends.raises, "compile", "no tanh among # nodes"),
+        (backends.raises_late, "forward", "in the compiled program"),
+    ],
+)
+def test_an_exception_is_told_with_its_phase(
+    backend: Any, phase: str, message: str, tmp_path: Path
+) -> None:
+    outcome, _ = judged(captured(program, torch.ones(2)), backends.target(backend), tmp_path)
+    assert outcome.kind is Kind.EXCEPTION
+    assert outcome.phase == phase
+    place = "support/backends.py:" + ("raises" if phase == "compile" else "call")
+    assert outcome.signature == f"{phase} | Planted | {place} | {message}"
+    assert outcome.message.startswith("Planted: ")
+
+
+def test_a_case_on_which_eager_fails_is_none(tmp_path: Path) -> None:
+    case = captured(lambda x: x.view(4), torch.ones(4))
+    name = case.inputs[0].name
+    broken = case.with_inputs({name: Input(name, torch.ones(3))})
+    outcome, phases = judged(broken, backends.target("eager"), tmp_path)
+    assert outcome.kind is Kind.INVALID
+    assert outcome.message.startswith("RuntimeError: shape '[4]' is invalid")
+    assert phases == ["eager"]
+
+
+def test_a_graph_in_which_dynamo_finds_nothing_is_none(tmp_path: Path) -> None:
+    graph = fx.Graph()
+    graph.output((graph.call_method("size", (graph.placeholder("x"), 0)),))
+    case = Case(fx.GraphModule({}, graph), (Input("x", torch.ones(3)),))
+    outcome, phases = judged(case, backends.target("eager"), tmp_path)
+    found = "Dynamo found nothing to compile in it"
+    assert outcome == Outcome(Kind.INVALID, "capture", "", found)
+    assert phases == ["eager", "capture"]
+
+
+def test_a_graph_that_dynamo_cannot_capture_is_none(tmp_path: Path) -> None:
+    def cumulated(x: torch.Tensor) -> Any:
+        return scan(lambda carry, row: (carry + row, carry * row), torch.zeros(3), x)
+
+    case = captured(cumulated, torch.ones(4, 3))
+    outcome, phases = judged(case, backends.target("eager"), tmp_path)
+    assert (outcome.kind, outcome.phase) == (Kind.INVALID, "capture")
+    assert outcome.message.startswith("not captured again: AssertionError")
+    assert phases == ["eager", "capture"]
+
+
+def test_toggles_are_for_the_embedded_compiler_only(tmp_path: Path) -> None:
+    case = captured(program, torch.ones(2, 3))
+    off = Toggles.parse(["all"])
+    for target, togglable in (("tcdebug", True), ("eager", False)):
+        backend = backends.target(target)
+        assert backend.togglable is togglable
+        assert judged(case, backend, tmp_path, off)[0].kind is Kind.OK
+
+
+def test_every_run_draws_the_same_numbers(tmp_path: Path) -> None:
+    case = captured(lambda x: x + torch.rand(3), torch.zeros(3))
+    first, second = (run(load(case, str(tmp_path / "r.py")), case) for _ in range(2))
+    torch.manual_seed(SEED)
+    assert torch.equal(first.outputs[0], torch.rand(3))
+    assert torch.equal(first.outputs[0], second.outputs[0])
+
+
+def test_inputs_of_a_case_are_not_written(tmp_path: Path) -> None:
+    x = torch.zeros(3)
+    results = run(lambda v: v.add_(1), Case(fx.GraphModule({}, fx.Graph()), (Input("x", x),)))
+    assert results.inputs[0].tolist() == [1.0, 1.0, 1.0]
+    assert x.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_float64_run_excuses_what_is_no_worse_than_eager(tmp_path: Path) -> None:
+    """Eager cancels to 0 in float32, a fused program need not."""
+    case = captured(lambda x: (x + 1e8) - 1e8, torch.full((4,), 0.7))
+    module = load(case, str(tmp_path / "c.py"))
+    eager = run(module, case)
+    better = run(lambda x: (x.double() + 1e8 - 1e8).float(), case)
+    assert eager.outputs[0].tolist() == [0.0] * 4
+    assert compare(case, module, eager, better) == Outcome(Kind.OK)
+    worse = run(lambda x: x + 100, case)
+    assert compare(case, module, eager, worse).signature == "forward | wrong value"
