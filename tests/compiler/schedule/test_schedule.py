@@ -14,12 +14,15 @@ from index_strategies import PROPERTY, evaluate
 from programs import f32
 from stages import Captured, capture
 
-from tcdebug.compiler.gate import Toggles
-from tcdebug.compiler.ir.graph import Extern
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.ir import interpreter
+from tcdebug.compiler.ir.graph import Extern, Graph
 from tcdebug.compiler.ir.index import Axis, product, to_index
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.align import refine
 from tcdebug.compiler.schedule.cost import arithmetic, bytes_of
+from tcdebug.compiler.schedule.dependencies import Dependencies
+from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.verifier import verify_schedule
 
@@ -83,19 +86,36 @@ def test_a_body_does_not_grow_without_bound() -> None:
     assert max(sizes) <= LARGEST_BODY
 
 
-def test_a_producer_is_not_moved_past_a_write_to_what_it_reads() -> None:
+def write_between() -> Graph:
+    """add reads x, copy_ writes x, mul reads add: as an operator that mutates would make it."""
+
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
-        x.mul_(3)
-        return y * 2 + x
+        x.copy_(torch.ones(4))
+        return y * 2
 
+    (graph,) = capture(function, f32(4)).lowered
+    order = sorted(graph.nodes, key=lambda n: (n.name == "mul", n.name.startswith("copy_")))
+    assert [n.name for n in order] == ["add", "ones", "copy", "copy_", "mul"]
+    return replace(graph, nodes=tuple(order))
+
+
+def test_a_producer_is_not_moved_past_a_write_to_what_it_reads() -> None:
+    graph = write_between()
     x = f32(4)
-    expected = (x + 1) * 2 + x * 3
-    captured = Captured()
-    from stages import recording_backend  # noqa: PLC0415 # the only use
+    expected = ((x + 1) * 2).tolist()
+    inlined = inline_producers(graph, Gate())
+    assert "add" in {n.name for n in inlined.nodes}
+    (found,) = interpreter.run(inlined, [x])
+    assert found.tolist() == expected
 
-    found = torch.compile(function, backend=recording_backend("scheduled", captured))(x)
-    torch.testing.assert_close(found, expected)
+
+def test_what_reads_memory_runs_before_what_writes_to_it() -> None:
+    graph = write_between()
+    dependencies = Dependencies(graph)
+    write = next(n.name for n in graph.nodes if n.name.startswith("copy_"))
+    assert dependencies.reaches(dependencies.key_of("add"), dependencies.key_of(write))
+    assert not dependencies.reaches(dependencies.key_of(write), dependencies.key_of("add"))
 
 
 # -- fusion -------------------------------------------------------------------------------------
