@@ -213,7 +213,7 @@ def test_the_schema_refuses_an_unknown_kind_a_missing_field_and_a_wrong_type() -
     validator = jsonschema.Draft202012Validator(schema)
     right = {
         "ts": "2026-01-01T00:00:00.000000Z", "t_ns": 1, "seq": 0, "event": "stage.start",
-        "level": "debug", "run_id": "r", "pid": 1, "data": {"nodes": 3},
+        "level": "debug", "run_id": "r", "pid": 1, "data": {"nodes": 3, "artifact": ""},
     }  # fmt: skip
     assert validator.is_valid(right)
     for wrong in (
@@ -249,3 +249,10 @@ def test_the_tour_shows_what_the_compiler_makes(tmp_path: Path) -> None:
         for line in block.splitlines():
             if line:
                 assert line in made, f"{pattern}: {line}"
+
+
+def test_ci_runs_what_the_readme_says_runs_the_tests() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    commands = [line for line in lines if line.startswith("python3 -m")]
+    assert len(commands) == 2
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == commands[1]
