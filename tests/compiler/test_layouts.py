@@ -162,6 +162,13 @@ def test_outputs_that_do_not_share_memory_in_eager_do_not() -> None:
     assert len({r.data_ptr() for r in (*results, x)}) == 5
 
 
+def test_memory_that_a_returned_view_shares_is_not_used_again() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return x.sin().t(), (w @ w).cos()
+
+    assert_as_eager(compiled(function), function, [f32(4, 4), f32(4, 4) + 1])
+
+
 def test_one_tensor_given_twice() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         x.add_(1)
