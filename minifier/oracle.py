@@ -29,6 +29,8 @@ SLOWER = 10.0
 """How many times the seconds of the first run a candidate may take before it hangs."""
 LEAST_SECONDS = 5.0
 """No candidate is given less: the machine may be busy."""
+BEFORE = ("", "eager", "capture")
+"""Phases in which the target has not been reached."""
 
 
 class BudgetUsed(Exception):
@@ -163,14 +165,14 @@ def outcome_of(ended: Ended) -> Outcome:
     """The outcome of a child, also of one that did not live to tell it."""
     phase = ended.phase
     if ended.timed_out:
-        kind = Kind.INVALID if phase == "eager" else Kind.HANG
+        kind = Kind.INVALID if phase in BEFORE else Kind.HANG
         return Outcome(kind, phase, f"{phase} | hang", f"no end after {ended.seconds:.0f} s")
     if ended.over_memory:
-        kind = Kind.INVALID if phase == "eager" else Kind.KILLED
+        kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
         return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")
     if ended.answer is not None:
         return msgspec.json.decode(ended.answer, type=Outcome)
-    kind = Kind.INVALID if phase in ("", "eager") else Kind.CRASH
+    kind = Kind.INVALID if phase in BEFORE else Kind.CRASH
     if ended.signal:
         signature = crash_signature(ended.signal, phase)
         return Outcome(kind, phase, signature, f"ended by signal {ended.signal}")

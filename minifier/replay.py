@@ -160,7 +160,7 @@ def _difference(
 def _reference(case: Case, module: torch.nn.Module) -> Results | None:
     """A float64 run, None where the graph insists on its own dtypes."""
     try:
-        for value in module.buffers():
+        for value in [*module.buffers(), *module.parameters()]:
             if value.is_floating_point():
                 value.data = value.data.double()
         return run(module, case, dtype=torch.float64)

@@ -7,7 +7,10 @@ fails the same way. It is announced only after it was run: see `verify.verify`.
 from __future__ import annotations
 
 import platform
+import re
 import string
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -25,6 +28,8 @@ from tcdebug.minifier.verify import SECONDS
 
 INLINE = 64
 """Tensors of up to this many elements are written into the script when they have to be kept."""
+
+NO_LITERAL = re.compile(r"-?\binf\b|\bnan\b")
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,8 @@ def write(case: Case, repro: Repro, path: Path) -> str:
     """
     case = readable_names(case)
     path.parent.mkdir(parents=True, exist_ok=True)
-    stored = {
-        i.name: i.value
-        for i in case.inputs
-        if isinstance(i.value, torch.Tensor) and _how(i) == "stored"
-    }
+    how = _how(case)
+    stored = {i.name: i.value for i in case.inputs if how[i.name] == "stored"}
     source = module_source(case.module)
     constants = source.constants
     if stored or constants:
@@ -83,14 +85,13 @@ def write(case: Case, repro: Repro, path: Path) -> str:
         environment=_NO_CACHES if repro.call["backend"] == "inductor" else "",
         setup=repro.setup,
         graph="\n".join([*source.imports, "", "", source.text]),
-        inputs=_inputs_text(case, bool(stored or constants)),
+        inputs=_inputs_text(case, how, bool(stored or constants)),
         seed=SEED,
         prepare=_indented("set_up()\n" * bool(repro.setup) + repro.ambient.text()),
         dynamic=_dynamic_text(case),
     )
     path.write_text(text)
-    kinds = {_how(i) for i in case.inputs if isinstance(i.value, torch.Tensor)}
-    return "stored" if stored else "inlined" if "inlined" in kinds else "seeded"
+    return "stored" if stored else "inlined" if "inlined" in how.values() else "seeded"
 
 
 _NO_CACHES = """
@@ -136,20 +137,42 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _how(spec: Input) -> str:
-    if not isinstance(spec.value, torch.Tensor):
-        return "literal"
-    if spec.recipe is not None:
-        return "seeded"
-    small = spec.value.numel() <= INLINE and spec.value.layout == torch.strided
-    plain = not spec.value.is_quantized and not spec.value.dtype.is_complex
-    one_byte_float = spec.value.is_floating_point() and spec.value.element_size() == 1
-    return "inlined" if small and plain and not one_byte_float else "stored"
+def _how(case: Case) -> dict[str, str]:
+    """How each input comes into the script: literal, seeded, inlined or stored."""
+    tensors = [i.value for i in case.inputs if isinstance(i.value, torch.Tensor)]
+    memory = Counter(_storage(t) for t in tensors)
+    return {
+        i.name: "literal" if not isinstance(i.value, torch.Tensor)
+        else "seeded" if i.recipe is not None
+        else "inlined" if memory[_storage(i.value)] == 1 and _is_plain(i.value)
+        else "stored"
+        for i in case.inputs
+    }  # fmt: skip
 
 
-def _inputs_text(case: Case, has_data: bool) -> str:
-    lines = ["    data = stored()"] if any(_how(i) == "stored" for i in case.inputs) else []
-    lines += [f"    {i.name} = {input_text(i)}" for i in case.inputs]
+def _storage(value: torch.Tensor) -> int:
+    """What is the same for tensors that share memory."""
+    if value.layout != torch.strided or not value.numel():
+        return -id(value)
+    return value.untyped_storage().data_ptr()
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    """Whether a list of numbers and strides say all about a tensor."""
+    if value.layout != torch.strided or value.is_quantized or value.dtype.is_complex:
+        return False
+    one_byte_float = value.is_floating_point() and value.element_size() == 1
+    lazy = value.is_neg() or value.storage_offset() != 0 or _overlaps(value)
+    return value.numel() <= INLINE and not one_byte_float and not lazy
+
+
+def _overlaps(value: torch.Tensor) -> bool:
+    return any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
+
+
+def _inputs_text(case: Case, how: Mapping[str, str], has_data: bool) -> str:
+    lines = ["    data = stored()"] if "stored" in how.values() else []
+    lines += [f"    {i.name} = {input_text(i, how[i.name])}" for i in case.inputs]
     lines.append(f"    return [{', '.join(i.name for i in case.inputs)}]\n")
     text = "\n".join(lines)
     return text + _STORED if has_data else text
@@ -165,26 +188,31 @@ def stored():
     start = 8 + int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8:start])
     layouts = json.loads(header.pop("__metadata__")["layouts"])
-    found = {}
-    for name, (storage, dtype, size, stride, offset) in layouts.items():
-        low, high = header[storage]["data_offsets"]
-        flat = torch.frombuffer(bytearray(raw[start + low:start + high] or b"\\0" * 16),
-                                dtype=getattr(torch, dtype))
-        found[name] = flat.as_strided(size, stride, offset)
+    found, storages = {}, {}
+    for name, (storage, dtype, size, stride, offset, lazy) in layouts.items():
+        if storage not in storages:
+            low, high = header[storage]["data_offsets"]
+            storages[storage] = bytearray(raw[start + low:start + high] or b"\\0" * 16)
+        flat = torch.frombuffer(storages[storage], dtype=torch.uint8).untyped_storage()
+        found[name] = torch.empty(0, dtype=getattr(torch, dtype)).set_(flat, offset, size, stride)
+        for function in lazy:
+            found[name] = getattr(torch, function)(found[name])
     return found
 '''
 
 
-def input_text(spec: Input) -> str:
-    """The expression that makes an input."""
+def input_text(spec: Input, how: str = "seeded") -> str:
+    """The expression that makes an input: see `_how`."""
     value = spec.value
     if not isinstance(value, torch.Tensor):
-        return repr(value)
-    match _how(spec):
+        return _literal(value)
+    match how:
         case "stored":
-            text = f"data[{spec.name!r}].clone()"
+            text = f"data[{spec.name!r}]"
         case "inlined":
-            text = _laid_out(f"torch.tensor({_literal(value)}, dtype={value.dtype})", value)
+            numbers = _literal(value.tolist()) if value.numel() else "[]"
+            text = f"torch.tensor({numbers}, dtype={value.dtype})"
+            text = _laid_out(text if value.numel() else f"{text}.view{tuple(value.shape)}", value)
         case _:
             text = _laid_out(_recipe_text(spec), value)
     return text + ".requires_grad_()" if value.requires_grad else text
@@ -212,17 +240,15 @@ def _laid_out(text: str, value: torch.Tensor) -> str:
     """The expression, in the strides of the value where those are not the usual ones."""
     if value.is_contiguous():
         return text
-    if any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True)):
+    if _overlaps(value):
         return text  # expanded: the recorded values were materialised
     size, stride = tuple(value.shape), tuple(value.stride())
     return f"torch.empty_strided({size}, {stride}, dtype={value.dtype}).copy_({text})"
 
 
-def _literal(value: torch.Tensor) -> str:
-    text = repr(value.detach().tolist())
-    for name in ("nan", "-inf", "inf"):
-        text = text.replace(name, f"float('{name}')") if f"float('{name}" not in text else text
-    return text
+def _literal(value: Any) -> str:
+    """Numbers as Python reads them: infinity and NaN have no literals."""
+    return NO_LITERAL.sub(lambda found: f"float({found.group()!r})", repr(value))
 
 
 def _dynamic_text(case: Case) -> str:

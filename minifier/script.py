@@ -113,7 +113,8 @@ def outcome_of(status: int | None, text: str, seconds: float) -> Outcome:
 
 def _last_exception(text: str) -> str:
     """What a traceback ends with: the exception, and its message up to an empty line."""
-    lines = text.rpartition("Traceback (most recent call last):")[2].splitlines()
+    _, found, rest = text.rpartition("Traceback (most recent call last):")
+    lines = rest.splitlines() if found else []
     for place, line in enumerate(lines):
         if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
             return "\n".join(takewhile(bool, lines[place:]))

@@ -75,6 +75,8 @@ def set_up():
 
             def call(*values):
                 if place == GRAPH:
+                    names = module.graph.python_code("self").globals  # functions of the script's
+                    globals().update((n.lstrip("_"), f) for n, f in names.items())
                     CALL["backend"] = CALL["backend"] or backend
                     raise Reached
                 return module(*values)

@@ -15,7 +15,10 @@ from safetensors.torch import save_file
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write tensors; each layout is [storage, dtype, size, stride, offset]."""
+    """Write tensors; each layout is [storage, dtype, size, stride, offset, lazy].
+
+    `lazy` are the names of functions that the values still have to go through.
+    """
     storages: dict[int, str] = {}
     data: dict[str, torch.Tensor] = {}
     layouts: dict[str, list[object]] = {}
@@ -29,5 +32,6 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
             data[storages[key]] = raw.clone()
         dtype = str(plain.dtype).removeprefix("torch.")
         layout = [storages[key], dtype, list(plain.shape), list(plain.stride())]
-        layouts[name] = [*layout, plain.storage_offset()]
+        lazy = ["conj"] * plain.is_conj() + ["_neg_view"] * plain.is_neg()
+        layouts[name] = [*layout, plain.storage_offset(), lazy]
     save_file(data, str(path), metadata={"layouts": json.dumps(layouts)})

@@ -168,7 +168,7 @@ class _WatchedGraph:
         if self.calls == 1 or watcher.check:
             self.scene = self._scene(values)
         if watcher.check:
-            self._check()
+            self._check(values)
         if self.calls == 1:
             watcher.write_ahead(self.scene, "forward")
         try:
@@ -203,13 +203,20 @@ class _WatchedGraph:
         now = {i.name: replace(i, value=given[i.name]) for i in case.inputs}
         return replace(self.scene, case=case.with_inputs(now), ambient=Ambient.current())
 
-    def _check(self) -> None:
+    def _check(self, values: Sequence[Any]) -> None:
         """Compare this call with eager, on copies, forward and backward."""
         case = self.scene.case
+        given = dict(zip(self.names, values, strict=True))
+
+        def compiled(*copies: Any) -> Any:
+            named = zip((i.name for i in case.inputs), copies, strict=True)
+            now = {**given, **dict(named)}
+            return self.compiled(*(now[name] for name in self.names))
+
         module = load(case, str(self.scene.path.with_name("graph.py")))
         eager = run(module, case)
         try:
-            actual = run(self.compiled, case)
+            actual = run(compiled, case)
         except Exception:
             return  # the call itself will raise it
         outcome = compare(case, module, eager, actual)
