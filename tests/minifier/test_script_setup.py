@@ -21,6 +21,8 @@ SCRIPT = """
 import sys
 import torch
 
+STEP = float(sys.argv[1])
+
 
 @torch._dynamo.allow_in_graph
 def twice(x):
@@ -28,7 +30,7 @@ def twice(x):
 
 
 def backend(module, inputs):
-    return lambda *values: [v + float(sys.argv[1]) for v in module(*values)]
+    return lambda *values: [v + STEP for v in module(*values)]
 
 
 torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
