@@ -154,7 +154,8 @@ def _clone(value: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> to
     with torch.no_grad():
         key = value.untyped_storage().data_ptr() or -id(value)
         if key not in storages:
-            storages[key] = value.untyped_storage().clone()
+            memory = value.untyped_storage()
+            storages[key] = memory.clone()  # type: ignore[no-untyped-call] # torch's
         copy = torch.empty(0, dtype=value.dtype, device=value.device)
         copy.set_(storages[key], value.storage_offset(), value.shape, value.stride())
         copy = copy.conj() if value.is_conj() else copy

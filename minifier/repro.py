@@ -201,12 +201,12 @@ def stored():
 '''
 
 
-def input_text(spec: Input, how: str = "seeded") -> str:
-    """The expression that makes an input: see `_how`."""
+def input_text(spec: Input, how: str = "") -> str:
+    """The expression that makes an input: see `_how`; by itself it is seeded or inlined."""
     value = spec.value
     if not isinstance(value, torch.Tensor):
         return _literal(value)
-    match how:
+    match how or ("seeded" if spec.recipe is not None else "inlined"):
         case "stored":
             text = f"data[{spec.name!r}]"
         case "inlined":

@@ -124,8 +124,7 @@ class _Recorder(fx.Interpreter):
             self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
             if self._bytes > MOST_BYTES:
                 raise TooLarge
-            with torch._C._DisableFuncTorch():  # copies are made outside of any vmap
-                self.values[n.name] = clone_values([result])[0]
+            self.values[n.name] = clone_values([result])[0]
         return result
 
 

@@ -254,6 +254,7 @@ def test_numbers_are_inputs_too(tmp_path: Path) -> None:
     written(case, tmp_path / "repro.py")
     check_inputs(case, tmp_path / "repro.py")
     assert input_text(Input("f", -math.inf)) == "float('-inf')"
+    assert input_text(Input("x", torch.ones(1))) == "torch.tensor([1.0], dtype=torch.float32)"
 
 
 def test_names_of_the_script_and_of_inputs_do_not_clash(tmp_path: Path) -> None:
