@@ -23,7 +23,7 @@ import torch
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Failure as FailureEvent
-from tcdebug.compiler.events import GraphRecorded
+from tcdebug.compiler.events import Fallback, GraphRecorded
 from tcdebug.compiler.gate import ALL, Toggles
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case
@@ -87,6 +87,9 @@ class Session:
             return Report("budget", reruns=self.reruns, run_dir=self.job.run_dir)
         finally:
             self.reruns += oracle.reruns
+        if outcome.kind is Kind.INVALID:
+            what = f"graph {ordinal} is judged only as a part of the script"
+            self.log.emit(Fallback(what, outcome.message[:2000]))
         if not outcome.failed:
             return None
         self.log.emit(
@@ -150,14 +153,17 @@ class Threads:
 
 
 def warm_up() -> None:
-    """Import what a first compile imports, here rather than again in every child."""
+    """Import what a first compile imports, here rather than again in every child.
+
+    No backward: where there are devices autograd starts threads for them, and cannot be forked.
+    """
     weight = torch.ones(2, 2, requires_grad=True)
 
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ weight).sum()
 
     compiled = torch.compile(step, backend=EMBEDDED, options={"log": False})
-    torch.autograd.backward(compiled(torch.ones(2, 2)))
+    compiled(torch.ones(2, 2))
     torch._dynamo.reset()
 
 

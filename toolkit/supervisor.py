@@ -30,9 +30,17 @@ from tcdebug.minifier.outcome import Outcome
 from tcdebug.minifier.report import Culprit, Failure, Report
 from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
 from tcdebug.minifier.verify import PASSES, verify
-from tcdebug.run_dir import Tail, runs
+from tcdebug.run_dir import Tail, find, runs
 
 POLL = 0.1
+
+ENVIRONMENT = {
+    # one core, so that it does not slow the search down
+    "eager": {"OMP_NUM_THREADS": "1"},
+    # Dynamo wakes every device that it sees, and a process with a device awake cannot be forked;
+    # a script that needs the device is rerun as a whole
+    "search": {"CUDA_VISIBLE_DEVICES": ""},
+}
 
 
 class SessionFault(Exception):
@@ -92,9 +100,7 @@ class Supervisor:
     def _start(self, mode: str) -> subprocess.Popen[bytes]:
         job = msgspec.structs.replace(self.job, mode=mode)
         with (self.folder / f"{mode}.log").open("wb") as output:
-            # eager has one core, so that it does not slow the search down
-            threads = {"OMP_NUM_THREADS": "1"} if mode == "eager" else {}
-            process = start(job, output, threads)
+            process = start(job, output, ENVIRONMENT[mode])
         self.log.emit(WorkerStart(mode, process.pid))
         return process
 
@@ -142,18 +148,18 @@ class Supervisor:
         oracle = ScriptOracle(self.job, self.log, self.job.limits.seconds * 3)
         base = Toggles.parse(self.job.toggles)
         failure = oracle.ask(base, "the whole script")
+        notes = [*_fallbacks(self.folder), *_recording_notes(recorded, self.folder)]
         if not failure.failed:
-            notes = _recording_notes(recorded, self.folder)
             return Report("no_failure", run_dir=str(self.folder), notes=notes)
         again = oracle.ask(base, "the whole script, again")
         if not failure.same_bug(again):
-            note = "it does not fail the same way every time"
-            return self._script_report(failure, oracle, "unconfirmed", (), [note])
+            notes.append("it does not fail the same way every time")
+            return self._script_report(failure, oracle, "unconfirmed", (), notes)
         if not self.job.bisect or not failure.decisions:
-            note = "no unit of tcdebug took part: capture, or another backend"
-            return self._script_report(failure, oracle, "unconfirmed", (), [note])
+            notes.append("no unit of tcdebug took part: capture, or another backend")
+            return self._script_report(failure, oracle, "unconfirmed", (), notes)
         verdict = bisect(oracle.ask, failure, base, self.log)
-        notes = ["the script fails as a whole, none of its graphs alone"]
+        notes.append("the script fails as a whole, none of its graphs alone")
         culprits = tuple(
             Culprit(c.unit, c.subject, c.site, c.ordinal) for c in verdict.culprits
         )
@@ -190,6 +196,12 @@ class Supervisor:
             run_dir=str(self.folder),
             notes=notes,
         )
+
+
+def _fallbacks(folder: Path) -> list[str]:
+    """What could not be done as it should be, a line each."""
+    found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
+    return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
 
 
 def _recording_notes(status: int, folder: Path) -> list[str]:

@@ -58,6 +58,7 @@ KEPT_WHOLE = (
     "split",
     "detach",
     "floor_divide",
+    "frac",
     "tril",
     "triu",
     "masked_fill_",

@@ -61,6 +61,11 @@ def rounding(name: str) -> Lowering:
     return lower
 
 
+def frac(site: Site, x: Tensor) -> Tensor:
+    """x - trunc(x)."""
+    return _map(site, (x,), lambda a: call("sub", a, call("trunc", a)))
+
+
 def binary(name: str) -> Lowering:
     """An operation of the IR applied to two operands of the result's dtype."""
 
@@ -295,6 +300,7 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.ceil.default: rounding("ceil"),
     aten.trunc.default: rounding("trunc"),
     aten.round.default: rounding("round"),
+    aten.frac.default: frac,
     aten.isnan.default: predicate("isnan"),
     aten.isinf.default: predicate("isinf"),
     aten.signbit.default: predicate("signbit"),

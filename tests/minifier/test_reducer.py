@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import programs
 import pytest
 import torch
+import user_programs
 from captured import captured, targets
 
 from tcdebug.compiler.event_log import EventLog
@@ -13,7 +13,7 @@ from tcdebug.minifier.reducer import Reducer
 from tcdebug.minifier.replay import run
 from tcdebug.minifier.source import load
 
-PROGRAMS = programs.arguments()
+PROGRAMS = user_programs.arguments()
 
 
 class Asked:

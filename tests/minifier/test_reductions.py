@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-import programs
 import pytest
 import torch
+import user_programs
 from captured import captured, targets
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ from tcdebug.minifier.reductions.truncate import Truncate
 from tcdebug.minifier.source import load
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=25, database=None)
-PROGRAMS = programs.arguments()
+PROGRAMS = user_programs.arguments()
 BATCHED = {"_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting"}
 """What Dynamo makes of a vmap."""
 
@@ -302,7 +302,7 @@ def test_which_calls_write_their_arguments() -> None:
         torch.sin(x, out=y)
         y[0] = 3.0
         torch.nn.functional.relu(y, inplace=True)
-        return torch.add(y, 1).abs().__neg__()
+        return torch.add(y, 1).abs().neg()
 
     case = captured(function, torch.ones(3))
     found = {t: writes(n) for t, n in zip(targets(case), case.calls, strict=True)}
