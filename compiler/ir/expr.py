@@ -202,10 +202,12 @@ def loads(expr: Expr) -> Iterator[Load]:
 
 
 def _substitute_index(node: Expr, values: Mapping[Atom, Index]) -> Expr:
+    # by identity: an axis may be replaced by one of the same name and another size
     if isinstance(node, Load):
         index = tuple(i.substitute(values) for i in node.index)
-        return node if index == node.index else Load(node.dtype, node.buffer, index)
+        same = all(new is old for new, old in zip(index, node.index, strict=True))
+        return node if same else Load(node.dtype, node.buffer, index)
     if isinstance(node, IndexValue):
         changed = node.index.substitute(values)
-        return node if changed == node.index else IndexValue(node.dtype, changed)
+        return node if changed is node.index else IndexValue(node.dtype, changed)
     return node

@@ -190,6 +190,8 @@ PLACES = [
     ),
     Program("embedding", lambda w, i: F.embedding(i, w) * 2, lambda: (f32(9, 4), i64(9, 2, 3))),
     Program("one_hot", lambda i: F.one_hot(i, 7), lambda: (i64(7, 5),)),
+    # the same index text over axes of another size
+    Program("flip_halves", lambda x: x.flip(0)[:3] + x.flip(0)[3:] * 2, lambda: (f32(6, 4),)),
     Program("flip_roll", lambda x: x.flip(1) + x.roll(1, 0), lambda: (f32(4, 5),)),
     Program(
         "repeat", lambda x: x.repeat(2, 3) + x.repeat_interleave(2, 0).sum(), lambda: (f32(2, 3),)
