@@ -201,3 +201,29 @@ def test_the_compiler_imports_neither_inductor_nor_the_layers_above() -> None:
         r"^\s*(from|import) (torch\._inductor|tcdebug\.(?!compiler)\w+|rich|hypothesis)", re.M
     )
     assert [p.name for p in SOURCE.rglob("*.py") if banned.search(p.read_text())] == []
+
+
+def test_why_a_graph_ends_and_why_it_is_captured_again_is_known() -> None:
+    breaks: list[Any] = []
+    reasons: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        breaks.append(seams.graph_break(module))
+        reasons.append(seams.recompile_reason())
+        return module
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    compiled = torch.compile(function, backend=backend, dynamic=False)
+    compiled(torch.ones(3))
+    compiled(torch.ones(4))
+    assert breaks[0] is not None
+    reason, where = breaks[0]
+    assert "torch._dynamo.graph_break()" in reason
+    assert where["name"] == "function"
+    assert breaks[1] is None
+    assert reasons[:2] == ["", ""]
+    assert "size mismatch at index 0. expected 3, actual 4" in reasons[2]

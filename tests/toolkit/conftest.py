@@ -46,9 +46,9 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(kernels: Path) -> dict[str, str]:
-    """Without what a developer's shell may set."""
+    """Without what a developer's shell may set; one thread, for tests run side by side."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
-    return {**plain, "TCDEBUG_CACHE_DIR": str(kernels), "COLUMNS": "200"}
+    return {**plain, "TCDEBUG_CACHE_DIR": str(kernels), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
