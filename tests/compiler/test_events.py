@@ -155,7 +155,7 @@ def test_artifacts_exist_and_are_written_only_when_something_changed(logged: Log
         for p in folder.rglob("*")
         if p.is_file() and p.suffix != ".jsonl"
     }
-    assert set(named) == on_disk
+    assert {*named, "run.json"} == on_disk
     for event in (*of("stage.end", events), *of("pass", events)):
         if not event["data"]["changed"]:
             assert not event["data"].get("artifact")
@@ -165,7 +165,8 @@ def test_artifacts_exist_and_are_written_only_when_something_changed(logged: Log
 
 def test_without_artifacts_there_are_events_alone(tmp_path: Path) -> None:
     run(tmp_path, artifacts=False)
-    assert [p.suffix for p in tmp_path.rglob("*") if p.is_file()] == [".jsonl"]
+    names = sorted(p.name for p in tmp_path.rglob("*"))
+    assert names == [f"events-{os.getpid()}.jsonl", "run.json"]
 
 
 def test_equal_texts_are_kept_once(tmp_path: Path) -> None:
@@ -257,7 +258,7 @@ def test_bound_context_is_on_every_event_and_empty_values_are_left_out(tmp_path:
     (event,) = read(tmp_path)
     assert (event["stage"], event["site"]) == ("lower", "0a1b")
     assert "unit" not in event
-    assert event["data"] == {"verdict": "missed", "subject": "x", "message": "because"}
+    assert event["data"] == {"what": "x", "reason": "because"}
 
 
 def test_a_run_folder_says_what_it_is_and_latest_points_to_it(tmp_path: Path) -> None:

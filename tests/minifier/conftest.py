@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TCDEBUG_LOG"] = "0"
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a process with a device awake cannot be forked
     os.environ["TCDEBUG_CACHE_DIR"] = str(config.cache.mkdir("tcdebug-kernels"))
     os.register_at_fork(after_in_child=faulthandler.disable)  # children crash on purpose
 
