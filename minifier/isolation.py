@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import select
 import signal
 import sys
@@ -51,9 +52,37 @@ class Ended:
 
 Notify = Callable[[str], None]
 Work = Callable[[Notify], bytes]
+Fork = Callable[[], int]
 
 
-def run_isolated(work: Work, limits: Limits, output: Path | None = None) -> Ended:
+CLONE = {"x86_64": 56, "aarch64": 220}
+"""The number of clone(2) by machine."""
+
+
+def fork_past_handlers() -> int:
+    """Fork without what libraries have registered for a fork; as os.fork where that is not known.
+
+    Autograd, once it has started threads for devices, forbids every backward in a forked child by
+    such a handler. The threads are idle, and a child that stays on the CPU needs none of them.
+    """
+    number = CLONE.get(platform.machine())
+    if number is None:
+        return os.fork()
+    python = ctypes.PyDLL(None)  # the GIL stays held, so that the child has it
+    python.PyOS_BeforeFork()
+    pid = int(python.syscall(number, int(signal.SIGCHLD), 0, 0, 0, 0))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError("the process could not be forked")
+    return pid
+
+
+def run_isolated(
+    work: Work, limits: Limits, output: Path | None = None, fork: Fork = os.fork
+) -> Ended:
     """Run `work` in a child; it may call its argument to say which phase it is in.
 
     What the child prints goes to `output`, or nowhere.
@@ -62,7 +91,7 @@ def run_isolated(work: Work, limits: Limits, output: Path | None = None) -> Ende
     sys.stdout.flush()
     sys.stderr.flush()
     start = time.monotonic()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         os.close(reader)
         _child(work, writer, output)

@@ -6,6 +6,7 @@ ten times the wall time of the first failing run, and the memory that `Limits` g
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,11 +17,17 @@ import msgspec
 import torch
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import CandidateRan
+from tcdebug.compiler.events import CandidateRan, Fallback
 from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.decisions import read_decisions
-from tcdebug.minifier.isolation import Ended, Limits, run_isolated
+from tcdebug.minifier.isolation import (
+    Ended,
+    Fork,
+    Limits,
+    fork_past_handlers,
+    run_isolated,
+)
 from tcdebug.minifier.outcome import Kind, Outcome, crash_signature
 from tcdebug.minifier.replay import judge
 from tcdebug.minifier.targets import Target
@@ -31,6 +38,8 @@ LEAST_SECONDS = 5.0
 """No candidate is given less: the machine may be busy."""
 BEFORE = ("", "eager", "capture")
 """Phases in which the target has not been reached."""
+FORK_REFUSED = "fork-based multiprocessing"
+"""What autograd says in a child that was forked after it started threads for devices."""
 
 
 class BudgetUsed(Exception):
@@ -104,6 +113,7 @@ class Oracle:
         self.asked = 0
         self.cpu_seconds = 0.0
         self._prepare = prepare
+        self._fork: Fork = os.fork
         self._started = time.monotonic()
         assert log.folder is not None
         self.folder = log.folder
@@ -141,6 +151,14 @@ class Oracle:
         return blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
     def _run(self, case: Case, toggles: Toggles) -> Outcome:
+        outcome = self._run_once(case, toggles)
+        if self._fork is os.fork and FORK_REFUSED in outcome.message:
+            self.log.emit(Fallback("os.fork", outcome.message))
+            self._fork = fork_past_handlers
+            outcome = self._run_once(case, toggles)
+        return outcome
+
+    def _run_once(self, case: Case, toggles: Toggles) -> Outcome:
         self.reruns += 1
         filename = str(self.folder / "candidate.py")
 
@@ -149,7 +167,7 @@ class Oracle:
             outcome = judge(case, self.target, toggles, notify, filename)
             return msgspec.json.encode(outcome)
 
-        ended = run_isolated(work, self.limits, self.folder / "candidates.log")
+        ended = run_isolated(work, self.limits, self.folder / "candidates.log", self._fork)
         self.cpu_seconds += ended.cpu_seconds
         outcome = outcome_of(ended)
         decisions = tuple(read_decisions(self.folder / f"events-{ended.pid}.jsonl"))

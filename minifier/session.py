@@ -155,9 +155,9 @@ class Threads:
 def warm_up() -> None:
     """Import what a first compile imports, here rather than again in every child.
 
-    No backward: where there are devices autograd starts threads for them, and cannot be forked.
+    No gradients: where there are devices autograd starts threads for them, and forbids a fork.
     """
-    weight = torch.ones(2, 2, requires_grad=True)
+    weight = torch.ones(2, 2)
 
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ weight).sum()

@@ -30,3 +30,20 @@ def one_thread() -> Iterator[None]:
     yield
     torch._dynamo.reset()
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def backward_after_fork() -> None:
+    """Skip where this process has begun what autograd does not carry into a forked child."""
+    import torch  # noqa: PLC0415 # collection stays fast
+
+    child = os.fork()
+    if child == 0:
+        try:
+            x = torch.ones(1, requires_grad=True)
+            torch.autograd.grad(x * 2, x)
+        except RuntimeError:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        pytest.skip("autograd has started threads for devices")

@@ -13,8 +13,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
-from tcdebug.minifier.isolation import Ended, Limits, Notify, Work, run_isolated
+from tcdebug.minifier.isolation import (
+    Ended,
+    Limits,
+    Notify,
+    Work,
+    fork_past_handlers,
+    run_isolated,
+)
 
 SOON = Limits(seconds=1.0)
 
@@ -275,3 +283,50 @@ def test_nothing_stays_open() -> None:
         ended(lambda notify: b"")
         ended(lambda notify: os.abort())  # type: ignore[arg-type,func-returns-value] # never returns
     assert psutil.Process().num_fds() == before
+
+
+def test_a_fork_past_handlers_is_a_fork(tmp_path: Path) -> None:
+    called: list[str] = []
+    os.register_at_fork(after_in_child=lambda: called.append("python"))
+
+    def work(notify: Notify) -> bytes:
+        x = torch.ones(3, requires_grad=True)
+        (gradient,) = torch.autograd.grad((x * 3).sum(), x)
+        threads = [threading.Thread(target=lambda: called.append("thread"))]
+        for thread in threads:
+            thread.start()
+            thread.join()
+        subprocess.run(["true"], check=True)
+        return f"{os.getpid()} {gradient.tolist()} {called}".encode()
+
+    ended = run_isolated(work, Limits(30.0), None, fork_past_handlers)
+    assert ended.answer == f"{ended.pid} [3.0, 3.0, 3.0] ['python', 'thread']".encode()
+    assert ended.signal == 0
+
+
+def test_a_crash_past_handlers_is_a_crash() -> None:
+    def work(notify: Notify) -> bytes:
+        ctypes.string_at(0)
+        return b""
+
+    assert run_isolated(work, Limits(30.0), None, fork_past_handlers).signal == signal.SIGSEGV
+
+
+HANDLER = """
+import ctypes, os
+from tcdebug.minifier.isolation import fork_past_handlers
+handled = []
+handler = ctypes.CFUNCTYPE(None)(lambda: handled.append("C"))
+ctypes.CDLL(None).__register_atfork(None, None, handler, None)
+for fork in (os.fork, fork_past_handlers):
+    child = fork()
+    if child == 0:
+        os.write(1, f"{handled} ".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_handlers_that_libraries_register_are_passed_by() -> None:
+    done = subprocess.run([sys.executable, "-c", HANDLER], capture_output=True, check=True)
+    assert done.stdout == b"['C'] [] "

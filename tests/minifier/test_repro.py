@@ -433,6 +433,7 @@ HANG = Outcome(Kind.HANG, "compile", "compile | hang")
         ),
     ],
 )
+@pytest.mark.usefixtures("backward_after_fork")
 def test_how_a_script_ends(
     outcome: Outcome,
     body: str,

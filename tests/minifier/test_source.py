@@ -125,6 +125,9 @@ def test_names_beyond_torch_are_imported() -> None:
     assert source_of(torch.sin, torch.ones(3)).imports == ()
 
 
+@pytest.mark.skipif(
+    torch.__version__ < "2.13", reason="an older Dynamo cannot capture its own autocast again"
+)
 def test_global_state_in_a_graph_is_in_the_text() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
