@@ -7,16 +7,17 @@ The user's own structlog or logging configuration is neither used nor changed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -184,6 +185,17 @@ def process_log(folder: Path | None, artifacts: bool, pid: int) -> EventLog:
             run_folder.write_info(folder, name)
         return EventLog(folder, artifacts=artifacts)
     return EventLog(run_folder.create(name), own=True, artifacts=artifacts)
+
+
+Kind = TypeVar("Kind")
+
+
+def decoded(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
+    """JSON lines as records of a kind; a line that is not whole, or no such record, is left out."""
+    decoder = msgspec.json.Decoder(kind)
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            yield decoder.decode(line)
 
 
 def event_fields(event: type[Event]) -> Mapping[str, Any]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcdebug.compiler import codegen, decompose, partition
+from tcdebug.compiler import codegen, decompose, partition, pipeline
 from tcdebug.compiler.lower import LOWERINGS, VIEWS
-from tcdebug.compiler.passes import PASSES
-from tcdebug.compiler.pregrad import PREGRAD_PASSES
 
 FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
@@ -30,13 +28,13 @@ class Unit:
 
 def units() -> Iterator[Unit]:
     """Every unit, in the order of the pipeline."""
-    for function in PREGRAD_PASSES:
-        yield Unit(f"pregrad.{function.__name__}", _first_line(function.__doc__))
+    for name, function in pipeline.PREGRAD.items():
+        yield Unit(name, _first_line(function.__doc__))
     for op in sorted(decompose.decompositions(), key=str):
         yield Unit(decompose.unit(op), f"write {op} in simpler operators")
     yield Unit(partition.UNIT, "recompute cheap values in backward rather than save them")
-    for function in PASSES:
-        yield Unit(f"passes.{function.__name__}", _first_line(function.__doc__))
+    for name, function in pipeline.ATEN.items():
+        yield Unit(name, _first_line(function.__doc__))
     for op in sorted((*LOWERINGS, *VIEWS), key=str):
         yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
     for name, summary in (FUSION | codegen.UNITS | MEMORY).items():

@@ -166,16 +166,29 @@ def _clone(value: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> to
     return copy.requires_grad_() if value.requires_grad else copy
 
 
+def overlaps(value: torch.Tensor) -> bool:
+    """Whether several indices share an element: expanded tensors."""
+    return any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
+
+
+def copy_graph(original: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    """A copy of a graph, and its nodes by the original ones; what is known of them is kept."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    output = graph.output(graph.graph_copy(original, copies))
+    copies[original.output_node()] = output
+    for node, copy in copies.items():
+        copy.meta = dict(node.meta)
+    return graph, copies
+
+
 def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     """The case of a graph that Dynamo captured, called with `values`.
 
     Sizes that Dynamo passes as arguments of their own become reads of a tensor's size, so that
     the graph can be captured again.
     """
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    output = graph.graph_copy(module.graph, copies)
-    graph.output(output)
+    graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs: list[Input] = []
     for node, value in zip(placeholders, values, strict=True):
@@ -183,9 +196,6 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
         plain = int(value) if isinstance(value, torch.SymInt) else value
         inputs.append(Input(str(node.target), plain, _dynamic_dims(example)))
     _read_sizes_from_tensors(graph, placeholders, copies)
-    for node in module.graph.nodes:
-        if node in copies:
-            copies[node].meta = dict(node.meta)
     return Case(module, tuple(inputs)).with_graph(graph)
 
 
@@ -224,14 +234,7 @@ def _dimension_of(symbol: str, placeholders: Sequence[fx.Node]) -> tuple[fx.Node
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in a nested structure, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from tensors_of(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from tensors_of(part)
+    return (leaf for leaf in flatten(value) if isinstance(leaf, torch.Tensor))
 
 
 def flatten(value: Any) -> list[Any]:
@@ -241,4 +244,3 @@ def flatten(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [leaf for part in value.values() for leaf in flatten(part)]
     return [value]
-

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from tcdebug.compiler.event_log import decoded
 from tcdebug.compiler.gate import Decision
 
 
@@ -15,13 +14,8 @@ def read_decisions(path: Path) -> Iterator[Decision]:
     """The decisions in an event file, in order; the file of a process that crashed will do."""
     if not path.exists():
         return
-    for line in path.read_bytes().splitlines():
-        if b'"decision"' not in line:
-            continue
-        try:
-            event: dict[str, Any] = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue
+    lines = (line for line in path.read_bytes().splitlines() if b'"decision"' in line)
+    for event in decoded(lines, dict[str, Any]):
         if event["event"] == "decision":
             data = event["data"]
             yield Decision(

@@ -16,7 +16,7 @@ from tcdebug.minifier.case import Case
 from tcdebug.minifier.oracle import BudgetUsed, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.reducer import Reducer
-from tcdebug.minifier.report import Culprit, Failure, Report
+from tcdebug.minifier.report import Failure, Report, culprits
 
 COLD = 3.0
 """How much longer than a warm candidate a repro script may take."""
@@ -123,8 +123,10 @@ class Investigation:
             )
             inputs = repro.write(case, content, path)
             self.log.emit(ReproWrite(str(path), case.size, inputs))
-            if self._verified(path):
-                passes = bool(units) and self._passes(path, units)
+            result = self._verify(path)
+            (path.parent / "repro.log").write_text(result.output)
+            if result.reproduced:
+                passes = bool(units) and self._verify(path, units).status == verify.PASSES
                 confirmed = self.verdict.confirmed and passes
                 if units and not passes:
                     self.notes.append("the repro still fails with the culprit's unit off")
@@ -147,20 +149,12 @@ class Investigation:
             call["options"] = {**call.get("options", {}), "off": toggles}
         return call
 
-    def _verified(self, path: Path, off: Sequence[str] = ()) -> bool:
+    def _verify(self, path: Path, off: Sequence[str] = ()) -> verify.Verified:
         result = verify.verify(path, off)
         self.log.emit(
             ReproVerify(str(path), result.reproduced, result.status, round(result.seconds, 3))
         )
-        (path.parent / "repro.log").write_text(result.output)
-        return result.reproduced
-
-    def _passes(self, path: Path, units: Sequence[str]) -> bool:
-        result = verify.verify(path, units)
-        self.log.emit(
-            ReproVerify(str(path), result.reproduced, result.status, round(result.seconds, 3))
-        )
-        return result.status == verify.PASSES
+        return result
 
     def _report(self, status: str, path: str | None, confirmed: bool) -> Report:
         outcome, case = self.found.outcome, self.best or self.found.case
@@ -170,9 +164,7 @@ class Investigation:
                 outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
             ),
             graph=self.found.ordinal,
-            culprits=[
-                Culprit(c.unit, c.subject, c.site, c.ordinal) for c in self.verdict.culprits
-            ],
+            culprits=culprits(self.verdict.culprits),
             confirmed=confirmed,
             repro=path,
             nodes_before=self.found.case.size,

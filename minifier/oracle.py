@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.event_log import EventLog, decoded
 from tcdebug.compiler.events import CandidateRan, Fallback
 from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.case import Case
@@ -77,11 +77,7 @@ def _line(question: str, outcome: Outcome) -> bytes:
 
 def read_answers(path: Path) -> Iterator[Answer]:
     """The answers of a state file; a torn last line is left out."""
-    for line in path.read_bytes().splitlines():
-        try:
-            yield msgspec.json.decode(line, type=Answer)
-        except msgspec.DecodeError:
-            continue
+    return decoded(path.read_bytes().splitlines(), Answer)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tcdebug.compiler.errors import CompileError
+from tcdebug.compiler.events import Failure
 from tcdebug.compiler.gate import Decision
 
 
@@ -51,6 +52,11 @@ class Outcome:
     def direction(self) -> str:
         """forward or backward."""
         return "backward" if self.phase == "backward" else "forward"
+
+    @property
+    def event(self) -> Failure:
+        """The event that tells of this failure."""
+        return Failure(self.kind.value, self.signature, self.direction, self.message[:2000])
 
     def same_bug(self, other: Outcome) -> bool:
         """Whether two failures are taken for one bug."""

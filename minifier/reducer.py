@@ -6,7 +6,7 @@ that was found is lost when the budget ends or the user interrupts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import MinifyStep
@@ -81,8 +81,7 @@ class Reducer:
         if self._keep(reduction, case, edits):
             return
 
-        def survives(kept: object) -> bool:
-            left = set(kept)  # type: ignore[call-overload] # a sequence of edits
+        def survives(left: Sequence[str]) -> bool:
             return self._keep(reduction, case, [e for e in edits if e not in left])
 
         minimal_subset(edits, survives)

@@ -146,12 +146,12 @@ def compare(case: Case, module: torch.nn.Module, eager: Results, actual: Results
 def _difference(
     eager: Results, actual: Results, reference: Results | None
 ) -> tuple[str, Difference] | None:
-    for phase, name in (("forward", "outputs"), ("forward", "inputs"), ("backward", "gradients")):
+    for phase, what in (("forward", "output"), ("forward", "input"), ("backward", "gradient")):
+        name = f"{what}s"
         exact: list[Any] | None = getattr(reference, name) if reference else None
         if exact is not None and len(exact) != len(getattr(eager, name)):
             exact = None
-        label = {"outputs": "output", "inputs": "input", "gradients": "gradient"}[name]
-        found = first_difference(getattr(eager, name), getattr(actual, name), exact, label)
+        found = first_difference(getattr(eager, name), getattr(actual, name), exact, what)
         if found is not None:
             return phase, found
     return None

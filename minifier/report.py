@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+
+from tcdebug.compiler.gate import Decision
 
 STATUS_EXIT = {
     "confirmed": 0,
@@ -32,6 +36,11 @@ class Culprit(msgspec.Struct, frozen=True):
     subject: str
     site: str
     ordinal: int
+
+
+def culprits(decisions: Sequence[Decision]) -> list[Culprit]:
+    """Decisions as a report has them."""
+    return [Culprit(d.unit, d.subject, d.site, d.ordinal) for d in decisions]
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.ambient import Ambient
-from tcdebug.minifier.case import Case, Input
+from tcdebug.minifier.case import Case, Input, overlaps
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.replay import SEED
 from tcdebug.minifier.source import module_source, readable_names
@@ -162,12 +162,8 @@ def _is_plain(value: torch.Tensor) -> bool:
     if value.layout != torch.strided or value.is_quantized or value.dtype.is_complex:
         return False
     one_byte_float = value.is_floating_point() and value.element_size() == 1
-    lazy = value.is_neg() or value.storage_offset() != 0 or _overlaps(value)
+    lazy = value.is_neg() or value.storage_offset() != 0 or overlaps(value)
     return value.numel() <= INLINE and not one_byte_float and not lazy
-
-
-def _overlaps(value: torch.Tensor) -> bool:
-    return any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
 
 
 def _inputs_text(case: Case, how: Mapping[str, str], has_data: bool) -> str:
@@ -240,7 +236,7 @@ def _laid_out(text: str, value: torch.Tensor) -> str:
     """The expression, in the strides of the value where those are not the usual ones."""
     if value.is_contiguous():
         return text
-    if _overlaps(value):
+    if overlaps(value):
         return text  # expanded: the recorded values were materialised
     size, stride = tuple(value.shape), tuple(value.stride())
     return f"torch.empty_strided({size}, {stride}, dtype={value.dtype}).copy_({text})"

@@ -12,7 +12,6 @@ import contextlib
 import os
 import runpy
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,6 @@ import msgspec
 import torch
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import Failure as FailureEvent
 from tcdebug.compiler.events import Fallback, GraphRecorded
 from tcdebug.compiler.gate import ALL, Toggles
 from tcdebug.minifier.ambient import Ambient
@@ -59,7 +57,6 @@ class Session:
         self.recorder = Recorder(self.judge, job.run_dir, job.backend)
         self.budget = Budget(job.seconds, job.reruns)
         self.limits = job.limits
-        self.started = time.monotonic()
         self.reruns = 0
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
@@ -92,11 +89,7 @@ class Session:
             self.log.emit(Fallback(what, outcome.message[:2000]))
         if not outcome.failed:
             return None
-        self.log.emit(
-            FailureEvent(
-                outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
-            )
-        )
+        self.log.emit(outcome.event)
         self._tighten(oracle, case, base, outcome)
         setups = self._setups(backend, ordinal)
         found = Found(case, outcome, ordinal, Ambient.current(), setups)

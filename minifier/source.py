@@ -21,7 +21,7 @@ import torch
 import torch.utils.checkpoint
 from torch import fx
 
-from tcdebug.minifier.case import Case, attributes
+from tcdebug.minifier.case import Case, attributes, copy_graph
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
@@ -50,16 +50,9 @@ class Source:
 def readable_names(case: Case) -> Case:
     """The case with short names: L_self_modules_fc1_parameters_weight_ becomes fc1_weight."""
     taken = set(RESERVED)
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    result = graph.graph_copy(case.graph, copies)
-    graph.output(result)
+    graph, copies = copy_graph(case.graph)
     renamed: dict[str, str] = {}
-    for node in case.graph.nodes:
-        if node not in copies:
-            continue
-        copy = copies[node]
-        copy.meta = dict(node.meta)
+    for node, copy in copies.items():
         if node.op != "placeholder":
             continue
         name = _short(str(node.target), taken)
@@ -188,10 +181,7 @@ class _Writer:
 
 def _writable(module: fx.GraphModule) -> fx.Graph:
     """A copy of a graph whose text says no more than it has to."""
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    result = graph.graph_copy(module.graph, copies)
-    graph.output(result)
+    graph, _ = copy_graph(module.graph)
     for node in graph.nodes:
         node.type = None
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:

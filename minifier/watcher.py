@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import Failure, GraphRecorded, ReproWrite
+from tcdebug.compiler.events import GraphRecorded, ReproWrite
 from tcdebug.minifier import repro
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case, flatten, from_captured
@@ -60,11 +60,7 @@ class Watcher:
 
     def keep(self, scene: Scene, outcome: Outcome) -> Path:
         """Write the repro of a failure where it stays; its path."""
-        self.log.emit(
-            Failure(
-                outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
-            )
-        )
+        self.log.emit(outcome.event)
         inputs = self._write(scene, outcome)
         self.log.emit(ReproWrite(str(scene.path), scene.case.size, inputs))
         if scene.path not in self.repros:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import click
 
 from tcdebug import __version__
+from tcdebug.compiler.gate import BadToggle, Toggles
 
+USAGE = 2
+"""Exit status of a command that was called wrongly; click's own."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PASS_ON = {"allow_interspersed_args": False}  # what stands behind SCRIPT is the script's
 
@@ -18,8 +22,25 @@ ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 BACKEND = click.option("--backend", help="Compile with this backend, whatever the script names.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+
+
+def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    """What --off says, in its plain form."""
+    try:
+        return Toggles.parse(given).texts()
+    except BadToggle as problem:
+        from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
+
+        error(str(problem), "tcdebug units lists the units")
+        context.exit(USAGE)
+
+
 OFF = click.option(
-    "--off", multiple=True, metavar="TOGGLE", help="Switch off: UNIT, site:ID, or UNIT:COUNT."
+    "--off",
+    multiple=True,
+    metavar="TOGGLE",
+    callback=_toggles,
+    help="Switch off: UNIT, site:ID, or UNIT:COUNT.",
 )
 SECONDS = click.option(
     "--seconds", default=3600.0, show_default=True, help="Seconds the search may take."
@@ -32,6 +53,18 @@ MEMORY = click.option(
     "--memory", default=8.0, show_default=True, help="GiB that a candidate may use."
 )
 FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interrupted run.")
+SEARCH = (BACKEND, OFF, SECONDS, RERUNS, TIMEOUT, MEMORY, FRESH, QUIET, JSON)
+
+
+def _with(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in the order in which help shows them."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 @click.group(context_settings=CONTEXT)
@@ -49,15 +82,7 @@ def _command(name: str, **arguments: Any) -> None:
 
 
 @cli.command(context_settings=PASS_ON)
-@BACKEND
-@OFF
-@SECONDS
-@RERUNS
-@TIMEOUT
-@MEMORY
-@FRESH
-@QUIET
-@JSON
+@_with(*SEARCH)
 @click.option("--minify/--no-minify", default=True, help="Also make the graph small.")
 @SCRIPT
 @ARGS
@@ -72,15 +97,7 @@ def bisect(**arguments: Any) -> None:
 
 
 @cli.command(context_settings=PASS_ON)
-@BACKEND
-@OFF
-@SECONDS
-@RERUNS
-@TIMEOUT
-@MEMORY
-@FRESH
-@QUIET
-@JSON
+@_with(*SEARCH)
 @SCRIPT
 @ARGS
 def minify(**arguments: Any) -> None:
@@ -114,7 +131,7 @@ def run(**arguments: Any) -> None:
 @click.option("--unit", help="Only decisions and passes of this unit.")
 @click.option("--diff", metavar="UNIT", help="The graph before and after a pass or a stage.")
 @click.option("--follow", is_flag=True, help="Show events as they are written.")
-@click.option("--all", "everything", is_flag=True, help="Debug events too: decisions, remarks.")
+@click.option("--all", "everything", is_flag=True, help="Debug events too, such as decisions.")
 @JSON
 def logs(**arguments: Any) -> None:
     """Show what happened in RUN (the newest by default): stages, passes, decisions, kernels."""

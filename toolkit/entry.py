@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import fx
 
-from tcdebug.compiler.backend import backend as compile_backend
 from tcdebug.compiler.backend import open_log
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.options import Options
+from tcdebug.compiler.pipeline import compile_captured
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.script_setup import Script
 from tcdebug.minifier.watcher import Watcher, backward_watched
@@ -32,12 +32,12 @@ def backend(
     See `tcdebug.compiler.backend.backend` for options and errors.
     """
     chosen = Options.from_env().updated(mode, options)
-    if not chosen.repro:
-        return compile_backend(module, inputs, mode=mode, options=options)
 
     def inner(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return compile_backend(graph, examples, mode=mode, options=options)
+        return compile_captured(graph, examples, chosen, open_log(chosen))
 
+    if not chosen.repro:
+        return inner(module, inputs)
     inner.compiler_name = "tcdebug"  # type: ignore[attr-defined] # what torch names a backend by
     log = open_log(replace(chosen, log=True))
     compiled: Callable[..., Any] = _watcher(log).wrap(inner)(module, inputs)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from tcdebug.compiler.event_log import decoded
 from tcdebug.compiler.run_folder import BASE, RunInfo, read_info
 
 Record = dict[str, Any]
@@ -35,13 +34,7 @@ class Run:
 
 def read(path: Path) -> Iterator[Record]:
     """The events of one file; a line that is not whole is left out."""
-    for line in path.read_bytes().splitlines():
-        try:
-            record = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue
-        if isinstance(record, dict):
-            yield record
+    return decoded(path.read_bytes().splitlines(), Record)
 
 
 def runs(base: Path | None = None) -> list[Run]:
@@ -87,10 +80,6 @@ class Tail:
                 data = file.read()
             whole = data[: data.rfind(b"\n") + 1]
             self._offsets[path] = offset + len(whole)
-            for line in whole.splitlines():
-                try:
-                    records.append(msgspec.json.decode(line))
-                except msgspec.DecodeError:
-                    continue
+            records += decoded(whole.splitlines(), Record)
         records.sort(key=lambda r: r.get("t_ns", 0))
         return records

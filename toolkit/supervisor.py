@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
@@ -27,7 +27,7 @@ from tcdebug.display.progress import Progress
 from tcdebug.minifier.bisect import bisect
 from tcdebug.minifier.job import FAULT, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.outcome import Outcome
-from tcdebug.minifier.report import Culprit, Failure, Report
+from tcdebug.minifier.report import Culprit, Failure, Report, culprits
 from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
 from tcdebug.minifier.verify import PASSES, verify
 from tcdebug.run_dir import Tail, find, runs
@@ -154,28 +154,25 @@ class Supervisor:
         again = oracle.ask(base, "the whole script, again")
         if not failure.same_bug(again):
             notes.append("it does not fail the same way every time")
-            return self._script_report(failure, oracle, "unconfirmed", (), notes)
+            return self._script_report(failure, oracle, "unconfirmed", [], notes)
         if not self.job.bisect or not failure.decisions:
             notes.append("no unit of tcdebug took part: capture, or another backend")
-            return self._script_report(failure, oracle, "unconfirmed", (), notes)
+            return self._script_report(failure, oracle, "unconfirmed", [], notes)
         verdict = bisect(oracle.ask, failure, base, self.log)
         notes.append("the script fails as a whole, none of its graphs alone")
-        culprits = tuple(
-            Culprit(c.unit, c.subject, c.site, c.ordinal) for c in verdict.culprits
-        )
         status = "confirmed" if verdict.confirmed else "unconfirmed"
-        return self._script_report(failure, oracle, status, culprits, notes)
+        return self._script_report(failure, oracle, status, culprits(verdict.culprits), notes)
 
     def _script_report(
         self,
         failure: Outcome,
         oracle: ScriptOracle,
         status: str,
-        culprits: Sequence[Culprit],
+        found: list[Culprit],
         notes: list[str],
     ) -> Report:
         path = self.folder / "repro.py"
-        units = list(dict.fromkeys(c.unit for c in culprits))
+        units = list(dict.fromkeys(c.unit for c in found))
         write_repro(self.job, failure, units, path)
         reproduced = verify(path).reproduced
         if not reproduced:
@@ -187,7 +184,7 @@ class Supervisor:
         return Report(
             "confirmed" if confirmed else "unconfirmed",
             Failure(failure.kind.value, failure.signature, "script", failure.message[:2000]),
-            culprits=list(culprits),
+            culprits=found,
             confirmed=confirmed,
             repro=str(path),
             reruns=oracle.reruns,
@@ -269,4 +266,3 @@ def interrupted(key: str) -> Path | None:
             done = (known.path / "report.json").exists()
             return None if done or not (known.path / "answers.jsonl").exists() else known.path
     return None
-

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.case import Case
-from tcdebug.minifier.reductions.surgery import copy_graph, finished
+from tcdebug.minifier.reductions.surgery import editable, finished
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class BypassNodes:
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph with these nodes' users reading the operand instead."""
-        graph, named = copy_graph(case)
+        graph, named = editable(case)
         for name in edits:
             node = named[name]
             operand = _operand(node)

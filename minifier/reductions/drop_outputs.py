@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.minifier.case import Case
-from tcdebug.minifier.reductions.surgery import copy_graph, remove_dead, set_outputs
+from tcdebug.minifier.reductions.surgery import editable, remove_dead, set_outputs
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class DropOutputs:
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph that returns the others."""
-        graph, named = copy_graph(case)
+        graph, named = editable(case)
         dropped = {named[name] for name in edits}
         outputs = [n for n in graph.output_node().all_input_nodes if n not in dropped]
         if not outputs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.reductions.regions import regions
-from tcdebug.minifier.reductions.surgery import copy_graph, finished
+from tcdebug.minifier.reductions.surgery import editable, finished
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class DropRegions:
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph without the calls that start and end them."""
-        graph, named = copy_graph(case)
+        graph, named = editable(case)
         for start, end in regions(case.graph):
             if start.name not in edits:
                 continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.minifier.case import Case, Input, Recipe
+from tcdebug.minifier.case import Case, Input, Recipe, overlaps
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,9 @@ def make(recipe: Recipe, like: torch.Tensor) -> torch.Tensor:
             values = torch.ones(size)
         case _:
             values = torch.zeros(size)
-    values = values.to(like.dtype)
-    result = like.detach().clone() if _overlaps(like) else torch.empty_strided(
-        size, like.stride(), dtype=like.dtype
-    )
-    if _overlaps(like):
-        result = values
-    else:
-        result.copy_(values)
+    result = values.to(like.dtype)
+    if not overlaps(like):
+        result = torch.empty_strided(size, like.stride(), dtype=like.dtype).copy_(result)
     if isinstance(like, torch.nn.Parameter):
         return torch.nn.Parameter(result, requires_grad=like.requires_grad)
     return result.requires_grad_(like.requires_grad)
-
-
-def _overlaps(value: torch.Tensor) -> bool:
-    """Whether several indices share an element: expanded tensors."""
-    return any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))

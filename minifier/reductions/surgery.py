@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.ambient import restored
-from tcdebug.minifier.case import Case, Input, clone_values, tensors_of
+from tcdebug.minifier.case import Case, Input, clone_values, copy_graph, tensors_of
 from tcdebug.minifier.reductions.regions import changes_state, regions
 from tcdebug.minifier.replay import SEED
 
@@ -28,18 +28,10 @@ class TooLarge(Exception):
     """The intermediate values of a graph do not fit."""
 
 
-def copy_graph(case: Case) -> tuple[fx.Graph, dict[str, fx.Node]]:
+def editable(case: Case) -> tuple[fx.Graph, dict[str, fx.Node]]:
     """A copy of a case's graph, and its nodes by the names they have in the original."""
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    result = graph.graph_copy(case.graph, copies)
-    output = graph.output(result)
-    named: dict[str, fx.Node] = {}
-    for node in case.graph.nodes:
-        copy = output if node.op == "output" else copies[node]
-        copy.meta = dict(node.meta)
-        named[node.name] = copy
-    return graph, named
+    graph, copies = copy_graph(case.graph)
+    return graph, {node.name: copy for node, copy in copies.items()}
 
 
 def remove_dead(graph: fx.Graph) -> None:
@@ -136,7 +128,7 @@ def replace_by_inputs(
     case: Case, chosen: Sequence[str], values: Mapping[str, Any]
 ) -> Case | None:
     """The case with nodes replaced by inputs that hold what the nodes gave."""
-    graph, named = copy_graph(case)
+    graph, named = editable(case)
     first = next(n for n in graph.nodes if n.op != "placeholder")
     inputs = list(case.inputs)
     nodes = {named[name]: name for name in chosen}
@@ -177,5 +169,3 @@ def finished(
     set_outputs(graph, list(dict.fromkeys(outputs)))
     remove_dead(graph)
     return case.with_graph(graph, inputs)
-
-

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.reductions.regions import changes_state
-from tcdebug.minifier.reductions.surgery import copy_graph, leaves, remove_dead, set_outputs
+from tcdebug.minifier.reductions.surgery import editable, leaves, remove_dead, set_outputs
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Truncate:
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph without these nodes, returning what nobody reads then."""
-        graph, named = copy_graph(case)
+        graph, named = editable(case)
         set_outputs(graph, [])
         for name in edits:
             graph.erase_node(named[name])

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from tcdebug.cli import USAGE
 from tcdebug.compiler.gate import belongs
 from tcdebug.display.console import error, results
 from tcdebug.display.diff import show_diff
 from tcdebug.display.timeline import event_line, show_timeline
 from tcdebug.run_dir import NoRun, Record, Run, Tail, find
-
-USAGE = 2
 
 
 def run(

@@ -6,9 +6,6 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from tcdebug.commands.search import USAGE
-from tcdebug.compiler.gate import BadToggle, Toggles
-from tcdebug.display.console import error
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
 from tcdebug.run_dir import find
@@ -27,16 +24,11 @@ def run(
     quiet: bool,
 ) -> int:
     """Run the script watched; the exit status."""
-    try:
-        toggles = Toggles.parse(off).texts()
-    except BadToggle as problem:
-        error(str(problem), "tcdebug units lists the units")
-        return USAGE
-    job = Job("watch", script, list(args), "", backend, toggles, check)
+    job = Job("watch", script, list(args), "", backend, list(off), check)
     supervisor = begin("run", job, quiet=True, fresh=True)
     environment = {"TCDEBUG_RUN_DIR": str(supervisor.folder)}
-    if toggles:
-        environment["TCDEBUG_OFF"] = ",".join(toggles)
+    if off:
+        environment["TCDEBUG_OFF"] = ",".join(off)
     process = start(supervisor.job, environment=environment)
     try:
         status = process.wait()
@@ -47,7 +39,7 @@ def run(
         return 130
     repros = _repros(supervisor.folder, crashed=status < 0)
     supervisor.finish(status)
-    announce_repros(repros)
+    announce_repros(repros, hints=not quiet)
     return _exit_status(status, bool(repros))
 
 

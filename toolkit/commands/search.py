@@ -7,14 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tcdebug.compiler.gate import BadToggle, Toggles
-from tcdebug.display.console import error
 from tcdebug.display.report import show_report
 from tcdebug.minifier.isolation import Limits
 from tcdebug.minifier.job import Job
 from tcdebug.supervisor import begin
-
-USAGE = 2
 
 
 def search(
@@ -35,18 +31,13 @@ def search(
     minimising: bool,
 ) -> int:
     """Run the search and show its report; the exit status."""
-    try:
-        toggles = Toggles.parse(off).texts()
-    except BadToggle as problem:
-        error(str(problem), "tcdebug units lists the units")
-        return USAGE
     job = Job(
         mode="search",
         script=script,
         args=list(args),
         run_dir="",
         backend=backend,
-        toggles=toggles,
+        toggles=list(off),
         bisect=bisecting,
         minimise=minimising,
         limits=Limits(timeout, int(memory * (1 << 30))),
@@ -62,5 +53,3 @@ def search(
     else:
         show_report(report)
     return report.exit_status
-
-

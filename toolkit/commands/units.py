@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import msgspec
 
+from tcdebug.cli import USAGE
 from tcdebug.compiler.gate import belongs
 from tcdebug.compiler.units import units
 from tcdebug.display.console import error
@@ -19,7 +20,7 @@ def run(*, prefix: str | None, as_json: bool) -> int:
     if not found:
         families = sorted({u.name.partition(".")[0] for u in units()})
         error(f"no unit {prefix!r}", f"tcdebug units; the families are {', '.join(families)}")
-        return 2
+        return USAGE
     if as_json:
         sys.stdout.write(msgspec.json.encode([asdict(u) for u in found]).decode() + "\n")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.theme import Theme
 
 THEME = Theme(
@@ -30,6 +31,11 @@ def messages() -> Console:
 def error(what: str, next_step: str = "") -> None:
     """An error message: what is wrong, and what to do."""
     console = messages()
-    console.print(f"[bad]error[/]: {what}", markup=True)
+    console.print(f"[bad]error[/]: {escape(what)}")
     if next_step:
-        console.print(f"[dim]next[/]:  {next_step}")
+        console.print(f"[dim]next[/]:  {escape(next_step)}")
+
+
+def first_line(text: str, most: int) -> str:
+    """The beginning of a message, as it is: brackets in it are no markup."""
+    return escape(text.strip().partition("\n")[0][:most])

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
-from tcdebug.display.console import messages
+from tcdebug.display.console import first_line, messages
 from tcdebug.run_dir import Record
 
 
@@ -63,16 +64,14 @@ class Progress:
                 self.asked += not data["cached"]
                 self.phase = f"{data['purpose']}: {data['outcome']}"
             case "failure":
-                return (
-                    f"[bad]fails[/] {data['failure']} in {data['direction']}: "
-                    f"{_escaped(data['message'])}"
-                )
+                message = first_line(data["message"], 160)
+                return f"[bad]fails[/] {data['failure']} in {data['direction']}: {message}"
             case "bisect.plan":
                 return f"[dim]·[/] bisecting {data['size']} {data['over']}"
             case "bisect.step":
                 return f"[dim]·[/] in {data['over']} {data['low']}..{data['high']}"
             case "bisect.result":
-                return f"[dim]·[/] culprit [unit]{record.get('unit')}[/] {data['subject']}"
+                return f"[dim]·[/] culprit [unit]{record.get('unit')}[/] {escape(data['subject'])}"
             case "minify.step" if data["nodes_after"] < data["nodes_before"]:
                 return (
                     f"[dim]·[/] {data['reduction']}: "
@@ -82,8 +81,3 @@ class Progress:
                 verdict = "reproduces" if data["reproduced"] else "does not fail"
                 self.phase = f"repro script {verdict}"
         return ""
-
-
-def _escaped(text: str) -> str:
-    first = text.strip().splitlines()[0] if text.strip() else ""
-    return first[:160].replace("[", r"\[")

@@ -59,15 +59,20 @@ def show_report(report: Report, console: Console | None = None) -> None:
         out.print(f"  [dim]{name:<8}[/] {text}")
 
 
-def announce_repros(paths: Sequence[Path]) -> None:
-    """Run the repros that failures left, and say where they are: a path is the last thing said."""
+def announce_repros(paths: Sequence[Path], *, hints: bool = True) -> None:
+    """Run the repros that failures left, and say where they are: a path is the last thing said.
+
+    `hints` say before each what to do with it.
+    """
     for path in paths:
-        fails = settle(path)
+        hint = (
+            f"next  tcdebug bisect {_relative(str(path))}"
+            if settle(path)
+            else "the repro does not fail by itself: bisect the script"
+        )
         console = messages()
-        if fails:
-            console.print(f"tcdebug: next  tcdebug bisect {_relative(str(path))}")
-        else:
-            console.print("tcdebug: the repro does not fail by itself: bisect the script")
+        if hints:
+            console.print(f"tcdebug: {hint}")
         console.print(f"tcdebug: repro [path]{path}[/]")
 
 

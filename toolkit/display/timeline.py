@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from tcdebug.display.console import results
+from tcdebug.display.console import first_line, results
 from tcdebug.run_dir import Record, Run
 
 MOST_LINES = 400
@@ -58,9 +58,9 @@ def _what(record: Record) -> str:
                 f"ATen: {escape(externs) or 'none'}"
             )
         case "compile.fail":
-            return f"[bad]failed[/] {escape(data['exception'])}: {escape(_first(data['message']))}"
+            return f"[bad]failed[/] {escape(data['exception'])}: {first_line(data['message'], 200)}"
         case "failure":
-            return f"[bad]{data['failure']}[/] {escape(_first(data['message']))}"
+            return f"[bad]{data['failure']}[/] {first_line(data['message'], 200)}"
         case "candidate":
             cached = " (known)" if data["cached"] else ""
             return f"{escape(data['purpose'])}: {data['outcome']}{cached}"
@@ -80,10 +80,6 @@ def _pass(record: Record, data: Record) -> str:
     if not data["changed"]:
         return f"{name} [dim]unchanged[/]"
     return f"{name} {data['nodes_before']} -> {data['nodes_after']} nodes"
-
-
-def _first(text: str) -> str:
-    return text.strip().splitlines()[0][:200] if text.strip() else ""
 
 
 def _rest(data: Record) -> str:
