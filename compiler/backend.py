@@ -19,14 +19,16 @@ def backend(
     *,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    counts: dict[str, int] | None = None,
 ) -> Callable[..., Any]:
     """Compile a graph that Dynamo captured: torch.compile(f, backend="tcdebug").
 
-    Options come from TCDEBUG_* variables and from the call; see `Options`. Raises BadOption for
-    options that do not exist, CompileError when the compiler fails.
+    Options come from TCDEBUG_* variables and from the call; see `Options`. Compiles that share
+    `counts` number their decisions as one. Raises BadOption for options that do not exist,
+    CompileError when the compiler fails.
     """
     chosen = Options.from_env().updated(mode, options)
-    return compile_captured(module, inputs, chosen, open_log(chosen))
+    return compile_captured(module, inputs, chosen, open_log(chosen), counts)
 
 
 def open_log(options: Options) -> EventLog:

@@ -213,6 +213,18 @@ class Failure(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OtherFailure(Event):
+    """A candidate failed in another way than what is searched for; its repro script is kept."""
+
+    kind: ClassVar[str] = "failure.other"
+    level: ClassVar[str] = "warning"
+    failure: str
+    signature: str
+    nodes: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphRecorded(Event):
     """A compiled graph was reached in a script: its place among the graphs, nodes, line."""
 
@@ -339,6 +351,7 @@ EVENTS: tuple[type[Event], ...] = (
     Fallback,
     CacheUsed,
     Failure,
+    OtherFailure,
     GraphRecorded,
     CandidateRan,
     BisectPlan,

@@ -11,7 +11,7 @@ correctness needs is not a unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from types import MappingProxyType
 
@@ -25,33 +25,37 @@ class Toggles:
     """Which optional steps a compile may take.
 
     `off` holds units, `sites` decisions by site id; `first` lets only the first n decisions of a
-    unit (and of all units below it) through.
+    unit (and of all units below it) through; with `only`, nothing but these units is let through.
     """
 
     off: frozenset[str] = frozenset()
     sites: frozenset[str] = frozenset()
     first: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    only: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Toggles:
-        """From what a user writes: `fuse`, `site:1f0c9a7be2`, `fuse:12` (the first 12 only).
+        """From what a user writes: `fuse`, `site:1f0c9a7be2`, `fuse:12` (the first 12), `only:fuse`
 
         Raises BadToggle.
         """
         off: set[str] = set()
         sites: set[str] = set()
         first: dict[str, int] = {}
+        only: set[str] = set()
         for text in texts:
             name, colon, value = text.partition(":")
             if not colon:
                 off.add(name)
             elif name == "site":
                 sites.add(value)
+            elif name == "only":
+                only.add(value)
             elif value.isdecimal():
                 first[name] = int(value)
             else:
-                raise BadToggle(f"{text!r} is none of UNIT, site:ID, UNIT:COUNT")
-        return cls(frozenset(off), frozenset(sites), MappingProxyType(first))
+                raise BadToggle(f"{text!r} is none of UNIT, site:ID, UNIT:COUNT, only:UNIT")
+        return cls(frozenset(off), frozenset(sites), MappingProxyType(first), frozenset(only))
 
     def texts(self) -> list[str]:
         """What `parse` reads, in a fixed order."""
@@ -59,15 +63,20 @@ class Toggles:
             *sorted(self.off),
             *(f"site:{s}" for s in sorted(self.sites)),
             *(f"{unit}:{n}" for unit, n in sorted(self.first.items())),
+            *(f"only:{unit}" for unit in sorted(self.only)),
         ]
 
     def without(self, *, off: Iterable[str] = (), sites: Iterable[str] = ()) -> Toggles:
         """These toggles with more switched off."""
-        return Toggles(self.off | frozenset(off), self.sites | frozenset(sites), self.first)
+        return replace(self, off=self.off | frozenset(off), sites=self.sites | frozenset(sites))
 
     def limited(self, unit: str, count: int) -> Toggles:
         """These toggles with only the first `count` decisions of a unit let through."""
-        return Toggles(self.off, self.sites, MappingProxyType({**self.first, unit: count}))
+        return replace(self, first=MappingProxyType({**self.first, unit: count}))
+
+    def allowing(self, units: Iterable[str]) -> Toggles:
+        """These toggles with nothing but some units let through."""
+        return replace(self, only=frozenset(units))
 
 
 ALL = "all"
@@ -95,20 +104,25 @@ class Decision:
 
 
 class Gate:
-    """Answers for one compile, and remembers every answer in order."""
+    """Answers for one compile, and remembers every answer in order.
+
+    With `counts` of their own the gates of several compiles count on from one another, so that
+    the first n decisions are those of all the compiles together.
+    """
 
     def __init__(
         self,
         toggles: Toggles | None = None,
         graph_id: str = "",
         record: Callable[[Decision], None] = lambda decision: None,
+        counts: dict[str, int] | None = None,
     ) -> None:
         self.toggles = toggles or Toggles()
         self.graph_id = graph_id
         self.scope = ""
         self.decisions: list[Decision] = []
         self._record = record
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, int] = {} if counts is None else counts
         self._seen: dict[tuple[str, str, str], int] = {}
 
     def allows(self, unit: str, subject: str) -> bool:
@@ -133,6 +147,8 @@ class Gate:
     def _allowed(self, unit: str, site: str) -> bool:
         toggles = self.toggles
         allowed = site not in toggles.sites and not any(belongs(unit, off) for off in toggles.off)
+        if toggles.only and not any(belongs(unit, name) for name in toggles.only):
+            allowed = False
         for name, limit in toggles.first.items():
             if belongs(unit, name) and self._next(f"first {name}") >= limit:
                 allowed = False

@@ -82,7 +82,11 @@ class Compile:
 
 
 def begin(
-    module: fx.GraphModule, inputs: Sequence[Any], options: Options, log: EventLog
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    options: Options,
+    log: EventLog,
+    counts: dict[str, int] | None,
 ) -> Compile:
     """Everything one compile needs, announced in the log."""
     compile_id, identity = seams.compile_id(), graph_id(module.graph)
@@ -92,7 +96,7 @@ def begin(
         event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
         log.emit(event, unit=decision.unit, site=decision.site, direction=gate.scope)
 
-    gate = Gate(options.toggles, identity, record)
+    gate = Gate(options.toggles, identity, record, counts)
     operators = Counter(op_name(n.target) for n in module.graph.nodes if n.op.startswith("call"))
     log.emit(
         CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators)
@@ -111,10 +115,17 @@ def _report_capture(module: fx.GraphModule, log: EventLog) -> None:
 
 
 def compile_captured(
-    module: fx.GraphModule, inputs: Sequence[Any], options: Options, log: EventLog
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    options: Options,
+    log: EventLog,
+    counts: dict[str, int] | None = None,
 ) -> Callable[..., Any]:
-    """Compile the graph that Dynamo captured; forward and backward where gradients are needed."""
-    this = begin(module, inputs, options, log)
+    """Compile the graph that Dynamo captured; forward and backward where gradients are needed.
+
+    Compiles that share `counts` number their decisions as one; see `Gate`.
+    """
+    this = begin(module, inputs, options, log, counts)
     stages = this.stages("capture")
     stages.run_passes("pregrad", module, PREGRAD)
 

@@ -23,7 +23,7 @@ from tcdebug.compiler.fingerprint import graph_id
 class Recipe:
     """How an input can be made without stored data: `kind` is randn, randint, ones, zeros, arange.
 
-    `low` and `high` bound integers, high excluded.
+    `low` and `high` bound integers, high excluded: arange begins again there.
     """
 
     kind: str
@@ -61,14 +61,13 @@ class Case:
 
     @property
     def size(self) -> int:
-        """How many nodes compute something."""
-        return len(self.calls)
+        """How many nodes compute something, in graphs inside the graph too."""
+        return _size(self.module, self.graph)
 
     @cached_property
     def key(self) -> str:
         """Equal cases have equal keys, in every process: graph, layouts and contents of inputs."""
-        parts = [graph_id(self.graph), *(_input_key(i) for i in self.inputs)]
-        parts += [_value_key(v) for v in self.attributes().values()]
+        parts = [_graph_key(self.module, self.graph), *(_input_key(i) for i in self.inputs)]
         return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
     def attributes(self) -> dict[str, Any]:
@@ -110,11 +109,30 @@ def attributes(module: fx.GraphModule, graph: fx.Graph) -> dict[str, Any]:
     return found
 
 
+def _size(module: fx.GraphModule, graph: fx.Graph) -> int:
+    inner = (v for v in attributes(module, graph).values() if isinstance(v, fx.GraphModule))
+    own = sum(1 for n in graph.nodes if n.op.startswith("call"))
+    return own + sum(_size(m, m.graph) for m in inner)
+
+
+def _graph_key(module: fx.GraphModule, graph: fx.Graph) -> str:
+    """A graph, with what it reads from its module and without what is known of its values.
+
+    The inputs say what the values are; what Dynamo knew of them need not hold after an edit.
+    """
+    bare = fx.Graph()
+    bare.output(bare.graph_copy(graph, {}))
+    for node in bare.nodes:
+        node.meta = {}
+    read = [_value_key(v) for v in attributes(module, graph).values()]
+    return "\0".join([graph_id(bare), *read])
+
+
 def _value_key(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return f"{tensor_key(value)}"
+        return tensor_key(value)
     if isinstance(value, fx.GraphModule):
-        return graph_id(value.graph)
+        return _graph_key(value, value.graph)
     return type(value).__name__
 
 

@@ -3,13 +3,14 @@
 Integers, booleans and data movement must be equal to the bit. A float is wrong when it is out of
 tolerance of eager, and also further from a float64 run than a small multiple of eager's own error:
 a program may round differently than eager, but not worse. NaN and infinity must stand where they
-stand in eager.
+stand in eager. `Referee` says who else may decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -30,6 +31,19 @@ ULPS = 4.0
 """Units in the last place, at the scale of the tensor, that are always allowed."""
 
 
+class Referee(StrEnum):
+    """Who decides whether a float is wrong; all else must equal eager in any case but that of nan.
+
+    default: eager by tolerance, then float64. eager: tolerance alone. fp64: distance from the
+    float64 run alone. nan: wrong is only NaN or infinity where eager has a number.
+    """
+
+    DEFAULT = "default"
+    EAGER = "eager"
+    FP64 = "fp64"
+    NAN = "nan"
+
+
 @dataclass(frozen=True)
 class Difference:
     """What is wrong with one value. `what` is one word: dtype, shape, nan, inf, value, kind."""
@@ -40,7 +54,11 @@ class Difference:
 
 
 def first_difference(
-    eager: Sequence[Any], compiled: Sequence[Any], reference: Sequence[Any] | None, name: str
+    eager: Sequence[Any],
+    compiled: Sequence[Any],
+    reference: Sequence[Any] | None,
+    name: str,
+    referee: Referee = Referee.DEFAULT,
 ) -> Difference | None:
     """The first of several values that is wrong, None when none is.
 
@@ -50,13 +68,40 @@ def first_difference(
         return Difference("kind", name, f"{len(compiled)} values instead of {len(eager)}")
     for position, (e, c) in enumerate(zip(eager, compiled, strict=True)):
         r = reference[position] if reference is not None else None
-        found = difference(e, c, r, f"{name} {position}")
+        where = f"{name} {position}"
+        if referee is Referee.NAN:
+            found = made_up(e, c, where)
+        else:
+            found = difference(e, c, r, where, referee)
         if found is not None:
             return found
     return None
 
 
-def difference(eager: Any, compiled: Any, reference: Any, where: str) -> Difference | None:
+def made_up(eager: Any, compiled: Any, where: str) -> Difference | None:
+    """NaN or infinity in a compiled tensor where eager has a number, None when there is none."""
+    if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
+        return None
+    if eager.shape != compiled.shape:
+        return None
+    if eager.layout != torch.strided or eager.is_quantized:
+        eager, compiled = _dense(eager), _dense(compiled)
+    number = torch.isfinite(eager)
+    for what, test in (("nan", torch.isnan), ("inf", torch.isinf)):
+        count = int((number & test(compiled)).sum())
+        if count:
+            detail = f"{count} of {eager.numel()} are {what}, and numbers in eager"
+            return Difference(what, where, detail)
+    return None
+
+
+def difference(
+    eager: Any,
+    compiled: Any,
+    reference: Any,
+    where: str,
+    referee: Referee = Referee.DEFAULT,
+) -> Difference | None:
     """What is wrong with a compiled value, None when nothing is."""
     if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
         return _scalar_difference(eager, compiled, where)
@@ -68,7 +113,7 @@ def difference(eager: Any, compiled: Any, reference: Any, where: str) -> Differe
         eager, compiled, reference = _dense(eager), _dense(compiled), None
     if not (eager.dtype.is_floating_point or eager.dtype.is_complex):
         return _exact_difference(eager, compiled, where)
-    return _float_difference(eager.detach(), compiled.detach(), reference, where)
+    return _float_difference(eager.detach(), compiled.detach(), reference, where, referee)
 
 
 def _dense(value: torch.Tensor) -> torch.Tensor:
@@ -96,7 +141,11 @@ def _exact_difference(
 
 
 def _float_difference(
-    eager: torch.Tensor, compiled: torch.Tensor, reference: Any, where: str
+    eager: torch.Tensor,
+    compiled: torch.Tensor,
+    reference: Any,
+    where: str,
+    referee: Referee = Referee.DEFAULT,
 ) -> Difference | None:
     if eager.dtype.is_complex:
         eager, compiled = _real(eager), _real(compiled)
@@ -116,7 +165,8 @@ def _float_difference(
     error = torch.where(finite, (c - e).abs(), torch.zeros_like(e))
     wrong = error > atol + rtol * e.abs()
     if ref is not None:
-        wrong &= _worse_than_eager(e, c, ref, dtype)
+        worse = _worse_than_eager(e, c, ref, dtype)
+        wrong = worse & finite if referee is Referee.FP64 else wrong & worse
     count = int(wrong.sum())
     if count == 0:
         return None

@@ -1,25 +1,37 @@
-"""From a failing case to a culprit and a repro: reproduce, bisect, minimise, write, verify."""
+"""From a failing case to culprits and repros: bisect, minimise for each fault, write, verify."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import ReproVerify, ReproWrite
-from tcdebug.compiler.gate import Toggles
-from tcdebug.minifier import repro, verify
+from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.minifier import ladder, report, repro, verify
 from tcdebug.minifier.ambient import Ambient
-from tcdebug.minifier.bisect import Verdict, bisect
+from tcdebug.minifier.bisect import (
+    MOST_FAULTS,
+    Ask,
+    Fault,
+    Verdict,
+    bisect,
+    each_matters,
+)
 from tcdebug.minifier.case import Case
-from tcdebug.minifier.oracle import BudgetUsed, Oracle
+from tcdebug.minifier.enabled import Enabled, fewest_enabled
+from tcdebug.minifier.flaky import passes_needed
+from tcdebug.minifier.oracle import BudgetUsed, CaseOracle, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
+from tcdebug.minifier.provenance import user_lines
 from tcdebug.minifier.reducer import Reducer
-from tcdebug.minifier.report import Failure, Report, culprits
+from tcdebug.minifier.sure import FURTHER, Sure, surely
 
 COLD = 3.0
 """How much longer than a warm candidate a repro script may take."""
+RECENT = 32
+"""Passing candidates that are remembered: the nearest one is shown beside the repro."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,38 @@ class Found:
 
 
 @dataclass
+class Branch:
+    """One fault and the case that shows it alone, on its way to a repro."""
+
+    failure: Outcome
+    base: Toggles
+    """What is off because it belongs to other faults."""
+    best: Case
+    fault: Fault | None = None
+    enabled: Enabled | None = None
+    passing: deque[Case] = field(default_factory=lambda: deque(maxlen=RECENT))
+    repro: Path | None = None
+    confirmed: bool = False
+
+    @property
+    def off(self) -> list[str]:
+        """The unit without which it passes."""
+        return [self.fault.unit] if self.fault is not None else []
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether no unit is at fault, but a whole layer of torch."""
+        return self.fault is not None and self.fault.unit in ladder.BELOW
+
+    @property
+    def nearest_passing(self) -> Case | None:
+        """The passing case met on the way that differs least in size, the latest of them."""
+        return min(
+            reversed(self.passing), key=lambda c: abs(c.size - self.best.size), default=None
+        )
+
+
+@dataclass
 class Investigation:
     """One failure on its way to a report. What is known so far is in it at any time."""
 
@@ -44,134 +88,254 @@ class Investigation:
     base: Toggles
     bisecting: bool = True
     minimising: bool = True
-    verdict: Verdict = field(default_factory=lambda: Verdict((), confirmed=False))
-    best: Case | None = None
+    wanted_confidence: float = 0.99
+    confidence: float = 1.0
+    """How sure it is that no pass that a verdict rests on was luck."""
+    confirmed: bool = False
+    """Whether without the faults found the whole graph passes, and each of them matters."""
+    layer: str = ""
+    rungs: list[ladder.Rung] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def run(self) -> Report:
+    def run(self) -> report.Report:
         """Everything, in order. Ends early, with the best so far, when the budget is used up."""
-        status = "unconfirmed"
+        in_budget = True
         try:
-            if self.bisecting and self.oracle.target.togglable:
-                self._bisect()
-            elif self.bisecting:
-                name = self.oracle.target.name
-                self.notes.append(f"the backend {name} has no units to switch off: minimised only")
             if self.minimising:
-                self._minimise()
+                self._fault_by_fault()
+            if self.bisecting and not self.confirmed:
+                self._whole_graph()
         except BudgetUsed:
-            status = "budget"
+            in_budget = False
             self.notes.append("the budget is used up: the best so far is kept")
-        path, reproduced, confirmed = self._repro()
-        if status != "budget":
-            if not self.bisecting and reproduced:
-                status = "minimized"
-            elif confirmed:
-                status = "confirmed"
-        return self._report(status, path, confirmed)
+        if not self.branches:
+            self.branches = [Branch(self.found.outcome, self.base, self.found.case)]
+        for number, branch in enumerate(self.branches, 1):
+            self._repro(branch, "repro.py" if number == 1 else f"repro_{number}.py")
+        return self._report(self._status(in_budget))
+
+    def _status(self, in_budget: bool) -> str:
+        if not in_budget:
+            return "budget"
+        if not self.bisecting:
+            return "minimized" if self.branches[0].repro is not None else "unconfirmed"
+        return "confirmed" if all(b.confirmed for b in self.branches) else "unconfirmed"
+
+    # -- minimise, then bisect what is left -------------------------------------------------
+
+    def _fault_by_fault(self) -> None:
+        """Minimise and bisect; switch the culprit off in the whole graph, and again."""
+        toggles, left = self.base, self.found.outcome
+        while left.failed and len(self.branches) < MOST_FAULTS:
+            branch = Branch(left, toggles, self.found.case)
+            self.branches.append(branch)
+            self.oracle.hunted = left
+            self._minimise(branch)
+            if not self.bisecting:
+                return
+            self._bisect(branch)
+            if branch.fault is None:
+                return
+            toggles = toggles.without(off=branch.off)
+            left = self._ask(toggles, f"the whole graph without {branch.fault.unit}")
+        faults = [b.fault for b in self.branches if b.fault is not None]
+        whole = [replace(f, whole_unit=True) for f in faults]
+        self.confirmed = left.kind is Kind.OK and each_matters(self._ask, self.base, whole)
 
     def _ask(self, toggles: Toggles, purpose: str) -> Outcome:
         return self.oracle.ask(self.found.case, toggles, purpose)
 
-    def _bisect(self) -> None:
-        self.verdict = bisect(self._ask, self.found.outcome, self.base, self.log)
-        if self.verdict.core:
-            self.notes.append(
-                "it fails with every unit off: no optional step is at fault, but capture, "
-                "autograd, an ATen operator or the wrapper"
-            )
-
-    def _minimise(self) -> None:
-        failure, off = self.found.outcome, self.verdict.units()
+    def _minimise(self, branch: Branch) -> None:
+        """The smallest case that fails the same way and, once it is known, for the same unit."""
 
         def interesting(case: Case, purpose: str) -> bool:
-            """Fails the same way, and passes with only the culprits off."""
-            if not failure.same_bug(self.oracle.ask(case, self.base, purpose)):
+            outcome = self.oracle.ask(case, branch.base, purpose)
+            if outcome.kind is Kind.OK:
+                branch.passing.append(case)
+            if not branch.failure.same_bug(outcome):
                 return False
-            if not off:
+            if not branch.off:
                 return True
-            without = self.oracle.ask(case, self.base.without(off=off), f"{purpose}, culprit off")
-            return without.kind is Kind.OK
+            toggles = branch.base.without(off=branch.off)
+            return self.oracle.ask(case, toggles, f"{purpose}, culprit off").kind is Kind.OK
 
-        reducer = Reducer(self.found.case, interesting, self.log)
+        reducer = Reducer(branch.best, interesting, self.log)
         try:
-            if off and not interesting(self.found.case, "culprit's unit off"):
-                self.notes.append(
-                    "switching the culprit's whole unit off does not make it pass: "
-                    "minimised by the failure alone"
-                )
-                off = []
             reducer.run()
         finally:
-            self.best = reducer.best
+            branch.best = reducer.best
+
+    def _bisect(self, branch: Branch) -> None:
+        """The unit at fault in the small case, and what else has to be on for it."""
+        asked = self.oracle.of(branch.best)
+        if branch.base != self.base:
+            alone = asked.ask(self.base, "by itself")
+            branch.base = self.base if branch.failure.same_bug(alone) else branch.base
+        failure = asked.ask(branch.base, "the smallest graph")
+        if not failure.decisions:
+            self._layers(branch, asked, failure, core=False)
+            return
+        sure = self._surely(asked, failure, branch.base)
+        if sure.verdict.faults:
+            branch.fault = sure.verdict.faults[0]
+            if sure.rate.failed < sure.rate.runs:
+                self._minimise(branch)  # with as many repeats as it takes
+                asked = self.oracle.of(branch.best)
+                failure = asked.ask(branch.base, "the smallest graph")
+            branch.enabled = fewest_enabled(asked.ask, failure, branch.fault.unit, branch.base)
+        elif sure.verdict.core:
+            self._layers(branch, asked, failure, core=True)
+
+    def _surely(self, asked: CaseOracle, failure: Outcome, base: Toggles) -> Sure:
+        """Bisect a case until it is sure, or name nothing."""
+
+        def search(ask: Ask) -> Verdict:
+            return bisect(ask, failure, base, self.log)
+
+        sure = surely(asked, failure, base, search, self.wanted_confidence)
+        self.confidence = min(self.confidence, sure.confidence)
+        self.notes += sure.notes(self.wanted_confidence)
+        return sure
+
+    def _layers(
+        self, branch: Branch, asked: CaseOracle, failure: Outcome, *, core: bool
+    ) -> None:
+        """The layer of torch at fault, where no unit is."""
+        rate = asked.rate(branch.base, failure, FURTHER)
+        passes = passes_needed(rate, len(ladder.BELOW), self.wanted_confidence)
+        if passes is None:
+            self.notes.append("it fails too rarely to tell which layer is at fault")
+            return
+        asked.need(passes)
+        self.layer, self.rungs = ladder.climb_down(asked.ask, failure, branch.base)
+        self.notes.append(self._layer_note(core))
+        if self.layer != ladder.LAST:
+            decision = Decision(self.layer, self.oracle.target.name, "", 0, True)
+            branch.fault = Fault(failure, (decision,), whole_unit=True)
+
+    def _layer_note(self, core: bool) -> str:
+        if self.layer == ladder.LAST:
+            return "it fails with the backend eager too: Dynamo, or the graph itself, is at fault"
+        name, passes = self.oracle.target.name, self.rungs[-1].backend
+        seen = "it fails with every unit off" if core else "none of its units is at fault"
+        return f"{seen}; with {passes} in place of {name} it passes, so it is {self.layer}"
+
+    # -- bisect the whole graph, then minimise ----------------------------------------------
+
+    def _whole_graph(self) -> None:
+        """Where the small case did not tell, or is not wanted: bisect first."""
+        failure = self.oracle.hunted = self.found.outcome
+        if not failure.decisions:
+            return
+        verdict = self._surely(self.oracle.of(self.found.case), failure, self.base).verdict
+        if not verdict.faults or (self.branches and not verdict.confirmed):
+            return
+        self.confirmed = verdict.confirmed
+        self.branches = []
+        for fault in verdict.faults:
+            others = [f.unit for f in verdict.faults if f.unit != fault.unit]
+            branch = Branch(
+                fault.failure, self.base.without(off=others), self.found.case, fault
+            )
+            self.branches.append(branch)
+            if self.minimising:
+                self._minimise(branch)
 
     # -- the repro --------------------------------------------------------------------------
 
-    def _repro(self) -> tuple[str | None, bool, bool]:
+    def _repro(self, branch: Branch, name: str) -> None:
         """Write repros, the most self-contained first, until one fails as expected."""
-        case = self.best or self.found.case
-        units = tuple(self.verdict.units())
-        path = self.oracle.folder / "repro.py"
+        path = self.oracle.folder / name
+        units = tuple(branch.off)
         for setup in self.found.setups:
             content = repro.Repro(
-                self.found.outcome,
-                self._call(),
-                units,
-                self.found.ambient,
-                setup,
-                self._seconds(),
-            )
-            inputs = repro.write(case, content, path)
-            self.log.emit(ReproWrite(str(path), case.size, inputs))
-            result = self._verify(path)
-            (path.parent / "repro.log").write_text(result.output)
-            if result.reproduced:
-                passes = bool(units) and self._verify(path, units).status == verify.PASSES
-                confirmed = self.verdict.confirmed and passes
-                if units and not passes:
-                    self.notes.append("the repro still fails with the culprit's unit off")
-                return str(path), True, confirmed
+                branch.failure, self.oracle.target.call(), units, self.found.ambient, setup,
+                self._seconds(branch), self.oracle.wanted.slower_than, tuple(branch.base.texts()),
+                branch.nearest_passing,
+            )  # fmt: skip
+            inputs = repro.write(branch.best, content, path)
+            self.log.emit(ReproWrite(str(path), branch.best.size, inputs))
+            if branch.nearest_passing is not None:
+                passing = path.with_name(f"{path.stem}_passes.py")
+                repro.write_passing(branch.nearest_passing, content, passing)
+            if self._verify(branch, path):
+                return
         self.notes.append(
             "the repro script does not fail by itself: what the script sets up is missing from it"
         )
-        return str(path), False, False
 
-    def _seconds(self) -> float:
-        """A fresh process is slower than a warm one, and only a hang is measured by this."""
-        if self.found.outcome.kind is not Kind.HANG:
-            return verify.SECONDS
-        return min(verify.SECONDS, COLD * self.oracle.limits.seconds)
-
-    def _call(self) -> dict[str, object]:
-        call = self.oracle.target.call()
-        toggles = self.base.texts()
-        if toggles:
-            call["options"] = {**call.get("options", {}), "off": toggles}
-        return call
-
-    def _verify(self, path: Path, off: Sequence[str] = ()) -> verify.Verified:
-        result = verify.verify(path, off)
+    def _verify(self, branch: Branch, path: Path) -> bool:
+        """Whether the repro fails by itself; with the culprit's unit off it must also pass."""
+        branch.repro = path
+        if branch.off:
+            result, without = self.oracle.verify_both(path, branch.off)
+        else:
+            result = without = self.oracle.verify(path)
         self.log.emit(
             ReproVerify(str(path), result.reproduced, result.status, round(result.seconds, 3))
         )
-        return result
+        path.with_suffix(".log").write_text(result.output)
+        if not result.reproduced:
+            return False
+        passes = bool(branch.off) and without.status == verify.PASSES
+        branch.confirmed = passes and self.confirmed
+        if branch.off and not passes:
+            self.notes.append("the repro still fails with the culprit's unit off")
+        return True
 
-    def _report(self, status: str, path: str | None, confirmed: bool) -> Report:
-        outcome, case = self.found.outcome, self.best or self.found.case
-        return Report(
+    def _seconds(self, branch: Branch) -> float:
+        """A fresh process is slower than a warm one, and only a hang is measured by this."""
+        if branch.failure.kind is not Kind.HANG:
+            return verify.SECONDS
+        return min(verify.SECONDS, COLD * self.oracle.limits.seconds)
+
+    # -- the report -------------------------------------------------------------------------
+
+    def _report(self, status: str) -> report.Report:
+        first = self.branches[0]
+        faults = [self._fault(branch) for branch in self.branches]
+        return report.Report(
             status=status,
-            failure=Failure(
-                outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
-            ),
+            failure=_failure(self.found.outcome),
             graph=self.found.ordinal,
-            culprits=culprits(self.verdict.culprits),
-            confirmed=confirmed,
-            repro=path,
+            culprits=[fault.culprits[0] for fault in faults if fault.culprits],
+            faults=faults,
+            layer=self.layer,
+            ladder=[report.Rung(r.backend, r.outcome.kind.value) for r in self.rungs],
+            confirmed=status == "confirmed",
+            confidence=self.confidence,
+            others={sign: str(path) for sign, path in self.oracle.others.scripts.items()},
+            repro=str(first.repro) if first.repro else None,
             nodes_before=self.found.case.size,
-            nodes_after=case.size,
+            nodes_after=first.best.size,
             reruns=self.oracle.reruns,
             seconds=round(self.oracle.elapsed, 3),
             cpu_seconds=round(self.oracle.cpu_seconds, 3),
             run_dir=str(self.oracle.folder),
             notes=self.notes,
         )
+
+    def _fault(self, branch: Branch) -> report.Fault:
+        command = f"python {branch.repro.name}" if branch.repro else ""
+        enabled = branch.enabled
+        only = [f"--only={unit}" for unit in enabled.units()] if enabled else []
+        return report.Fault(
+            failure=_failure(branch.failure),
+            culprits=report.culprits(branch.fault.decisions) if branch.fault else [],
+            partners=list(enabled.partners) if enabled else [],
+            requires=list(enabled.requires) if enabled else [],
+            confirmed=branch.confirmed,
+            repro=str(branch.repro) if branch.repro else None,
+            nodes=branch.best.size,
+            fails=command,
+            only_fails=" ".join([command, *only]) if only else "",
+            passes=" ".join([command, *(f"--off={unit}" for unit in branch.off)]),
+            lines=user_lines(branch.best),
+        )
+
+
+def _failure(outcome: Outcome) -> report.Failure:
+    return report.Failure(
+        outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
+    )

@@ -15,16 +15,17 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import msgspec
 import psutil
 
 POLL = 0.05
 """Seconds between looks at a child's memory."""
+BRIEF = 0.005
+"""The same where a child is about to be gone."""
 PATIENCE = 5.0
 """Seconds that a child may take to end after its last word."""
 
@@ -83,21 +84,28 @@ def fork_past_handlers() -> int:
 def run_isolated(
     work: Work, limits: Limits, output: Path | None = None, fork: Fork = os.fork
 ) -> Ended:
-    """Run `work` in a child; it may call its argument to say which phase it is in.
+    """Run `work` in a child as `start` does, and wait for its end."""
+    ((_, ended),) = wait([start(work, limits, output, fork)])
+    return ended
 
-    What the child prints goes to `output`, or nowhere.
+
+def start(work: Work, limits: Limits, output: Path | None = None, fork: Fork = os.fork) -> Child:
+    """Begin `work` in a child, of which `wait` tells the end. One thread can watch many.
+
+    The work may call its argument to say which phase it is in. What the child prints goes to
+    `output`, or nowhere.
     """
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    start = time.monotonic()
+    baseline = _memory(os.getpid())
+    started = time.monotonic()
     pid = fork()
     if pid == 0:
         os.close(reader)
         _child(work, writer, output)
     os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        return _watch(pid, pipe, limits, start)
+    return Child(pid, reader, limits, baseline, started, limits.seconds)
 
 
 def _child(work: Work, writer: int, output: Path | None) -> None:
@@ -143,73 +151,101 @@ def _redirect(output: Path | None) -> None:
     os.dup2(target, 2)
 
 
-@dataclass
-class _Messages:
-    """What a child has sent so far."""
+@dataclass(eq=False)
+class Child:
+    """A child at work, as its parent knows it."""
 
-    buffer: bytes = b""
+    pid: int
+    pipe: int
+    limits: Limits
+    baseline: int
+    """Bytes that the parent had when it forked."""
+    started: float
+    left: float
+    """Seconds that it may still take; only those count in which the parent watches."""
     phase: str = ""
     answer: bytes | None = None
+    timed_out: bool = False
+    over_memory: bool = False
+    _unread: bytes = b""
+    _silent_since: float | None = None
+    """When it had said all it had to say."""
 
-    def feed(self, data: bytes) -> None:
-        self.buffer += data
-        while len(self.buffer) >= 9:
-            length = int.from_bytes(self.buffer[1:9], "little")
-            if len(self.buffer) < 9 + length:
-                return
-            tag, text = self.buffer[:1], self.buffer[9 : 9 + length]
-            self.buffer = self.buffer[9 + length :]
+    @property
+    def silent(self) -> bool:
+        """Whether nothing more will be heard of it."""
+        return self._silent_since is not None
+
+    def look(self, ready: bool, spent: float) -> bool:
+        """Hear what it says, look at the clock and at its memory; whether it is at its end."""
+        self.left -= spent
+        if ready:
+            self._hear(os.read(self.pipe, 1 << 16))
+        if self._silent_since is not None:
+            waited = time.monotonic() - self._silent_since
+            return waited > PATIENCE or _exited(self.pid)
+        if self.left < 0:
+            self.timed_out = True
+        elif not ready and _memory(self.pid) - self.baseline > self.limits.memory:
+            self.over_memory = True
+        return self.timed_out or self.over_memory
+
+    def _hear(self, data: bytes) -> None:
+        self._unread += data
+        while len(self._unread) >= 9:
+            length = int.from_bytes(self._unread[1:9], "little")
+            if len(self._unread) < 9 + length:
+                break
+            tag, text = self._unread[:1], self._unread[9 : 9 + length]
+            self._unread = self._unread[9 + length :]
             if tag == b"P":
                 self.phase = text.decode()
             else:
                 self.answer = text
+        if not data or self.answer is not None:
+            self._silent_since = time.monotonic()
+
+    def end(self) -> Ended:
+        """End the child if it is still there, and compilers that it started."""
+        _kill_group(self.pid)
+        _, status, usage = os.wait4(self.pid, 0)
+        os.close(self.pipe)
+        stopped = self.timed_out or self.over_memory or not os.WIFSIGNALED(status)
+        return Ended(
+            answer=self.answer,
+            phase=self.phase,
+            signal=0 if stopped else os.WTERMSIG(status),
+            timed_out=self.timed_out,
+            over_memory=self.over_memory,
+            pid=self.pid,
+            seconds=time.monotonic() - self.started,
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+        )
 
 
-def _watch(pid: int, pipe: IO[bytes], limits: Limits, start: float) -> Ended:
-    """In the parent: read, look at the clock and at the memory, and clear away what is left."""
-    messages = _Messages()
-    timed_out = over_memory = said_all = False
-    baseline = _memory(os.getpid())
+def wait(children: Collection[Child]) -> list[tuple[Child, Ended]]:
+    """Watch children until one has ended, or more; interrupted, it ends them all."""
+    ended: list[tuple[Child, Ended]] = []
+    looked = time.monotonic()
     try:
-        while True:
-            ready, _, _ = select.select([pipe], [], [], POLL)
-            if ready:
-                data = os.read(pipe.fileno(), 1 << 16)
-                messages.feed(data)
-                if not data or messages.answer is not None:
-                    said_all = True
-                    break
-            if time.monotonic() - start > limits.seconds:
-                timed_out = True
-                break
-            if not ready and _memory(pid) - baseline > limits.memory:
-                over_memory = True
-                break
-    finally:
-        if said_all:
-            _await_exit(pid)
-        _kill_group(pid)  # the child if it is still there, and compilers that it started
-        _, status, usage = os.wait4(pid, 0)
-    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    return Ended(
-        answer=messages.answer,
-        phase=messages.phase,
-        signal=0 if timed_out or over_memory else ended_by,
-        timed_out=timed_out,
-        over_memory=over_memory,
-        pid=pid,
-        seconds=time.monotonic() - start,
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
-    )
+        while not ended:
+            speaking = [c.pipe for c in children if not c.silent]
+            pause = POLL if len(speaking) == len(children) else BRIEF
+            ready, _, _ = select.select(speaking, [], [], pause)
+            now = time.monotonic()
+            spent, looked = now - looked, now
+            over = [c for c in children if c.look(c.pipe in ready, spent)]
+            ended = [(c, c.end()) for c in over]
+    except BaseException:
+        for child in children:
+            with contextlib.suppress(OSError):  # it had ended already
+                child.end()
+        raise
+    return ended
 
 
-def _await_exit(pid: int) -> None:
-    """Give a child that has said all it had to say a moment to end by itself."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            return
-        time.sleep(0.005)
+def _exited(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill_group(pid: int) -> None:

@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+import platformdirs
 
 from tcdebug.minifier.isolation import Limits
+from tcdebug.minifier.wanted import Wanted
 
 SCRIPT_FAILED = 71
 """Exit status of a session whose script raised; the traceback is on its stderr."""
+OWN_CACHES = {
+    "TORCHINDUCTOR_CACHE_DIR": str(Path(platformdirs.user_cache_dir("tcdebug")) / "inductor"),
+    # a pool of compilers would not survive the forks, nor be told what a candidate has patched
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+"""Inductor's kernels of candidates are kept from run to run, and apart from the user's."""
+
 FAULT = 70
 """Exit status of a session that failed by a fault of ours; its traceback is the last it printed."""
 
@@ -23,7 +32,7 @@ class Job(msgspec.Struct, frozen=True):
     """A script, and what to do while it runs.
 
     `mode`: eager (nothing is compiled), compiled (as the script says), search (graphs are judged
-    and investigated), watch (failures leave repros).
+    and investigated).
     """
 
     mode: str
@@ -32,12 +41,16 @@ class Job(msgspec.Struct, frozen=True):
     run_dir: str
     backend: str | None = None
     toggles: list[str] = []
-    check: bool = False
     bisect: bool = True
     minimise: bool = True
     limits: Limits = Limits()
     seconds: float = 3600.0
     reruns: int = 2000
+    wanted: Wanted = Wanted()
+    confidence: float = 0.99
+    """How sure it must be that no pass was luck, or no culprit is named."""
+    jobs: int = 1
+    """Candidates that run at the same time."""
     resume: str | None = None
 
 
@@ -50,7 +63,7 @@ def start(
     folder = Path(job.run_dir)
     path = folder / f"job-{job.mode}.json"
     path.write_bytes(msgspec.json.encode(job))
-    env = {**os.environ, **(environment or {})}
+    env = {**os.environ, **OWN_CACHES, **(environment or {})}
     return subprocess.Popen(
         [sys.executable, "-m", "tcdebug.minifier.session", str(path)],
         stdin=subprocess.DEVNULL if output is not None else None,

@@ -23,6 +23,12 @@ class Kind(StrEnum):
     CRASH = "crash"
     HANG = "hang"
     KILLED = "killed"
+    SLOW = "slow"
+    """Slower than eager by more than is allowed."""
+    RECOMPILE = "recompile"
+    """Compiled again for inputs that the first compile should have served."""
+    BAD = "bad"
+    """The user's own check says so."""
     INVALID = "invalid"
     """Eager fails on it, or Dynamo does not capture it: not a case at all."""
 

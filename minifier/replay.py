@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.ambient import restored
 from tcdebug.minifier.case import Case, clone_values, flatten
-from tcdebug.minifier.compare import Difference, first_difference
+from tcdebug.minifier.compare import Difference, Referee, first_difference
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.source import load
 from tcdebug.minifier.targets import Target
@@ -59,7 +59,7 @@ def run(
     if wanted and roots and torch.is_grad_enabled():
         notify("backward")
         gradients = list(
-            torch.autograd.grad(roots, wanted, _cotangents(roots), allow_unused=True)
+            torch.autograd.grad(roots, wanted, cotangents(roots), allow_unused=True)
         )
     return Results([_detached(o) for o in outputs], gradients, [_detached(v) for v in values])
 
@@ -74,7 +74,8 @@ def _converted(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-def _cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What backward begins with: the same noise for equal outputs."""
     generator = torch.Generator().manual_seed(SEED)
     made: list[torch.Tensor] = []
     for root in roots:
@@ -83,36 +84,73 @@ def _cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return made
 
 
-def judge(case: Case, target: Target, toggles: Toggles, notify: Notify, filename: str) -> Outcome:
-    """Run a case eagerly and through a target under toggles, and compare."""
+class Extra(Protocol):
+    """A judgement made while the compiled program is still in force, on what runs correctly."""
+
+    def __call__(
+        self,
+        case: Case,
+        eager: Callable[..., Any],
+        compiled: Callable[..., Any],
+        compiles: Callable[[], int],
+    ) -> Outcome: ...
+
+
+@dataclass
+class Progress:
+    """Which phase a run is in, and how often a graph has been compiled."""
+
+    notify: Notify
+    phase: str = ""
+    compiles: int = 0
+
+    def follow(self, phase: str) -> None:
+        """The next phase."""
+        self.phase = phase
+        self.compiles += phase == "compile"
+        self.notify(phase)
+
+
+def judge(
+    case: Case,
+    target: Target,
+    toggles: Toggles,
+    notify: Notify,
+    filename: str,
+    referee: Referee | None = Referee.DEFAULT,
+    extra: Extra | None = None,
+) -> Outcome:
+    """Run a case eagerly and through a target under toggles, and compare.
+
+    Without a referee nothing is compared; `extra` then has the last word.
+    """
     notify("eager")
     module = load(case, filename)
     try:
         eager = run(module, case)
     except Exception as error:
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
-    phase = "capture"
-
-    def follow(name: str) -> None:
-        nonlocal phase
-        phase = name
-        notify(name)
-
-    follow("capture")
-    with fresh_capture():
-        try:
-            compiled = target.compile(load(case, filename), toggles, follow)
-            actual = run(compiled, case, _after_compile(follow), mark=True)
-        except Exception as error:
-            cause = root_cause(error)
-            message = f"{type(cause).__name__}: {cause}"
-            if phase == "capture":
-                return Outcome(Kind.INVALID, phase, message=f"not captured again: {message}")
-            signature = exception_signature(error, phase)
-            return Outcome(Kind.EXCEPTION, phase, signature, message)
-    if phase == "capture":
-        return Outcome(Kind.INVALID, phase, message="Dynamo found nothing to compile in it")
-    return compare(case, module, eager, actual)
+    at = Progress(notify)
+    at.follow("capture")
+    module_again = load(case, filename)
+    found = Outcome(Kind.OK)
+    try:
+        with fresh_capture(), target.compiled(module_again, toggles, at.follow) as compiled:
+            actual = run(compiled, case, _after_compile(at.follow), mark=True)
+            if extra is not None and at.compiles:
+                found = extra(case, module, compiled, lambda: at.compiles)
+    except Exception as error:
+        cause = root_cause(error)
+        message = f"{type(cause).__name__}: {cause}"
+        if at.phase == "capture":
+            return Outcome(Kind.INVALID, at.phase, message=f"not captured again: {message}")
+        signature = exception_signature(error, at.phase)
+        return Outcome(Kind.EXCEPTION, at.phase, signature, message)
+    if at.phase == "capture":
+        return Outcome(Kind.INVALID, at.phase, message="Dynamo found nothing to compile in it")
+    if referee is not None:
+        found = compare(case, module, eager, actual, referee)
+    return found
 
 
 def _after_compile(follow: Notify) -> Notify:
@@ -128,30 +166,43 @@ def fresh_capture() -> Iterator[None]:
         yield
 
 
-def compare(case: Case, module: torch.nn.Module, eager: Results, actual: Results) -> Outcome:
+def compare(
+    case: Case,
+    module: torch.nn.Module,
+    eager: Results,
+    actual: Results,
+    referee: Referee = Referee.DEFAULT,
+) -> Outcome:
     """The outcome of two runs: forward first, for a wrong forward makes backward wrong too."""
-    found = _difference(eager, actual, None)
-    if found is None:
-        return Outcome(Kind.OK)
-    reference = _reference(case, module)
-    if reference is not None:
-        found = _difference(eager, actual, reference)
+    found = None
+    if referee is not Referee.FP64:
+        found = _difference(eager, actual, None, referee)
         if found is None:
             return Outcome(Kind.OK)
+    if referee in (Referee.DEFAULT, Referee.FP64):
+        reference = _reference(case, module)
+        if reference is not None:
+            found = _difference(eager, actual, reference, referee)
+        elif referee is Referee.FP64:
+            return Outcome(Kind.INVALID, "eager", message="there is no float64 run to compare with")
+    if found is None:
+        return Outcome(Kind.OK)
     phase, difference = found
     signature = f"{phase} | wrong {difference.what}"
     return Outcome(Kind.WRONG, phase, signature, f"{difference.where}: {difference.detail}")
 
 
 def _difference(
-    eager: Results, actual: Results, reference: Results | None
+    eager: Results, actual: Results, reference: Results | None, referee: Referee
 ) -> tuple[str, Difference] | None:
     for phase, what in (("forward", "output"), ("forward", "input"), ("backward", "gradient")):
         name = f"{what}s"
         exact: list[Any] | None = getattr(reference, name) if reference else None
         if exact is not None and len(exact) != len(getattr(eager, name)):
             exact = None
-        found = first_difference(getattr(eager, name), getattr(actual, name), exact, what)
+        found = first_difference(
+            getattr(eager, name), getattr(actual, name), exact, what, referee
+        )
         if found is not None:
             return phase, found
     return None

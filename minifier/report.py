@@ -43,18 +43,56 @@ def culprits(decisions: Sequence[Decision]) -> list[Culprit]:
     return [Culprit(d.unit, d.subject, d.site, d.ordinal) for d in decisions]
 
 
+class Fault(msgspec.Struct, frozen=True):
+    """One independent fault, and its own small repro.
+
+    `culprits` are decisions of one unit, several where it acts in several places. `partners` are
+    units at fault together with it: it passes without any one of them. `requires` are units that
+    only bring the decision about. `fails` and `passes` are command lines that show both, run in
+    the folder of the repro; `only_fails` shows it with nothing on but what it takes. `lines` are
+    the user's source lines that are left in the repro.
+    """
+
+    failure: Failure
+    culprits: list[Culprit] = []
+    partners: list[str] = []
+    requires: list[str] = []
+    confirmed: bool = False
+    repro: str | None = None
+    nodes: int = 0
+    fails: str = ""
+    only_fails: str = ""
+    passes: str = ""
+    lines: list[str] = []
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """A backend of torch's that does less than the failing one, and how the case ended there."""
+
+    backend: str
+    outcome: str
+
+
 class Report(msgspec.Struct, frozen=True):
     """The result of bisect or minify.
 
     `graph` is the graph's place among those that the script compiles, from 0; None when the
-    failure belongs to the script as a whole.
+    failure belongs to the script as a whole. `culprits` has one decision of each fault, `repro`
+    and `nodes_after` are those of the first fault. `layer` is the layer of torch at fault where
+    that is all that can be said, as `ladder` shows. `confidence` is how sure it is that no pass was
+    luck; `others` are failures met on the way, signature -> repro script.
     """
 
     status: str
     failure: Failure | None = None
     graph: int | None = None
     culprits: list[Culprit] = []
+    faults: list[Fault] = []
+    layer: str = ""
+    ladder: list[Rung] = []
     confirmed: bool = False
+    confidence: float = 1.0
+    others: dict[str, str] = {}
     repro: str | None = None
     nodes_before: int = 0
     nodes_after: int = 0

@@ -6,12 +6,13 @@ fails the same way. It is announced only after it was run: see `verify.verify`.
 
 from __future__ import annotations
 
+import difflib
 import platform
 import re
 import string
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,21 @@ import torch
 
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case, Input, overlaps
+from tcdebug.minifier.ladder import BELOW
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.replay import SEED
 from tcdebug.minifier.source import module_source, readable_names
 from tcdebug.minifier.stored import save_tensors
 from tcdebug.minifier.verify import SECONDS
+from tcdebug.minifier.wanted import SLOWER_THAN
 
+MOST_CHANGES = 12
+"""Lines that are shown of the difference to a passing graph."""
 INLINE = 64
 """Tensors of up to this many elements are written into the script when they have to be kept."""
+
+ENDED = " | ended"
+"""How the signature ends of what the process ended in, nobody knows how."""
 
 NO_LITERAL = re.compile(r"-?\binf\b|\bnan\b")
 
@@ -46,41 +54,55 @@ class Repro:
     """Python that brings about what the failure needs besides the graph."""
     seconds: float = SECONDS
     """After how long it is a hang."""
+    slower_than: float = SLOWER_THAN
+    """How many times the time of eager is slow."""
+    off: tuple[str, ...] = ()
+    """Toggles that are in force whenever the script runs."""
+    passing: Case | None = None
+    """The nearest case that passes: what is different in it is shown."""
 
 
 def expected(outcome: Outcome) -> dict[str, Any]:
-    """What the script compares its own finding with."""
+    """What the script compares its own finding with: equal, or among those of a list."""
     match outcome.kind:
+        case Kind.BAD:
+            return {}  # a command of the user's judges
+        case Kind.CRASH if outcome.signature.endswith(ENDED):
+            return {"kind": ["crash", "hang"]}
         case Kind.WRONG:
             return {"kind": "wrong", "what": outcome.signature}
         case Kind.EXCEPTION:
             return {"kind": "exception", "class": outcome.message.partition(":")[0]}
-        case Kind.CRASH:
-            return {"kind": "crash"}
     return {"kind": outcome.kind.value}
 
 
-def write(case: Case, repro: Repro, path: Path) -> str:
+def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
     """Write the script, and data beside it where the failure needs stored data.
 
-    Returns what the inputs are: seeded, inlined or stored.
+    With `store`, all tensors are stored. Returns what the inputs are: seeded, inlined or stored.
     """
     case = readable_names(case)
     path.parent.mkdir(parents=True, exist_ok=True)
-    how = _how(case)
+    how = _how(case, store)
     stored = {i.name: i.value for i in case.inputs if how[i.name] == "stored"}
     source = module_source(case.module)
     constants = source.constants
     if stored or constants:
         save_tensors({**stored, **constants}, path.with_suffix(".safetensors"))
+    timed = repro.outcome.kind in (Kind.SLOW, Kind.RECOMPILE)
     template = string.Template((resources.files(__package__) / "repro.py.tmpl").read_text())
     text = template.substitute(
         title=_title(repro),
         facts="\n".join(_facts(case, repro)),
+        run=_RUN_HEALTHY if repro.outcome.kind is Kind.OK else _RUN_FAILING,
         name=path.name,
         usage=_usage(repro),
         expected=repr(expected(repro.outcome)),
         call=repr(repro.call),
+        off=repr(list(repro.off)),
+        timing=_TIMING if timed else "",
+        timed=_timed(case, repro.slower_than) if timed else "",
+        layers=repr(BELOW),
         seconds=repro.seconds,
         environment=_NO_CACHES if repro.call["backend"] == "inductor" else "",
         setup=repro.setup,
@@ -94,28 +116,38 @@ def write(case: Case, repro: Repro, path: Path) -> str:
     return "stored" if stored else "inlined" if "inlined" in how.values() else "seeded"
 
 
+_RUN_FAILING = """It exits with 1 while it fails like this, with 0 when it does not fail, and
+with 125 when it cannot tell (eager fails, or it fails in another way)."""
+
+_RUN_HEALTHY = """It exits with 0 while it passes, with 1 when it fails, and with 125
+when it cannot tell (eager fails)."""
+
 _NO_CACHES = """
-# inductor's caches do not know what a script has patched
-os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+# caches of graphs do not know what a script has patched
+os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
 """
 
 
 def _title(repro: Repro) -> str:
     outcome = repro.outcome
+    if outcome.kind is Kind.OK:
+        return "A graph that torch.compile gets right"
     words = {
         Kind.WRONG: "A wrong result",
         Kind.EXCEPTION: "An exception",
         Kind.CRASH: "A crash",
         Kind.HANG: "A hang",
         Kind.KILLED: "Too much memory",
+        Kind.SLOW: "A slow graph",
+        Kind.RECOMPILE: "A recompile without need",
     }
     return f"{words.get(outcome.kind, 'A failure')} of torch.compile: {outcome.signature}"
 
 
 def _facts(case: Case, repro: Repro) -> list[str]:
+    failure = f"{repro.outcome.kind.value}, {repro.outcome.direction}: "
     lines = [
-        f"failure   {repro.outcome.kind.value}, {repro.outcome.direction}: "
-        + " ".join(repro.outcome.message.split())[:200],
+        f"failure   {failure}{' '.join(repro.outcome.message.split())[:200]}",
         f"backend   {repro.call}",
         f"graph     {case.size} nodes, {len(case.inputs)} inputs",
         f"versions  torch {torch.__version__}, python {platform.python_version()}, "
@@ -123,7 +155,31 @@ def _facts(case: Case, repro: Repro) -> list[str]:
     ]
     if repro.culprits:
         lines.insert(1, f"culprit   {', '.join(repro.culprits)}")
+    if repro.outcome.kind is Kind.OK:
+        del lines[0]
+    if repro.passing is not None:
+        lines += ["", "The nearest graph that passes differs in:", *_changes(case, repro.passing)]
     return [line.replace("\\", "/").replace('"""', "'''") for line in lines]
+
+
+def _changes(case: Case, passing: Case) -> list[str]:
+    """The lines in which the graph of a passing case differs, - as here and + as there."""
+    here = module_source(case.module).text.splitlines()
+    there = module_source(readable_names(passing).module).text.splitlines()
+    changes = [
+        f"    {line[0]} {line[1:].strip()}"
+        for line in difflib.unified_diff(here, there, n=0, lineterm="")
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+    more = len(changes) - MOST_CHANGES
+    changes[MOST_CHANGES:] = [f"    and {more} lines more"] if more > 0 else []
+    return changes or ["    its inputs only"]
+
+
+def write_passing(case: Case, repro: Repro, path: Path) -> str:
+    """Write the script of a case that passes, beside that of a failing one; as `write`."""
+    content = replace(repro, outcome=Outcome(Kind.OK), culprits=(), passing=None)
+    return write(case, content, path)
 
 
 def _usage(repro: Repro) -> str:
@@ -137,12 +193,13 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _how(case: Case) -> dict[str, str]:
+def _how(case: Case, store: bool) -> dict[str, str]:
     """How each input comes into the script: literal, seeded, inlined or stored."""
     tensors = [i.value for i in case.inputs if isinstance(i.value, torch.Tensor)]
     memory = Counter(_storage(t) for t in tensors)
     return {
         i.name: "literal" if not isinstance(i.value, torch.Tensor)
+        else "stored" if store
         else "seeded" if i.recipe is not None
         else "inlined" if memory[_storage(i.value)] == 1 and _is_plain(i.value)
         else "stored"
@@ -197,6 +254,63 @@ def stored():
 '''
 
 
+_TIMING = "            return tell(speed(module, compiled))\n"
+
+
+def _timed(case: Case, slower_than: float) -> str:
+    """Functions that judge speed as `perf` does."""
+    dynamic = [(k, dim) for k, spec in enumerate(case.inputs) for dim in spec.dynamic]
+    return f"SLOWER_THAN, DYNAMIC = {slower_than}, {dynamic}\n" + _SPEED
+
+
+_SPEED = '''
+
+def timed(call):
+    """Seconds of forward and of backward."""
+    values = inputs()
+    start = time.perf_counter()
+    outputs = flat(call(*values))
+    forward = time.perf_counter() - start
+    wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
+    roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
+    if not (wanted and roots and torch.is_grad_enabled()):
+        return forward, 0.0
+    given = cotangents(roots)
+    start = time.perf_counter()
+    torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    return forward, time.perf_counter() - start
+
+
+def larger():
+    """The inputs with dynamic dimensions twice as long."""
+    values = inputs()
+    for k, dim in DYNAMIC:
+        longer = torch.cat([values[k].detach()] * 2, dim)
+        values[k] = longer.requires_grad_(values[k].requires_grad)
+    return values
+
+
+def speed(eager, compiled):
+    """Whether it compiles again without need, or is slower than eager; the best time counts."""
+    try:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            compiled(*inputs())
+            compiled(*larger())
+    except RuntimeError:
+        return {"kind": "recompile", "phase": "forward"}
+    best, end = [(9e9, 9e9), (9e9, 9e9)], time.monotonic() + 1
+    for count in range(200):
+        if count >= 5 and time.monotonic() > end:
+            break
+        best = [tuple(map(min, b, timed(c))) for b, c in zip(best, (eager, compiled), strict=True)]
+    for phase, wanted, taken in zip(("forward", "backward"), *best, strict=True):
+        if taken > SLOWER_THAN * wanted + 1e-4:
+            return {"kind": "slow", "phase": phase, "times": round(taken / wanted, 1)}
+    return {"kind": "ok"}
+
+'''
+
+
 def input_text(spec: Input, how: str = "") -> str:
     """The expression that makes an input: see `_how`; by itself it is seeded or inlined."""
     value = spec.value
@@ -207,7 +321,7 @@ def input_text(spec: Input, how: str = "") -> str:
             text = f"data[{spec.name!r}]"
         case "inlined":
             numbers = _literal(value.tolist()) if value.numel() else "[]"
-            text = f"torch.tensor({numbers}, dtype={value.dtype})"
+            text = f"torch.tensor({numbers}, dtype={value.dtype}{_device_text(value)})"
             text = _laid_out(text if value.numel() else f"{text}.view{tuple(value.shape)}", value)
         case _:
             text = _laid_out(_recipe_text(spec), value)
@@ -219,16 +333,27 @@ def _recipe_text(spec: Input) -> str:
     assert recipe is not None
     size = tuple(value.shape)
     generator = f"generator=torch.Generator().manual_seed({recipe.seed})"
+    plain = torch.float32
     match recipe.kind:
+        case "randn" if value.dtype.is_complex:
+            plain = torch.complex64
+            text = f"torch.randn({size}, {generator}, dtype={plain})"
         case "randn":
             text = f"torch.randn({size}, {generator})"
-            plain = torch.float32
         case "randint":
-            text = f"torch.randint({recipe.low}, {recipe.high}, {size}, {generator})"
             plain = torch.int64
+            text = f"torch.randint({recipe.low}, {recipe.high}, {size}, {generator})"
+        case "arange":
+            plain = torch.int64
+            numbers = f"torch.arange({value.numel()})"
+            if recipe.low != 0 or recipe.high < value.numel():
+                numbers = f"({numbers} % {recipe.high - recipe.low} + {recipe.low})"
+            text = numbers if value.dim() == 1 else f"{numbers}.view({size})"
         case _:
-            text = f"torch.{recipe.kind}({size})"
-            plain = torch.float32
+            plain = value.dtype
+            dtype = "" if plain == torch.float32 else f", dtype={plain}"
+            text = f"torch.{recipe.kind}({size}{dtype})"
+    text = text if value.device.type == "cpu" else f"{text}.to({str(value.device)!r})"
     return text if value.dtype == plain else f"{text}.to({value.dtype})"
 
 
@@ -239,7 +364,12 @@ def _laid_out(text: str, value: torch.Tensor) -> str:
     if overlaps(value):
         return text  # expanded: the recorded values were materialised
     size, stride = tuple(value.shape), tuple(value.stride())
-    return f"torch.empty_strided({size}, {stride}, dtype={value.dtype}).copy_({text})"
+    made = f"torch.empty_strided({size}, {stride}, dtype={value.dtype}{_device_text(value)})"
+    return f"{made}.copy_({text})"
+
+
+def _device_text(value: torch.Tensor) -> str:
+    return "" if value.device.type == "cpu" else f", device={str(value.device)!r}"
 
 
 def _literal(value: Any) -> str:

@@ -14,7 +14,7 @@ import string
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import takewhile
 from pathlib import Path
@@ -24,33 +24,75 @@ import msgspec
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CandidateRan
 from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.check import run_check
 from tcdebug.minifier.decisions import read_decisions
+from tcdebug.minifier.flaky import Rate, Tally, settle
 from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
 from tcdebug.minifier.outcome import Kind, Outcome, crash_signature, normalised, signal_name
 
 
 @dataclass
 class ScriptOracle:
-    """Runs the script, compiled, under toggles."""
+    """Runs the script, compiled, under toggles. Its answers live as long as it does."""
 
     job: Job
     log: EventLog
     seconds: float
+    hunted: Outcome | None = None
+    """The failure that one run settles."""
+    passes_needed: int = 1
+    contradicted: bool = False
     reruns: int = 0
     cpu_seconds: float = 0.0
+    _tallies: dict[tuple[str, ...], Tally] = field(default_factory=dict)
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome:
         """How the script ends under toggles."""
+        key = tuple(toggles.texts())
+
+        def run() -> Outcome:
+            return self._rerun(toggles, purpose)
+
+        for tally in settle(self._tallies.get(key), run, self.hunted, self.passes_needed):
+            self._keep(key, tally)
+        return self._tallies[key].outcome
+
+    def rate(self, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
+        """How often the script, which has failed once, does so again in so many further runs."""
+        key = tuple(toggles.texts())
+        while (tally := self._tallies[key]).runs <= runs:
+            self._keep(key, tally.plus(self._rerun(toggles, "how often it fails"), failure))
+        return tally.again(failure)
+
+    def need(self, passes: int) -> None:
+        """Believe a pass only after so many."""
+        self.passes_needed = passes
+
+    def _keep(self, key: tuple[str, ...], tally: Tally) -> None:
+        self._tallies[key] = tally
+        self.contradicted |= tally.contradictory
+
+    def _rerun(self, toggles: Toggles, purpose: str) -> Outcome:
         self.reruns += 1
-        job = msgspec.structs.replace(self.job, mode="compiled")
-        outcome = run_script(job, toggles, self.seconds, f"compiled-{self.reruns}.log")
+        outcome = self._run(toggles)
         self.cpu_seconds += outcome.cpu_seconds
         event = CandidateRan(
             self.reruns, purpose, toggles.texts(), 0, outcome.kind.value, outcome.signature,
             False, round(outcome.seconds, 3), round(outcome.cpu_seconds, 3),
         )  # fmt: skip
         self.log.emit(event)
+        if outcome.failed and not self.job.wanted.counts(outcome):
+            return replace(outcome, kind=Kind.INVALID)
         return outcome
+
+    def _run(self, toggles: Toggles) -> Outcome:
+        name = f"compiled-{self.reruns}.log"
+        if check := self.job.wanted.check:
+            script, folder = Path(self.job.script).resolve(), Path(self.job.run_dir)
+            with (folder / name).open("wb") as output:
+                return run_check(check, script, folder, toggles.texts(), self.seconds, output)
+        job = msgspec.structs.replace(self.job, mode="compiled")
+        return run_script(job, toggles, self.seconds, name)
 
 
 def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Outcome:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
+BETS = 3
+"""Until so many elements are found, each may well be the last one."""
+FEW = 4
+"""So many elements are left out one by one."""
 
-def first_bad(low: int, high: int, bad: Callable[[int], bool]) -> int:
+
+def first_bad(
+    low: int, high: int, bad: Callable[[int], bool], guess: int | None = None
+) -> int:
     """An n in (low, high] with bad(n) and not bad(n - 1), given not bad(low) and bad(high).
 
-    Asks about log2(high - low) times. Where `bad` is not monotone it is one of the boundaries.
+    Asks about log2(high - low) times, first for `guess`. Where `bad` is not monotone it is one of
+    the boundaries.
     """
     while high - low > 1:
-        middle = (low + high) // 2
+        middle = guess if guess is not None and low < guess < high else (low + high) // 2
+        guess = None
         if bad(middle):
             high = middle
         else:
@@ -25,32 +35,50 @@ def first_bad(low: int, high: int, bad: Callable[[int], bool]) -> int:
 def minimal_subset(items: Sequence[Item], bad: Callable[[Sequence[Item]], bool]) -> list[Item]:
     """A subset that is bad and of which no element can be left out, given that all are bad.
 
-    Delta debugging (Zeller, Hildebrandt 2002) by complements: drop chunks, from the back, halving
-    them when none can be dropped. Asks for no subset twice; the result is 1-minimal.
-    """
-    kept = list(items)
-    asked: dict[tuple[int, ...], bool] = {}
-    numbers = {id(item): k for k, item in enumerate(kept)}
+    Asks for no subset twice, and about log2(len(items)) times for every element that is needed, or
+    once where nearly all are. Elements that are likely needed should come first.
 
-    def answer(candidate: list[Item]) -> bool:
-        key = tuple(numbers[id(item)] for item in candidate)
+    The shortest bad prefix ends with an element that is needed; with that one kept, so does the
+    shortest bad prefix of what is before it, until the elements found are bad by themselves. What
+    was found so is 1-minimal if every superset of a bad set is bad. If not, the last sweep sees to
+    it.
+    """
+    asked: dict[frozenset[int], bool] = {}
+
+    def answer(numbers: Sequence[int]) -> bool:
+        key = frozenset(numbers)
         if key not in asked:
-            asked[key] = bad(candidate)
+            asked[key] = bad([items[k] for k in sorted(key)])
         return asked[key]
 
-    size = max(1, len(kept) // 2)
-    while kept:
-        dropped = False
-        end = len(kept)
-        while end > 0:
-            start = max(0, end - size)
-            candidate = kept[:start] + kept[end:]
-            if answer(candidate):
-                kept = candidate
-                dropped = True
-            end = start
-        if size > 1:
-            size = max(1, min(size // 2, len(kept) // 2))
-        elif not dropped:
+    needed = _needed(len(items), answer) if len(items) > FEW else list(range(len(items)))
+    before = None
+    while needed != before:
+        before = needed
+        for number in before:
+            others = [k for k in needed if k != number]
+            if answer(others):
+                needed = others
+    return [items[k] for k in sorted(needed)]
+
+
+def _needed(count: int, answer: Callable[[Sequence[int]], bool]) -> list[int]:
+    """Elements that are bad together, each needed when it was found."""
+    needed: list[int] = []
+    rest = list(range(count))
+    gap = float(count)
+    guess: int | None = math.isqrt(count)
+    while rest:
+        bet = len(needed) <= BETS or len(rest) < gap
+        if bet and answer(needed):
             break
-    return kept
+        low = 0 if bet else -1
+        length = first_bad(low, len(rest), lambda n: answer(needed + rest[:n]), guess)
+        if length == 0:
+            break
+        needed.append(rest[length - 1])
+        del rest[length - 1 :]
+        gap = (count - len(rest)) / len(needed)
+        # where the needed are dense, the next one is near
+        guess = len(rest) - round(gap) if len(needed) >= BETS else None
+    return needed

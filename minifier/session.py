@@ -23,6 +23,7 @@ import torch
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Fallback, GraphRecorded
 from tcdebug.compiler.gate import ALL, Toggles
+from tcdebug.compiler.options import Options
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.investigate import Found, Investigation
@@ -32,8 +33,10 @@ from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.recorder import Recorder
 from tcdebug.minifier.report import Report
 from tcdebug.minifier.script_setup import Script, script_setup
+from tcdebug.minifier.slippage import OtherFailures
+from tcdebug.minifier.switching import Switching
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
-from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
+from tcdebug.minifier.watcher import compile_patched
 
 
 class _Finished(BaseException):
@@ -57,6 +60,7 @@ class Session:
         self.recorder = Recorder(self.judge, job.run_dir, job.backend)
         self.budget = Budget(job.seconds, job.reruns)
         self.limits = job.limits
+        self.others = OtherFailures(self.folder / "other", self.log)
         self.reruns = 0
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
@@ -76,27 +80,36 @@ class Session:
     def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
         """The report of a graph that fails, None of one that does not."""
         self.log.emit(GraphRecorded(ordinal, case.size, call))
-        oracle = self._oracle(backend)
         base = Toggles.parse(self.job.toggles)
-        try:
-            outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
-        except BudgetUsed:
-            return Report("budget", reruns=self.reruns, run_dir=self.job.run_dir)
-        finally:
-            self.reruns += oracle.reruns
+        setups = self._setups(backend, ordinal)
+        # a command judges a script in a process of its own, which may need what the script sets up
+        for setup in setups if self.job.wanted.check else setups[:1]:
+            oracle = self._oracle(backend, ordinal, setup)
+            try:
+                outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
+            except BudgetUsed:
+                return Report("budget", reruns=self.reruns, run_dir=self.job.run_dir)
+            finally:
+                self.reruns += oracle.reruns
+            if outcome.failed:
+                break
         if outcome.kind is Kind.INVALID:
             what = f"graph {ordinal} is judged only as a part of the script"
             self.log.emit(Fallback(what, outcome.message[:2000]))
         if not outcome.failed:
             return None
         self.log.emit(outcome.event)
+        oracle.hunted = outcome
         self._tighten(oracle, case, base, outcome)
-        setups = self._setups(backend, ordinal)
         found = Found(case, outcome, ordinal, Ambient.current(), setups)
         investigation = Investigation(
-            found, oracle, self.log, base, self.job.bisect, self.job.minimise
-        )
-        return investigation.run()
+            found, oracle, self.log, base, self.job.bisect, self.job.minimise,
+            self.job.confidence,
+        )  # fmt: skip
+        try:
+            return investigation.run()
+        finally:
+            oracle.ask_ahead(())
 
     def _tighten(self, oracle: Oracle, case: Case, base: Toggles, outcome: Outcome) -> None:
         """Measure a hang by a run that ended: this one, or one with everything off."""
@@ -105,9 +118,22 @@ class Session:
         if outcome.kind is not Kind.HANG:
             oracle.tighten(outcome.seconds)
 
-    def _oracle(self, backend: Backend) -> Oracle:
+    def _oracle(self, backend: Backend, ordinal: int, setup: str) -> Oracle:
+        backend.warm_up()
         return Oracle(
-            backend, self.log, self.answers, self.limits, self.budget, self.threads.restore
+            backend,
+            self.log,
+            self.answers,
+            self.limits,
+            self.budget,
+            self.threads.restore,
+            wanted=self.job.wanted,
+            others=self.others,
+            setup=setup,
+            # objects of the script's are told apart by the graph that they are for
+            place="" if backend.named else str(ordinal),
+            # what runs beside another candidate tells nothing about speed
+            jobs=1 if self.job.wanted.oracle == "perf" else self.job.jobs,
         )
 
     def _setups(self, backend: Backend, ordinal: int) -> tuple[str, ...]:
@@ -207,17 +233,13 @@ def wrapper(job: Job, patches: contextlib.ExitStack) -> Callable[[Any], Any]:
     match job.mode:
         case "eager":
             torch.compiler.set_stance("force_eager")
-        case "watch":
-            folder = Path(job.run_dir)
-            script = Script(job.script, tuple(job.args))
-            watcher = Watcher(folder, EventLog(folder), script, check=job.check)
-            patches.enter_context(backward_watched(watcher.backward_failed))
-            return lambda backend: watcher.wrap(job.backend or backend)
         case "search":
             session = Session(job, Threads())
-            warm_up()
+            if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
+                warm_up()
             return session.recorder.wrap
-    return lambda backend: job.backend or backend
+    toggles = Options.from_env().toggles
+    return Switching(toggles, Path(job.run_dir), job.backend, patches).wrap
 
 
 def main() -> NoReturn:

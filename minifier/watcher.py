@@ -1,14 +1,16 @@
 """Capture in a program that runs as usual: whatever fails in a compiled graph leaves a repro.
 
 Before a graph is compiled, or runs forward or backward for the first time, its repro script is
-written, so that a crash of the process leaves one; it is removed again when all went well. An
+written, so that the end of the process leaves one; it is removed again when all went well. An
 exception, or with `check` a result that differs from eager's, makes it stay.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
+import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,17 +21,19 @@ from torch import fx
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import GraphRecorded, ReproWrite
-from tcdebug.minifier import repro
 from tcdebug.minifier.ambient import Ambient
-from tcdebug.minifier.case import Case, flatten, from_captured
+from tcdebug.minifier.case import flatten, from_captured
+from tcdebug.minifier.journal import Journal, Scene
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.recorder import describe
-from tcdebug.minifier.reductions.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.replay import compare, run
-from tcdebug.minifier.script_setup import Script, script_setup, sets_up
+from tcdebug.minifier.script_setup import Script, sets_up
 from tcdebug.minifier.source import load
 from tcdebug.minifier.targets.backends import Backend
-from tcdebug.minifier.verify import IN_SCRIPT
+from tcdebug.minifier.verify import SECONDS
+
+PATIENCE = 30.0
+"""What a person interrupts sooner than this is given as many seconds before it is a hang."""
 
 
 @dataclass
@@ -41,10 +45,19 @@ class Watcher:
     script: Script | None = None
     """What a repro can fall back on where the graph alone does not fail."""
     check: bool = False
+    every_call: bool = False
+    """Journal the inputs of every call, not only of the first one of each graph."""
     graphs: int = 0
     repros: list[Path] = field(default_factory=list)
-    backward: _WatchedGraph | None = None
-    """The graph whose backward is running."""
+    backward: dict[int, _WatchedGraph] = field(default_factory=dict)
+    """The graphs whose backward is running, by thread."""
+    interrupted: bool = False
+    """Whether one of the repros is of what a person stopped."""
+    ordinals: Iterator[int] = field(default_factory=itertools.count)
+    journal: Journal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.folder, self.script)
 
     def wrap(self, backend: Any) -> Any:
         """The backend with its graphs watched."""
@@ -52,55 +65,41 @@ class Watcher:
             return backend
         return _Watched(self, backend, describe(backend, str(self.folder)))
 
-    def backward_failed(self, error: Exception) -> None:
+    def backward_failed(self, error: BaseException) -> None:
         """An exception came out of torch.autograd: if it is a compiled graph's, keep its repro."""
-        graph, self.backward = self.backward, None
-        if graph is not None:
-            graph.watched.failed(error, graph.scene, "backward")
+        graph = self.backward.pop(threading.get_ident(), None)
+        if graph is None:  # where there are devices, autograd has threads that Python does not know
+            ours = {thread.ident for thread in threading.enumerate()}
+            devices = [thread for thread in self.backward if thread not in ours]
+            graph = self.backward.pop(devices[-1]) if devices else None
+        interrupted = isinstance(error, KeyboardInterrupt)
+        if graph is not None and not (interrupted and graph.went_back and not self.every_call):
+            graph.watched.stopped(error, graph.scene, "backward", graph.since)
 
-    def keep(self, scene: Scene, outcome: Outcome) -> Path:
+    def keep(self, scene: Scene, outcome: Outcome, seconds: float = SECONDS) -> Path:
         """Write the repro of a failure where it stays; its path."""
         self.log.emit(outcome.event)
-        inputs = self._write(scene, outcome)
+        self.journal.clear(scene)
+        self.journal.latest.pop(scene.path, None)
+        inputs = self.journal.write(scene, outcome, seconds)
         self.log.emit(ReproWrite(str(scene.path), scene.case.size, inputs))
         if scene.path not in self.repros:
             self.repros.append(scene.path)
         return scene.path
 
-    def _write(self, scene: Scene, outcome: Outcome) -> str:
-        """Write the repro, and beside it one that runs the script up to the graph."""
-        seeded = SimplifyInputs()
-        simple = seeded.apply(scene.case, seeded.edits(scene.case)) or scene.case
-        bare = repro.Repro(outcome, scene.backend.call(), ambient=scene.ambient)
-        if self.script is not None:
-            scene.path.parent.mkdir(parents=True, exist_ok=True)
-            setup = script_setup(self.script, scene.ordinal, scene.path.parent)
-            repro.write(simple, replace(bare, setup=setup), scene.path.with_name(IN_SCRIPT))
-        return repro.write(simple, bare, scene.path)
-
-    def write_ahead(self, scene: Scene, phase: str) -> None:
-        """Let a repro lie ready for the case that the process dies in this phase."""
+    def ahead(self, scene: Scene, phase: str, *, first: bool) -> None:
+        """Let a repro lie ready for the case that the process ends in this phase."""
         if scene.path in self.repros:
             return
-        outcome = Outcome(Kind.CRASH, phase, f"{phase} | crash", f"the process ended in {phase}")
-        with contextlib.suppress(Exception):  # what cannot be written down runs all the same
-            self._write(scene, outcome)
+        if self.every_call and phase != "compile":
+            self.journal.call(scene, phase)
+        elif first:
+            self.journal.ahead(scene, phase)
 
     def clear(self, scene: Scene) -> None:
         """The graph went well: take away what lay ready."""
         if scene.path not in self.repros:
-            shutil.rmtree(scene.path.parent, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A graph where it runs: what its repro is made of, and where that is written."""
-
-    case: Case
-    backend: Backend
-    ordinal: int
-    path: Path
-    ambient: Ambient
+            self.journal.clear(scene)
 
 
 @dataclass(eq=False)
@@ -118,30 +117,42 @@ class _Watched:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         watcher = self.watcher
-        ordinal = watcher.graphs
-        watcher.graphs += 1
+        ordinal = next(watcher.ordinals)
+        watcher.graphs = ordinal + 1
         case = from_captured(module, [_hint(i) for i in inputs])
         names = tuple(str(n.target) for n in module.graph.nodes if n.op == "placeholder")
-        path = watcher.folder / "graphs" / str(ordinal) / "repro.py"
+        path = watcher.journal.path(ordinal)
         scene = Scene(case, self.backend, ordinal, path, Ambient.current())
         watcher.log.emit(GraphRecorded(ordinal, case.size, 0))
-        watcher.write_ahead(scene, "compile")
+        watcher.ahead(scene, "compile", first=True)
+        since = time.monotonic()
         try:
             compiled = _resolved(self.original)(module, inputs)
-        except Exception as error:
-            self.failed(error, scene, "compile")
+        except (Exception, KeyboardInterrupt) as error:
+            self.stopped(error, scene, "compile", since)
             raise
         watcher.clear(scene)
-        return _WatchedGraph(self, scene, names, compiled)
+        return _WatchedGraph(self, scene.without_values(), names, compiled)
 
-    def failed(self, error: Exception, scene: Scene, phase: str) -> None:
+    def stopped(self, error: BaseException, scene: Scene, phase: str, since: float) -> None:
         """Write the repro, and say in the exception where it is."""
         if type(error).__module__ == "torch._dynamo.exc" and "Restart" in type(error).__name__:
             return  # how Dynamo starts a capture over
-        cause = root_cause(error)
-        message = f"{type(cause).__name__}: {cause}"
-        outcome = Outcome(Kind.EXCEPTION, phase, exception_signature(error, phase), message)
-        path = self.watcher.keep(scene, outcome)
+        seconds = SECONDS
+        if isinstance(error, KeyboardInterrupt):
+            self.watcher.interrupted = True
+            waited = time.monotonic() - since
+            outcome = Outcome(Kind.HANG, phase, f"{phase} | hang", f"stopped after {waited:.0f} s")
+            seconds = min(max(waited, PATIENCE), SECONDS)
+        else:
+            cause = root_cause(error)
+            message = f"{type(cause).__name__}: {cause}"
+            outcome = Outcome(Kind.EXCEPTION, phase, exception_signature(error, phase), message)
+        try:
+            path = self.watcher.keep(scene, outcome, seconds)
+        except Exception as problem:  # the program's own exception is what has to be seen
+            error.add_note(f"tcdebug: no repro could be written: {problem}")
+            return
         error.add_note(f"tcdebug: repro {path}\ntcdebug: next  tcdebug bisect {path}")
 
 
@@ -151,44 +162,52 @@ class _WatchedGraph:
 
     watched: _Watched
     scene: Scene
-    """Its first call, or the one that is judged."""
+    """The latest call, as long as its backward may come or it is being judged."""
     names: tuple[str, ...]
     """Of all arguments; the case leaves out those that are not used."""
     compiled: Callable[..., Any]
     calls: int = 0
     went_back: bool = False
+    since: float = 0.0
+    """When the latest phase began."""
 
     def __call__(self, *values: Any) -> Any:
         watcher = self.watched.watcher
         self.calls += 1
-        if self.calls == 1 or watcher.check:
-            self.scene = self._scene(values)
+        self.scene = self._scene(values)
         if watcher.check:
             self._check(values)
-        if self.calls == 1:
-            watcher.write_ahead(self.scene, "forward")
+        self.since = time.monotonic()
+        watcher.ahead(self.scene, "forward", first=self.calls == 1)
         try:
             outputs = self.compiled(*values)
         except Exception as error:
-            self.watched.failed(error, self._scene(values), "forward")
+            self.watched.stopped(error, self.scene, "forward", self.since)
             raise
-        if self.calls == 1:
+        except KeyboardInterrupt as error:
+            if self.calls == 1 or watcher.every_call:  # later ones are stopped for other reasons
+                self.watched.stopped(error, self.scene, "forward", self.since)
+            raise
+        if self.calls == 1 or watcher.every_call:
             watcher.clear(self.scene)
-        for node in _backward_nodes(outputs):
+        nodes = _backward_nodes(outputs)
+        if not nodes:
+            self.scene = self.scene.without_values()
+        for node in nodes:
             node.register_prehook(self._enter_backward)
             node.register_hook(self._leave_backward)
         return outputs
 
     def _enter_backward(self, gradients: Any) -> None:
         watcher = self.watched.watcher
-        watcher.backward = self
-        if not self.went_back:
-            watcher.write_ahead(self.scene, "backward")
+        watcher.backward[threading.get_ident()] = self
+        self.since = time.monotonic()
+        watcher.ahead(self.scene, "backward", first=not self.went_back)
 
     def _leave_backward(self, inputs: Any, outputs: Any) -> None:
         watcher = self.watched.watcher
-        watcher.backward = None
-        if not self.went_back:
+        watcher.backward.pop(threading.get_ident(), None)
+        if not self.went_back or watcher.every_call:
             self.went_back = True
             watcher.clear(self.scene)
 
@@ -273,15 +292,18 @@ def compile_patched(wrap: Callable[[Any], Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def backward_watched(failed: Callable[[Exception], None]) -> Iterator[None]:
-    """Call `failed` with every exception that comes out of a backward pass in this block."""
+def backward_watched(failed: Callable[[BaseException], None]) -> Iterator[None]:
+    """Call `failed` with every exception that comes out of a backward pass in this block.
+
+    Ctrl-C is one of them, for it may be what ends a hang.
+    """
     backward, grad = torch.autograd.backward, torch.autograd.grad
 
     def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 return function(*args, **kwargs)
-            except Exception as error:
+            except (Exception, KeyboardInterrupt) as error:
                 failed(error)
                 raise
 

@@ -2,6 +2,8 @@
 
     torch.compile(f, backend="tcdebug")        the embedded compiler; needs no import of tcdebug
     with tcdebug.watch(): ...                  whatever fails in a compiled graph leaves a repro
+    tcdebug.save_repro(f, x)                   the graphs of a call as scripts of their own
+    with tcdebug.switched_off("fuse"): ...     compiles go without some steps, inductor's too
     $ tcdebug bisect script.py                 which step of the compiler is at fault, and a repro
 
 Names are imported when they are used: `import tcdebug.compiler` loads nothing of the toolkit.
@@ -15,14 +17,26 @@ from typing import Any
 __version__ = "0.1.0"
 
 EXPORTS = {
-    "watch": "tcdebug.watch",
+    "watch": "tcdebug.watching",
+    "save_repro": "tcdebug.saving",
+    "switched_off": "tcdebug.switching",
+    "NotSaved": "tcdebug.saving",
     "Options": "tcdebug.compiler.options",
     "Toggles": "tcdebug.compiler.gate",
     "CompileError": "tcdebug.compiler.errors",
 }
 """Public name -> the module that has it."""
 
-__all__ = ["CompileError", "Options", "Toggles", "__version__", "watch"]
+__all__ = [
+    "CompileError",
+    "NotSaved",
+    "Options",
+    "Toggles",
+    "__version__",
+    "save_repro",
+    "switched_off",
+    "watch",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
 from tcdebug import __version__
 from tcdebug.compiler.gate import BadToggle, Toggles
+from tcdebug.minifier.wanted import ORACLES
 
 USAGE = 2
 """Exit status of a command that was called wrongly; click's own."""
@@ -35,6 +41,26 @@ def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, 
         context.exit(USAGE)
 
 
+def _regex(context: click.Context, option: click.Parameter, given: str) -> str:
+    """A regular expression that can be read."""
+    try:
+        re.compile(given)
+    except re.error as problem:
+        raise click.BadParameter(f"no regular expression: {problem}", context, option) from None
+    return given
+
+
+def _check(context: click.Context, option: click.Parameter, given: str) -> str:
+    """A command that there is."""
+    try:
+        words = shlex.split(given)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), context, option) from None
+    if words and "=" not in words[0] and shutil.which(words[0]) is None:
+        raise click.BadParameter(f"no command {words[0]!r}", context, option)
+    return given
+
+
 OFF = click.option(
     "--off",
     multiple=True,
@@ -52,8 +78,53 @@ TIMEOUT = click.option(
 MEMORY = click.option(
     "--memory", default=8.0, show_default=True, help="GiB that a candidate may use."
 )
+ORACLE = click.option(
+    "--oracle",
+    type=click.Choice(ORACLES),
+    default="default",
+    show_default=True,
+    help="What a failure is.",
+)
+SLOWER_THAN = click.option(
+    "--slower-than",
+    type=click.FloatRange(min=1.0),
+    default=1.2,
+    show_default=True,
+    help="With --oracle perf: times the seconds of eager that are slow.",
+)
+FAIL_REGEX = click.option(
+    "--fail-regex",
+    default="",
+    metavar="REGEX",
+    callback=_regex,
+    help="Only failures whose kind, signature or message match.",
+)
+CHECK = click.option(
+    "--check",
+    default="",
+    metavar="COMMAND",
+    callback=_check,
+    help="Judge by a command on each candidate's script, {} in it: 0 good, 125 skip, else bad.",
+)
+CONFIDENCE = click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 0.9999),
+    default=0.99,
+    show_default=True,
+    help="Name a culprit of a flaky failure only if so sure.",
+)
+JOBS = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    help="Candidates that run at the same time.",
+)
 FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interrupted run.")
-SEARCH = (BACKEND, OFF, SECONDS, RERUNS, TIMEOUT, MEMORY, FRESH, QUIET, JSON)
+LIMITS = (SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
+JUDGING = (ORACLE, SLOWER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
+SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, JSON)
 
 
 def _with(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -112,6 +183,7 @@ def minify(**arguments: Any) -> None:
 @BACKEND
 @OFF
 @click.option("--check", is_flag=True, help="Compare every call of a compiled graph with eager.")
+@click.option("--every-call", is_flag=True, help="Journal the inputs of every call of a graph.")
 @QUIET
 @SCRIPT
 @ARGS
@@ -122,6 +194,45 @@ def run(**arguments: Any) -> None:
     died of signal n.
     """
     _command("run", **arguments)
+
+
+@cli.command(context_settings=PASS_ON)
+@click.option("--graph", type=click.IntRange(0), help="Only this graph of SCRIPT, from 0.")
+@BACKEND
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder to write to.",
+)
+@click.option("--as-test", is_flag=True, help="Write a test for pytest.")
+@click.argument("source", metavar="SCRIPT|REPRO|RUN|issue")
+@ARGS
+def repro(**arguments: Any) -> None:
+    """Write repro scripts on demand.
+
+    \b
+    tcdebug repro SCRIPT [ARGS]     one of each graph that SCRIPT compiles, healthy or not
+    tcdebug repro --as-test REPRO   a test for pytest, of a repro script or of a RUN
+    tcdebug repro issue [RUN]       a report of the bug that a RUN found
+
+    Exit status: 0 written, 1 a graph does not pass, 2 usage, 3 internal error, 4 no graph,
+    5 SCRIPT fails in eager, 130 Ctrl-C.
+    """
+    if arguments["source"] == "issue":  # ./issue is a script
+        issue.main(args=list(arguments["args"]), prog_name="tcdebug repro issue")
+    _command("repro", **arguments)
+
+
+@click.command(context_settings=CONTEXT)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
+@click.argument("run_name", metavar="[RUN]", required=False)
+def issue(**arguments: Any) -> None:
+    """Fill in PyTorch's form for bugs with what RUN found, or the newest that found a failure.
+
+    Exit status: 0 written, 2 no such run or no failure in it, 3 internal error.
+    """
+    _command("issue", **arguments)
 
 
 @cli.command()

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import fx
 
+from tcdebug.compiler import run_folder
 from tcdebug.compiler.backend import open_log
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.options import Options
@@ -51,6 +52,13 @@ def _watcher(log: EventLog) -> Watcher:
     watcher = Watcher(log.folder, log, Script.running())
     watching = ExitStack()
     watching.enter_context(backward_watched(watcher.backward_failed))
-    atexit.register(announce_repros, watcher.repros)
+    info = run_folder.read_info(log.folder)
+    if info is not None:
+        watcher.journal.pid = info.pid  # other processes may write to the same folder
+
+    def announce() -> None:
+        announce_repros(watcher.repros, run=not watcher.interrupted)
+
+    atexit.register(announce)
     atexit.register(watching.close)  # and not before
     return watcher

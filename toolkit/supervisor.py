@@ -24,11 +24,12 @@ from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.compiler.gate import Toggles
 from tcdebug.display.progress import Progress
-from tcdebug.minifier.bisect import bisect
+from tcdebug.minifier.bisect import Ask, Verdict, bisect
 from tcdebug.minifier.job import FAULT, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.outcome import Outcome
-from tcdebug.minifier.report import Culprit, Failure, Report, culprits
+from tcdebug.minifier.report import STATUS_EXIT, Culprit, Failure, Fault, Report, culprits
 from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
+from tcdebug.minifier.sure import surely
 from tcdebug.minifier.verify import PASSES, verify
 from tcdebug.run_dir import Tail, find, runs
 
@@ -65,7 +66,9 @@ class Supervisor:
         self.log.emit(environment())
 
     def finish(self, status: int) -> None:
-        """The last event of the run."""
+        """The last event of the run; one that came to its end is not gone on with."""
+        if status != STATUS_EXIT["interrupted"]:
+            (self.folder / "job.key").unlink(missing_ok=True)
         self.log.emit(RunEnd(status, round(time.monotonic() - self.started, 3)))
 
     # -- the search -------------------------------------------------------------------------
@@ -144,6 +147,8 @@ class Supervisor:
 
     def _whole_script(self, recorded: int) -> Report:
         """No graph failed: does the script fail when it is really compiled?"""
+        if self.job.wanted.of_graphs:
+            return Report("no_failure", run_dir=str(self.folder), notes=_fallbacks(self.folder))
         self.progress.say("no graph fails alone: running the whole script compiled")
         oracle = ScriptOracle(self.job, self.log, self.job.limits.seconds * 3)
         base = Toggles.parse(self.job.toggles)
@@ -151,17 +156,23 @@ class Supervisor:
         notes = [*_fallbacks(self.folder), *_recording_notes(recorded, self.folder)]
         if not failure.failed:
             return Report("no_failure", run_dir=str(self.folder), notes=notes)
-        again = oracle.ask(base, "the whole script, again")
-        if not failure.same_bug(again):
-            notes.append("it does not fail the same way every time")
-            return self._script_report(failure, oracle, "unconfirmed", [], notes)
+        oracle.hunted = failure
         if not self.job.bisect or not failure.decisions:
+            rate = oracle.rate(base, failure, 1)
+            if rate.failed < rate.runs:
+                notes.append("it does not fail the same way every time")
             notes.append("no unit of tcdebug took part: capture, or another backend")
             return self._script_report(failure, oracle, "unconfirmed", [], notes)
-        verdict = bisect(oracle.ask, failure, base, self.log)
+
+        def search(ask: Ask) -> Verdict:
+            return bisect(ask, failure, base, self.log)
+
+        found = surely(oracle, failure, base, search, self.job.confidence)
+        notes += found.notes(self.job.confidence)
         notes.append("the script fails as a whole, none of its graphs alone")
-        status = "confirmed" if verdict.confirmed else "unconfirmed"
-        return self._script_report(failure, oracle, status, culprits(verdict.culprits), notes)
+        status = "confirmed" if found.verdict.confirmed else "unconfirmed"
+        named = culprits(found.verdict.decisions())
+        return self._script_report(failure, oracle, status, named, notes)
 
     def _script_report(
         self,
@@ -181,10 +192,17 @@ class Supervisor:
         if confirmed and verify(path, units).status != PASSES:
             confirmed = False
             notes.append("the repro still fails with the culprit switched off")
+        shown = Failure(failure.kind.value, failure.signature, "script", failure.message[:2000])
+        off = [f"--off={unit}" for unit in units]
+        fault = Fault(
+            shown, found, confirmed=confirmed, repro=str(path), fails=f"python {path.name}",
+            passes=" ".join([f"python {path.name}", *off]),
+        )  # fmt: skip
         return Report(
             "confirmed" if confirmed else "unconfirmed",
-            Failure(failure.kind.value, failure.signature, "script", failure.message[:2000]),
+            shown,
             culprits=found,
+            faults=[fault],
             confirmed=confirmed,
             repro=str(path),
             reruns=oracle.reruns,
@@ -237,7 +255,8 @@ def environment() -> EnvSnapshot:
 def job_key(job: Job) -> str:
     """What makes two commands the same command: an interrupted one is gone on with."""
     text = Path(job.script).read_bytes()
-    parts = (job.mode, job.script, *job.args, job.backend or "", *job.toggles, __version__)
+    wanted = msgspec.json.encode(job.wanted).decode()
+    parts = (job.mode, job.script, *job.args, job.backend or "", *job.toggles, wanted, __version__)
     return blake2b(text + "\0".join(parts).encode(), digest_size=8).hexdigest()
 
 

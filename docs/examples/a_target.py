@@ -3,7 +3,8 @@
 
 import operator
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,14 @@ class Peephole:
     """x + x -> 2 * x, and x * x -> x ** 3, which is wrong."""
 
     name = "peephole"
-    togglable = True  # its compiles ask a gate, and write `decision` events
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
 
-    def compile(
+    @contextmanager
+    def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
-    ) -> Callable[..., Any]:
+    ) -> Iterator[Callable[..., Any]]:
         """The module compiled under toggles; `notify` hears when the compiled program runs."""
         log = EventLog(self.run_dir)  # here, in the child: its events are found by its pid
 
@@ -50,7 +51,7 @@ class Peephole:
 
             return call
 
-        return torch.compile(module, backend=backend)
+        yield torch.compile(module, backend=backend)
 
     def call(self) -> dict[str, Any]:
         """What a repro script passes to torch.compile."""

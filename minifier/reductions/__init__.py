@@ -1,8 +1,8 @@
 """Reductions: ways to make a case smaller, one a file.
 
-A reduction lists edits of a case and applies any subset of them; it never runs anything. The
+A reduction lists edits of a case and applies any subset of them; it never runs the target. The
 reducer chooses the subsets. `ordered` edits make sense from the first one on only (drop the last
-node, the last two, ...): those are searched by halving, the others by delta debugging.
+node, the last two, ...): those are searched by halving, of the others any may stay unmade.
 """
 
 from __future__ import annotations

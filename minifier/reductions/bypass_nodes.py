@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import fx
 
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.reductions.surgery import editable, finished
+from tcdebug.minifier.reductions.trial import Observed, observed, same_kind
 
 
 @dataclass(frozen=True)
@@ -20,32 +20,30 @@ class BypassNodes:
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The nodes that can be left out."""
-        return [n.name for n in case.calls if _operand(n) is not None]
+        """The nodes that can be left out; one must stay."""
+        if len(case.calls) == 1:
+            return []
+        known = observed(case)
+        return [n.name for n in case.calls if _operand(n, known) is not None]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph with these nodes' users reading the operand instead."""
+        known = observed(case)
         graph, named = editable(case)
-        for name in edits:
-            node = named[name]
-            operand = _operand(node)
-            if operand is None:
-                return None
-            node.replace_all_uses_with(operand)
-            graph.erase_node(node)
+        for node in case.calls:
+            if node.name in edits:
+                operand = _operand(node, known)
+                if operand is None:
+                    return None
+                named[node.name].replace_all_uses_with(named[operand.name])
+                graph.erase_node(named[node.name])
+                named[node.name] = named[operand.name]
         return finished(case, graph)
 
 
-def _operand(node: fx.Node) -> fx.Node | None:
-    value = node.meta.get("example_value")
-    if not isinstance(value, torch.Tensor):
-        return None
+def _operand(node: fx.Node, known: Observed) -> fx.Node | None:
+    value = known.values.get(node.name)
     for operand in node.all_input_nodes:
-        other = operand.meta.get("example_value")
-        if (
-            isinstance(other, torch.Tensor)
-            and other.dtype == value.dtype
-            and str(tuple(other.shape)) == str(tuple(value.shape))
-        ):
+        if same_kind(known.values.get(operand.name), value):
             return operand
     return None

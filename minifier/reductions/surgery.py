@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from tcdebug.minifier.ambient import restored
-from tcdebug.minifier.case import Case, Input, clone_values, copy_graph, tensors_of
+from tcdebug.minifier.case import Case, Input, clone_values, copy_graph, flatten, tensors_of
 from tcdebug.minifier.reductions.regions import changes_state, regions
 from tcdebug.minifier.replay import SEED
 
@@ -22,6 +22,10 @@ WRITING = {
 
 MOST_BYTES = 4 << 30
 """Intermediate values of a graph that are kept for cutting it."""
+
+GIVEN = (torch.Tensor, int, float, bool, type(None))
+"""What can stand for a node that is cut off."""
+NO_VALUE = object()
 
 
 class TooLarge(Exception):
@@ -71,9 +75,17 @@ def writes(node: fx.Node) -> bool:
     return in_place or "out" in node.kwargs or node.kwargs.get("inplace") is True
 
 
+def name_of(node: fx.Node) -> str:
+    """The name of what a node calls, the same for functions, methods and operators."""
+    if not node.op.startswith("call"):
+        return ""
+    return str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
+
+
 def _silent(node: fx.Node) -> bool:
-    """Whether a call gives nothing that could be returned."""
-    return changes_state(node) or node.target in (operator.setitem, operator.delitem)
+    """Whether a call gives nothing that says whether it was compiled well."""
+    number = isinstance(node.meta.get("example_value"), int | float | torch.SymInt | torch.SymFloat)
+    return number or changes_state(node) or node.target in (operator.setitem, operator.delitem)
 
 
 def leaves(graph: fx.Graph) -> list[fx.Node]:
@@ -92,12 +104,12 @@ def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
     graph.output_node().args = (tuple(outputs),)
 
 
-def node_values(case: Case) -> dict[str, Any]:
-    """What every call of a graph gives in eager, copied when it is computed.
+def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, Any]:
+    """What calls of a graph give in eager, copied when it is computed: these calls, or all.
 
     Values inside a vmap are left out: they mean nothing outside it. Raises TooLarge.
     """
-    recorder = _Recorder(case.module)
+    recorder = _Recorder(case.module, wanted)
     torch.manual_seed(SEED)
     with restored(), torch.no_grad():
         recorder.run(*clone_values(case.values()))
@@ -105,55 +117,92 @@ def node_values(case: Case) -> dict[str, Any]:
 
 
 class _Recorder(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, wanted: Collection[str] | None) -> None:
         super().__init__(module)
         self.values: dict[str, Any] = {}
+        self._wanted = wanted
         self._bytes = 0
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        if n.op.startswith("call") and not any(map(_is_batched, tensors_of(result))):
+        asked = n.op.startswith("call") and (self._wanted is None or n.name in self._wanted)
+        if asked and not any(map(is_batched, tensors_of(result))):
             self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
             if self._bytes > MOST_BYTES:
                 raise TooLarge
-            self.values[n.name] = clone_values([result])[0]
+            self.values[n.name] = fx.node.map_aggregate(result, lambda v: clone_values([v])[0])
         return result
 
 
-def _is_batched(value: torch.Tensor) -> bool:
+def is_batched(value: torch.Tensor) -> bool:
+    """Whether a tensor belongs to a level of vmap or grad."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
 
 
-def replace_by_inputs(
-    case: Case, chosen: Sequence[str], values: Mapping[str, Any]
-) -> Case | None:
-    """The case with nodes replaced by inputs that hold what the nodes gave."""
+def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
+    """The case with nodes replaced by what they gave: tensors as inputs, numbers as they are.
+
+    All other nodes stay, those that nobody reads any more as outputs. None where values are of
+    another kind, or do not fit.
+    """
+    gone = set(chosen)
+    border = {n.name for n in case.calls if n.name in gone and {u.name for u in n.users} - gone}
+    try:
+        values = node_values(case, border)
+    except TooLarge:
+        return None
     graph, named = editable(case)
-    first = next(n for n in graph.nodes if n.op != "placeholder")
+    outputs = {n for n in graph.output_node().all_input_nodes if n.op.startswith("call")}
+    set_outputs(graph, [])
     inputs = list(case.inputs)
-    nodes = {named[name]: name for name in chosen}
-    for node in [n for n in reversed(graph.nodes) if n in nodes]:
-        name = nodes[node]
-        value = values.get(name)
-        if not node.users:
-            graph.erase_node(node)
-            continue
-        if not isinstance(value, torch.Tensor | int | float | bool):
+    for name in [n.name for n in case.calls if n.name in border]:
+        if not all(isinstance(v, GIVEN) for v in flatten(values.get(name, NO_VALUE))):
             return None
-        given = f"{name}_value"
-        with graph.inserting_before(first):
-            placeholder = graph.placeholder(given)
-        placeholder.meta = dict(node.meta)
-        node.replace_all_uses_with(placeholder)
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            value = value.detach().requires_grad_(_needs_gradient(node))
-        inputs.append(Input(given, value))
+        argument, made = _as_inputs(graph, named[name], values[name])
+        inputs += made
+        substitute(named[name], argument)
+    cut = {named[name] for name in gone}
+    for node in reversed(list(graph.nodes)):
+        if node in cut:
+            graph.erase_node(node)
+    ends = {*outputs, *leaves(graph)}
+    set_outputs(graph, [n for n in graph.nodes if n in ends])
     return finished(case, graph, inputs)
 
 
-def _needs_gradient(node: fx.Node) -> bool:
-    example = node.meta.get("example_value")
-    return isinstance(example, torch.Tensor) and example.requires_grad
+def _as_inputs(graph: fx.Graph, node: fx.Node, value: Any) -> tuple[Any, list[Input]]:
+    """What stands for a node's value in the graph, and the inputs that were made for it."""
+    made: list[Input] = []
+    first = next(n for n in graph.nodes if n.op != "placeholder")
+    count = len(flatten(value))
+    known = flatten(node.meta.get("example_value"))
+    examples = iter(known if len(known) == count else [None] * count)
+
+    def given(part: Any) -> Any:
+        example = next(examples)
+        if not isinstance(part, torch.Tensor):
+            return part
+        name = f"{node.name}_value" + f"_{len(made)}" * (count > 1)
+        with graph.inserting_before(first):
+            placeholder = graph.placeholder(name)
+        placeholder.meta = {"example_value": example}
+        wanted = part.is_floating_point() and getattr(example, "requires_grad", False)
+        made.append(Input(name, part.detach().requires_grad_(wanted)))
+        return placeholder
+
+    return fx.node.map_aggregate(value, given), made
+
+
+def substitute(node: fx.Node, argument: Any) -> None:
+    """Let the users of a node have an argument instead: a node, a number, or tuples of them."""
+    for user in list(node.users):
+        args = fx.node.map_arg(user.args, lambda n: argument if n is node else n)
+        user.kwargs = fx.node.map_arg(user.kwargs, lambda n: argument if n is node else n)
+        user.args = args
+        if user.target is operator.getitem and isinstance(args[0], tuple | list):
+            taken: Any = args[1]
+            substitute(user, args[0][taken])
+            user.graph.erase_node(user)
 
 
 def finished(

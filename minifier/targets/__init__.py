@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -11,24 +12,18 @@ from tcdebug.compiler.gate import Toggles
 
 
 class Target(Protocol):
-    """A way to compile.
-
-    `name` is what a user calls it. `togglable` says whether toggles change anything: then its
-    compiles write `decision` events.
-    """
+    """A way to compile. `name` is what a user calls it."""
 
     @property
     def name(self) -> str: ...
 
-    @property
-    def togglable(self) -> bool: ...
-
-    def compile(
+    def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
-    ) -> Callable[..., Any]:
-        """The module compiled.
+    ) -> AbstractContextManager[Callable[..., Any]]:
+        """The module compiled; toggles are in force for as long as the block lasts.
 
-        Calls notify("compile") when it is given a graph, for what fails before is no failure of
+        What a toggle can switch writes a `decision` event when it is asked for. Calls
+        notify("compile") when the target is given a graph, for what fails before is no failure of
         this target; and notify("forward") when the compiled program first runs.
         """
         ...

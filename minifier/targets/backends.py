@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.backend import backend as embedded
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.minifier.ladder import rung
 
 EMBEDDED = "tcdebug"
+INDUCTOR = "inductor"
+
+GraphCompiler = Callable[..., Callable[..., Any]]
+"""Called with a graph and its inputs."""
 
 
 @dataclass(frozen=True)
@@ -24,47 +34,60 @@ class Backend:
     options: Mapping[str, Any] = field(default_factory=dict)
     run_dir: str = ""
 
-    @property
-    def togglable(self) -> bool:
-        """Only the embedded compiler asks a gate."""
-        return self.name == EMBEDDED
-
-    def compile(
+    @contextlib.contextmanager
+    def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
-    ) -> Callable[..., Any]:
-        """The module compiled by this backend under toggles."""
+    ) -> Iterator[Callable[..., Any]]:
+        """The module compiled by this backend, or a rung of the ladder below it."""
+        with contextlib.ExitStack() as stack:
+            inner = self._graph_compiler(toggles, stack)
+
+            def announced(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+                notify("compile")
+                compiled = inner(graph, inputs)
+
+                def call(*args: Any) -> Any:
+                    notify("forward")
+                    return compiled(*args)
+
+                return call
+
+            yield torch.compile(module, backend=announced)
+
+    def _graph_compiler(self, toggles: Toggles, stack: contextlib.ExitStack) -> GraphCompiler:
+        """What compiles a graph under toggles, for as long as the stack stays open."""
+        if lower := rung(toggles):
+            found: GraphCompiler = torch._dynamo.lookup_backend(lower)
+            return found
         options = dict(self.options)
-        if self.togglable:
+        if self.name == EMBEDDED:
             given = options.get("off", ())
             already = given if isinstance(given, Toggles) else Toggles.parse(given)
             options["off"] = toggles.without(off=already.off, sites=already.sites)
             options["run_dir"] = self.run_dir or None
             options["artifacts"] = False
-        inner = self._resolved(options)
+            counts: dict[str, int] = {}
+            return partial(embedded, mode=self.mode, options=options, counts=counts)
+        from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-        def announced(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            notify("compile")
-            compiled = inner(graph, inputs)
+        log = EventLog(Path(self.run_dir) if self.run_dir else None)
+        gate = stack.enter_context(inductor.switched(toggles, log))
+        mode = self.mode
+        if self.name == INDUCTOR:
+            mode, options = None, _inductor_options(self.mode, self.options)
+        return self._resolved(mode, _held_back(gate, options))
 
-            def call(*args: Any) -> Any:
-                notify("forward")
-                return compiled(*args)
-
-            return call
-
-        return torch.compile(module, backend=announced)
-
-    def _resolved(self, options: Mapping[str, Any]) -> Callable[..., Any]:
+    def _resolved(self, mode: str | None, options: Mapping[str, Any]) -> GraphCompiler:
         """The backend as torch.compile would call it, mode and options applied."""
-        if self.name == "inductor":
-            return _inductor(self.mode, options)
+        if self.name == INDUCTOR:
+            return _inductor(options)
         if not isinstance(self.backend, str):
-            found: Callable[..., Any] = self.backend
+            found: GraphCompiler = self.backend
         else:
             found = torch._dynamo.lookup_backend(self.backend)
         extra: dict[str, Any] = {}
-        if self.mode not in (None, "default"):
-            extra["mode"] = self.mode
+        if mode not in (None, "default"):
+            extra["mode"] = mode
         if options:
             extra["options"] = dict(options)
         return (lambda graph, inputs: found(graph, inputs, **extra)) if extra else found
@@ -72,29 +95,51 @@ class Backend:
     @property
     def named(self) -> bool:
         """Whether a name says which backend it is; otherwise it is an object of the script's."""
-        return self.name == "inductor" or isinstance(self.backend, str)
+        return self.name == INDUCTOR or isinstance(self.backend, str)
 
     def call(self) -> dict[str, Any]:
         """backend, and mode and options where there are any; backend None for a script's object."""
         if not self.named:
             return {"backend": None}
         call: dict[str, Any] = {"backend": self.name}
-        if self.name == "inductor":
-            call["options"] = _inductor_options(self.mode, self.options)
+        if self.name == INDUCTOR:
+            from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
+
+            given = _inductor_options(self.mode, self.options)
+            call["options"] = {**inductor.options(), **given}
             return call
         if self.mode not in (None, "default"):
             call["mode"] = self.mode
         if self.options:
             call["options"] = dict(self.options)
+            if isinstance(off := self.options.get("off"), Toggles):
+                call["options"]["off"] = off.texts()
         return call
 
+    def warm_up(self) -> None:
+        """Import and set up here what every candidate of this backend would."""
+        if self.name != EMBEDDED:
+            from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-def _inductor(mode: str | None, options: Mapping[str, Any]) -> Callable[..., Any]:
+            inductor.warm_up()
+
+
+def _held_back(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a script that the gate lets through."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name == "fallback_random" or gate.allows(f"option.{name}", repr(value)[:80])
+    }
+
+
+def _inductor(options: Mapping[str, Any]) -> GraphCompiler:
     from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415 - start-up time
 
-    # no caches: their keys do not know what a script has patched
-    patches = {"force_disable_caches": True, **_inductor_options(mode, options)}
-    return lambda graph, inputs: compile_fx(graph, inputs, config_patches=patches)
+    def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        return compile_fx(graph, inputs, config_patches=dict(options))
+
+    return compiler
 
 
 def _inductor_options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Decision, Gate, Toggles
-from tcdebug.minifier.bisect import MOST_CULPRITS, Verdict, bisect
+from tcdebug.minifier.bisect import MOST_FAULTS, MOST_PLACES, Fault, Verdict, bisect
 from tcdebug.minifier.outcome import Kind, Outcome
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=60, database=None)
@@ -68,7 +68,7 @@ PIPELINE = [
 
 
 def found(verdict: Verdict) -> list[Step]:
-    return [(c.unit, c.subject) for c in verdict.culprits]
+    return [(c.unit, c.subject) for c in verdict.decisions()]
 
 
 def test_one_culprit_is_found_and_confirmed() -> None:
@@ -77,15 +77,15 @@ def test_one_culprit_is_found_and_confirmed() -> None:
     assert found(verdict) == [("fuse.inline", "n13")]
     assert verdict.confirmed
     assert not verdict.core
-    assert not verdict.whole_units
-    assert verdict.culprits[0].ordinal == 13
+    assert not verdict.faults[0].whole_unit
+    assert verdict.decisions()[0].ordinal == 13
     assert verdict.units() == ["fuse.inline"]
 
 
 def test_the_questions_are_families_first_then_decisions_then_the_check() -> None:
     program = Program(PIPELINE, wrong_when(("fuse.inline", "n13")))
-    site = program.bisected().culprits[0].site
-    everything = [["all"], ["all:48"]]
+    site = program.bisected().decisions()[0].site
+    everything = [["all"]]
     families = [["all:21"], ["all:41"]]
     decisions = [["all:31"], ["all:36"], ["all:33"], ["all:34"], ["all:35"]]
     assert program.asked == [*everything, *families, *decisions, [f"site:{site}"]]
@@ -93,7 +93,7 @@ def test_the_questions_are_families_first_then_decisions_then_the_check() -> Non
 
 def test_a_failure_with_everything_off_is_of_the_core() -> None:
     program = Program(PIPELINE, lambda taken: WRONG)
-    assert program.bisected() == Verdict((), confirmed=False, core=True)
+    assert program.bisected() == Verdict(core=True)
     assert program.asked == [["all"]]
 
 
@@ -132,7 +132,7 @@ def test_a_unit_that_is_wrong_in_every_place_is_one_culprit() -> None:
     places = steps_of("lower.aten.tanh.default", 4)
     verdict = Program(PIPELINE, wrong_when(*places)).bisected()
     assert found(verdict) == [("lower.aten.tanh.default", "n0")]
-    assert verdict.whole_units
+    assert all(fault.whole_unit for fault in verdict.faults)
     assert verdict.confirmed
 
 
@@ -140,7 +140,7 @@ def test_two_units_wrong_in_every_place_are_two_culprits() -> None:
     places = [*steps_of("lower.aten.tanh.default", 4), *steps_of("fuse.inline", 20)]
     verdict = Program(PIPELINE, wrong_when(*places)).bisected()
     assert verdict.units() == ["lower.aten.tanh.default", "fuse.inline"]
-    assert verdict.whole_units
+    assert all(fault.whole_unit for fault in verdict.faults)
     assert verdict.confirmed
 
 
@@ -160,14 +160,14 @@ def test_a_failure_that_a_prefix_of_all_does_not_show_has_no_culprit() -> None:
 
     failure = program.ask(Toggles(), "the failure")
     verdict = bisect(flaky, failure, Toggles(), EventLog(None))
-    assert verdict == Verdict((), confirmed=False)
+    assert verdict == Verdict()
 
 
 def test_a_failure_without_decisions_has_no_culprit() -> None:
     def ask(toggles: Toggles, purpose: str) -> Outcome:
         return OK if "all" in toggles.off else WRONG
 
-    assert bisect(ask, WRONG, Toggles(), EventLog(None)) == Verdict((), confirmed=False)
+    assert bisect(ask, WRONG, Toggles(), EventLog(None)) == Verdict()
 
 
 def test_a_failure_that_comes_back_with_all_culprits_off_is_not_confirmed() -> None:
@@ -175,7 +175,7 @@ def test_a_failure_that_comes_back_with_all_culprits_off_is_not_confirmed() -> N
     units = [f"fuse.unit{k}" for k in range(20)]
     program = Program([(u, "n") for u in units], lambda taken: WRONG if taken else OK)
     verdict = program.bisected()
-    assert verdict.units() == units[:MOST_CULPRITS]
+    assert verdict.units() == units[:MOST_FAULTS]
     assert not verdict.confirmed
 
 
@@ -212,7 +212,8 @@ def most_questions(verdict: Verdict, decisions: int) -> int:
     Halving over families and then within one is at most one question more than log2 each.
     """
     each = 3 + 2 * (decisions.bit_length() + 1)
-    return 1 + len(verdict.culprits) * (each + 1)
+    places = (MOST_PLACES - 1) * (decisions.bit_length() + 3)
+    return 1 + len(verdict.faults) * (each + 1 + places)
 
 
 @PROPERTY
@@ -237,4 +238,26 @@ def test_planted_units_are_found_whatever_the_pipeline(data: st.DataObject) -> N
 
 def test_units_are_named_once() -> None:
     decisions = [Decision("fuse.inline", f"n{k}", f"{k:010}", k, True) for k in range(3)]
-    assert Verdict(tuple(decisions), confirmed=True).units() == ["fuse.inline"]
+    faults = tuple(Fault(WRONG, (decision,)) for decision in decisions)
+    assert Verdict(faults, confirmed=True).units() == ["fuse.inline"]
+
+
+def test_two_wrong_fusions_are_one_fault_in_two_named_places() -> None:
+    places = ("fuse.inline", "n3"), ("fuse.inline", "n11")
+    verdict = Program(PIPELINE, wrong_when(*places)).bisected()
+    (fault,) = verdict.faults
+    assert [(d.unit, d.subject) for d in fault.decisions] == list(places)
+    assert not fault.whole_unit
+    assert verdict.confirmed
+
+
+def test_another_failure_that_switching_off_brings_about_is_no_second_fault() -> None:
+    """Without the pass everything after it is illegal, also with all of it off."""
+    needed = ("passes.cse", "n2")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return WRONG if needed in taken else CRASH
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [needed]
+    assert not verdict.confirmed

@@ -185,6 +185,28 @@ def test_the_body_of_an_inner_graph_changes_the_key() -> None:
     assert key_of(lambda x: chosen(x, 1.0), x) != key_of(lambda x: chosen(x, 2.0), x)
 
 
+def test_what_is_known_of_values_does_not_change_a_key() -> None:
+    case = captured(product, torch.ones(2, 3), torch.ones(3, 4))
+    key = case.key
+    for node in case.calls:
+        node.meta.clear()
+    assert Case(case.module, case.inputs).key == key
+
+
+def test_a_constant_of_an_inner_graph_changes_the_key() -> None:
+    def outer(value: torch.Tensor) -> Case:
+        graph = fx.Graph()
+        x = graph.placeholder("x")
+        graph.output((graph.call_module("inner", (x,)),))
+        root = torch.nn.Module()
+        root.inner = constant_case(value).module
+        return Case(fx.GraphModule(root, graph), (Input("x", torch.ones(2)),))
+
+    assert outer(torch.ones(2)).key == outer(torch.ones(2)).key
+    assert outer(torch.ones(2)).key != outer(torch.zeros(2)).key
+    assert outer(torch.ones(2)).size == 2
+
+
 # -- copies ---------------------------------------------------------------------------------
 
 

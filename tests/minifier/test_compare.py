@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tcdebug.minifier.case import flatten
-from tcdebug.minifier.compare import TOLERANCE, Difference, difference, first_difference
+from tcdebug.minifier.compare import (
+    TOLERANCE,
+    Difference,
+    Referee,
+    difference,
+    first_difference,
+)
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=100, database=None)
 INF, NAN = math.inf, math.nan
@@ -292,3 +298,50 @@ def test_each_value_has_its_own_reference() -> None:
     found = first_difference(eager, compiled, exact, "output")
     assert found is not None
     assert found.where == "output 1"
+
+
+# -- referees -------------------------------------------------------------------------------
+
+EXACT = floats(1.0, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "wrong_for"),
+    [
+        # eager is as far off as the compiled program: only tolerance minds
+        (1.01, 0.99, {Referee.EAGER}),
+        # within tolerance of eager, but eager is exact
+        (1.0, 1.00005, {Referee.FP64}),
+        (1.0, 1.1, {Referee.DEFAULT, Referee.EAGER, Referee.FP64}),
+        (1.0, NAN, {Referee.DEFAULT, Referee.EAGER, Referee.FP64, Referee.NAN}),
+        (1.0, INF, {Referee.DEFAULT, Referee.EAGER, Referee.FP64, Referee.NAN}),
+        (1.0, 1.0, set()),
+    ],
+)
+def test_referees_do_not_mind_the_same(
+    eager: float, compiled: float, wrong_for: set[Referee]
+) -> None:
+    minding = {
+        referee
+        for referee in Referee
+        if first_difference(
+            [floats(eager)],
+            [floats(compiled)],
+            None if referee in (Referee.EAGER, Referee.NAN) else [EXACT],
+            "output",
+            referee,
+        )
+    }
+    assert minding == wrong_for
+
+
+def test_nan_is_wrong_only_where_eager_has_a_number() -> None:
+    def found(eager: torch.Tensor, compiled: torch.Tensor) -> Difference | None:
+        return first_difference([eager], [compiled], None, "output", Referee.NAN)
+
+    assert found(floats(1.0, NAN), floats(NAN, NAN)) == Difference(
+        "nan", "output 0", "1 of 2 are nan, and numbers in eager"
+    )
+    assert found(floats(1.0, INF), floats(5.0, NAN)) is None
+    assert found(torch.ones(2), torch.ones(3)) is None
+    assert first_difference([3], [4], None, "output", Referee.NAN) is None

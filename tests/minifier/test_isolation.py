@@ -17,18 +17,27 @@ import torch
 
 from tcdebug.minifier.isolation import (
     Ended,
+    Fork,
     Limits,
     Notify,
     Work,
     fork_past_handlers,
     run_isolated,
+    start,
+    wait,
 )
 
 SOON = Limits(seconds=1.0)
 
 
-def ended(work: Work, limits: Limits | None = None, output: Path | None = None) -> Ended:
-    return run_isolated(work, limits or Limits(seconds=30.0), output)
+def ended(
+    work: Work,
+    limits: Limits | None = None,
+    output: Path | None = None,
+    fork: Fork = os.fork,
+) -> Ended:
+    """How a piece of work ends in a child of its own."""
+    return run_isolated(work, limits or Limits(seconds=30.0), output, fork)
 
 
 def gone(pid: int) -> bool:
@@ -285,6 +294,65 @@ def test_nothing_stays_open() -> None:
     assert psutil.Process().num_fds() == before
 
 
+def test_several_children_are_watched_at_once() -> None:
+    def work(seconds: float) -> Work:
+        def sleep(notify: Notify) -> bytes:
+            notify(str(seconds))
+            time.sleep(seconds)
+            return str(seconds).encode()
+
+        return sleep
+
+    started = time.monotonic()
+    children = [start(work(s), Limits(30.0)) for s in (3.0, 1.0, 2.0)]
+    answers: list[bytes | None] = []
+    while children:
+        for child, result in wait(children):
+            children.remove(child)
+            answers.append(result.answer)
+    assert answers == [b"1.0", b"2.0", b"3.0"]
+    assert time.monotonic() - started < 5.5
+
+
+def test_each_child_has_its_own_time() -> None:
+    def hang(notify: Notify) -> bytes:
+        time.sleep(1000)
+        return b""
+
+    first, second = start(hang, Limits(1.0)), start(hang, Limits(3.0))
+    ((child, result),) = wait([first, second])
+    assert (child, result.timed_out) == (first, True)
+    ((child, result),) = wait([second])
+    assert (child, result.timed_out) == (second, True)
+    assert 3.0 <= result.seconds < 5.0
+
+
+def test_time_counts_only_while_it_is_watched() -> None:
+    def work(notify: Notify) -> bytes:
+        notify("forward")
+        return b"done"
+
+    child = start(work, Limits(0.5))
+    time.sleep(2.0)
+    ((_, result),) = wait([child])
+    assert result.answer == b"done"
+    assert not result.timed_out
+
+
+def test_ctrl_c_ends_all_children() -> None:
+    def hang(notify: Notify) -> bytes:
+        time.sleep(1000)
+        return b""
+
+    children = [start(hang, Limits(30.0)) for _ in range(3)]
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        wait(children)
+    timer.join()
+    assert all(gone(child.pid) for child in children)
+
+
 def test_a_fork_past_handlers_is_a_fork(tmp_path: Path) -> None:
     called: list[str] = []
     os.register_at_fork(after_in_child=lambda: called.append("python"))
@@ -299,9 +367,9 @@ def test_a_fork_past_handlers_is_a_fork(tmp_path: Path) -> None:
         subprocess.run(["true"], check=True)
         return f"{os.getpid()} {gradient.tolist()} {called}".encode()
 
-    ended = run_isolated(work, Limits(30.0), None, fork_past_handlers)
-    assert ended.answer == f"{ended.pid} [3.0, 3.0, 3.0] ['python', 'thread']".encode()
-    assert ended.signal == 0
+    result = ended(work, fork=fork_past_handlers)
+    assert result.answer == f"{result.pid} [3.0, 3.0, 3.0] ['python', 'thread']".encode()
+    assert result.signal == 0
 
 
 def test_a_crash_past_handlers_is_a_crash() -> None:
@@ -309,7 +377,7 @@ def test_a_crash_past_handlers_is_a_crash() -> None:
         ctypes.string_at(0)
         return b""
 
-    assert run_isolated(work, Limits(30.0), None, fork_past_handlers).signal == signal.SIGSEGV
+    assert ended(work, fork=fork_past_handlers).signal == signal.SIGSEGV
 
 
 HANDLER = """

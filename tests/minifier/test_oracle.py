@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from captured import captured
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.minifier.ambient import Ambient
+from tcdebug.minifier.candidate import Candidates
 from tcdebug.minifier.case import Case
+from tcdebug.minifier.flaky import Rate, Tally
 from tcdebug.minifier.isolation import Ended, Limits
 from tcdebug.minifier.oracle import (
     Answer,
@@ -26,9 +30,14 @@ from tcdebug.minifier.oracle import (
     read_answers,
 )
 from tcdebug.minifier.outcome import Kind, Outcome
+from tcdebug.minifier.slippage import OtherFailures
+from tcdebug.minifier.surroundings import surroundings
 from tcdebug.minifier.targets import Target
+from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.wanted import Wanted
 
 OFF = Toggles.parse(["fuse"])
+OK = Outcome(Kind.OK)
 CRASH = Outcome(
     Kind.CRASH,
     "compile",
@@ -45,29 +54,30 @@ CRASH = Outcome(
 
 def test_answers_outlive_the_process(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    Answers(path).add("one", CRASH)
+    Answers(path).add("one", Tally(CRASH, 3, 2))
     known = Answers(path).known
-    assert known == {"one": CRASH}
-    assert (known["one"].decisions, known["one"].seconds) == (CRASH.decisions, 1.5)
+    assert known == {"one": Tally(CRASH, 3, 2)}
+    outcome = known["one"].outcome
+    assert (outcome.decisions, outcome.seconds) == (CRASH.decisions, 1.5)
 
 
 def test_a_torn_line_is_left_out_and_stops_no_later_one(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     answers = Answers(path)
-    answers.add("one", CRASH)
-    answers.add("two", Outcome(Kind.OK))
+    answers.add("one", Tally(CRASH))
+    answers.add("two", Tally(OK))
     path.write_bytes(path.read_bytes()[:-20])
     again = Answers(path)
     assert list(again.known) == ["one"]
-    again.add("three", Outcome(Kind.OK))
+    again.add("three", Tally(OK))
     assert list(Answers(path).known) == ["one", "three"]
 
 
 def test_answers_of_an_earlier_run_are_known(tmp_path: Path) -> None:
     earlier, now = tmp_path / "earlier.jsonl", tmp_path / "now.jsonl"
-    Answers(earlier).add("one", Outcome(Kind.OK))
+    Answers(earlier).add("one", Tally(OK))
     answers = Answers(now, earlier)
-    answers.add("two", CRASH)
+    answers.add("two", Tally(CRASH))
     assert list(Answers(now, earlier).known) == ["one", "two"]
     assert list(Answers(earlier).known) == ["one"]
     assert list(Answers(now, tmp_path / "missing.jsonl").known) == ["one", "two"]
@@ -75,9 +85,9 @@ def test_answers_of_an_earlier_run_are_known(tmp_path: Path) -> None:
 
 def test_the_last_answer_to_a_question_counts(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    lines = [Answer("one", Outcome(Kind.OK)), Answer("one", CRASH)]
+    lines = [Answer("one", Tally(OK)), Answer("one", Tally(CRASH, 2, 1))]
     path.write_bytes(b"\n".join(msgspec.json.encode(a) for a in lines) + b"\n")
-    assert Answers(path).known == {"one": CRASH}
+    assert Answers(path).known == {"one": Tally(CRASH, 2, 1)}
     assert [a.question for a in read_answers(path)] == ["one"]
 
 
@@ -87,6 +97,12 @@ def test_the_last_answer_to_a_question_counts(tmp_path: Path) -> None:
 def oracle(folder: Path, target: Target, **changes: Any) -> Oracle:
     given: dict[str, Any] = {"limits": Limits(30.0), "budget": Budget(), **changes}
     return Oracle(target, EventLog(folder), Answers(folder / "answers.jsonl"), **given)
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The data of all events of a kind."""
+    records = [msgspec.json.decode(li) for p in folder.glob("events*") for li in p.open("rb")]
+    return [r["data"] for r in records if r["event"] == kind]
 
 
 def tanh_case(*sizes: int) -> Case:
@@ -103,7 +119,8 @@ def tanh_case(*sizes: int) -> Case:
     ],
 )
 def test_a_candidate_runs_in_a_child(backend: Any, outcome: Any, tmp_path: Path) -> None:
-    asked = oracle(tmp_path, backends.target(backend), limits=Limits(3.0))
+    limits = Limits(4.0 if backend is backends.hangs else 60.0)
+    asked = oracle(tmp_path, backends.target(backend), limits=limits)
     found = asked.ask(tanh_case(), Toggles(), "whether it fails")
     if isinstance(outcome, Outcome):
         assert found == outcome
@@ -119,8 +136,7 @@ def test_a_question_is_answered_once(tmp_path: Path) -> None:
     first = asked.ask(case, Toggles(), "first")
     assert asked.ask(case, Toggles(), "again") == first
     assert (asked.asked, asked.reruns) == (2, 1)
-    events = [msgspec.json.decode(li) for li in next(tmp_path.glob("events*")).open("rb")]
-    candidates = [e["data"] for e in events if e["event"] == "candidate"]
+    candidates = events(tmp_path, "candidate")
     assert [(c["purpose"], c["cached"]) for c in candidates] == [("first", False), ("again", True)]
 
 
@@ -185,6 +201,159 @@ def test_decisions_of_a_child_are_read_from_its_events(
     off = asked.ask(tanh_case(), Toggles.parse(["lower"]), "lowering off")
     allowed = {d.unit: d.allowed for d in off.decisions}
     assert not allowed["lower.aten.tanh.default"]
+
+
+# -- flaky failures -------------------------------------------------------------------------
+
+
+def sometimes(folder: Path, *fails: bool) -> Backend:
+    """A backend whose compiles are wrong or not, in this order; the last one for ever."""
+    counter = folder / "compiles"
+    counter.touch()
+
+    def compiler(module: Any, inputs: Any) -> Any:
+        run = len(counter.read_text())
+        counter.write_text("x" * (run + 1))
+        return (backends.wrong if fails[min(run, len(fails) - 1)] else backends.right)(
+            module, inputs
+        )
+
+    return Backend(compiler, "sometimes")
+
+
+def test_a_pass_is_believed_after_as_many_as_are_needed(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, sometimes(tmp_path, False))
+    case = tanh_case()
+    assert asked.ask(case, Toggles(), "one pass").kind is Kind.OK
+    asked.passes_needed = 3
+    assert asked.ask(case, Toggles(), "two more").kind is Kind.OK
+    assert asked.reruns == 3
+    assert asked.ask(case, Toggles(), "known").kind is Kind.OK
+    assert asked.reruns == 3
+    assert not asked.contradicted
+
+
+def test_a_failure_after_a_pass_is_the_answer_and_a_contradiction(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, sometimes(tmp_path, False, True, False))
+    asked.passes_needed = 5
+    assert asked.ask(tanh_case(), Toggles(), "fails the second time").kind is Kind.WRONG
+    assert asked.reruns == 2
+    assert asked.contradicted
+
+
+def test_a_resumed_run_keeps_the_passes(tmp_path: Path) -> None:
+    case, target = tanh_case(), sometimes(tmp_path, False)
+    oracle(tmp_path, target).ask(case, Toggles(), "one pass")
+    again = oracle(tmp_path, target)
+    again.passes_needed = 2
+    assert again.ask(case, Toggles(), "one more").kind is Kind.OK
+    assert again.reruns == 1
+
+
+def test_how_often_a_case_fails_again(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, sometimes(tmp_path, True, True, False, True, False))
+    case = tanh_case()
+    failure = asked.ask(case, Toggles(), "fails")
+    assert asked.of(case).rate(Toggles(), failure, 2) == Rate(1, 2)
+    assert asked.of(case).rate(Toggles(), failure, 4) == Rate(2, 4)
+    assert asked.reruns == 5
+    assert asked.contradicted
+    assert asked.ask(case, Toggles(), "known to fail") == failure
+
+
+# -- other failures -------------------------------------------------------------------------
+
+
+def test_a_failure_of_another_kind_is_kept_as_a_case_of_its_own(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target(backends.raises))
+    asked.hunted = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    large = captured(lambda x: (x + 1).tanh() * 2, torch.ones(3))
+    found = asked.ask(large, Toggles(), "raises instead")
+    assert found.kind is Kind.EXCEPTION
+    asked.ask(tanh_case(), OFF, "a smaller one")
+    asked.ask(captured(lambda x: x.tanh() - x * 2, torch.ones(3)), OFF, "a larger one")
+    path = tmp_path / "other" / "0" / "repro.py"
+    assert asked.others.scripts == {found.signature: path}
+    text = path.read_text()
+    assert "'kind': 'exception', 'class': 'Planted'" in text
+    assert "2 nodes" in text
+    assert "OFF = ['fuse']" in text
+    (first, second) = events(tmp_path, "failure.other")
+    assert (first["nodes"], second["nodes"], second["path"]) == (3, 2, str(path))
+
+
+def test_what_is_hunted_is_no_other_failure(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target(backends.wrong))
+    asked.hunted = asked.ask(tanh_case(), Toggles(), "fails")
+    asked.ask(tanh_case(4), Toggles(), "fails in the same way")
+    assert asked.others.scripts == {}
+    assert not (tmp_path / "other").exists()
+
+
+def test_no_more_than_sixteen_other_failures_are_kept(tmp_path: Path) -> None:
+    others = OtherFailures(tmp_path, EventLog(None))
+    candidates = Candidates(backends.target("eager"), Ambient())
+    case = tanh_case()
+    for k in range(20):
+        others.keep(candidates, case, Toggles(), replace(CRASH, signature=f"{k} | SIGSEGV"))
+    assert sorted(int(p.name) for p in tmp_path.iterdir()) == list(range(16))
+    assert list(others.scripts)[-1] == "15 | SIGSEGV"
+
+
+def test_a_failure_that_is_not_wanted_is_no_failure(tmp_path: Path) -> None:
+    wanted = Wanted(fail_regex="wrong nan|SIGABRT")
+    asked = oracle(tmp_path, backends.target(backends.wrong), wanted=wanted)
+    found = asked.ask(tanh_case(), Toggles(), "fails, but not like that")
+    assert not found.failed
+    assert found.message.startswith("fails, but not in a way that is looked for: output 0: ")
+    assert list(asked.others.scripts) == ["forward | wrong value"]
+    wider = oracle(tmp_path, backends.target(backends.wrong), wanted=Wanted(fail_regex="wrong"))
+    assert wider.ask(tanh_case(), Toggles(), "known, and wanted now").kind is Kind.WRONG
+    assert wider.reruns == 0
+
+
+# -- what an answer rests on ----------------------------------------------------------------
+
+
+def test_a_hang_under_a_shorter_limit_is_asked_again(tmp_path: Path) -> None:
+    case = tanh_case()
+    short = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(3.0))
+    assert short.ask(case, Toggles(), "three seconds").kind is Kind.HANG
+    again = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(3.0))
+    assert again.ask(case, Toggles(), "known").kind is Kind.HANG
+    longer = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(5.0))
+    assert longer.ask(case, Toggles(), "more time").seconds >= 5.0
+    assert (again.reruns, longer.reruns) == (0, 1)
+
+
+def test_other_surroundings_are_another_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, target = tanh_case(), backends.target("eager")
+
+    def question(**changes: Any) -> str:
+        return oracle(tmp_path, target, **changes)._question(case, Toggles())
+
+    first = question()
+    assert question() == first
+    assert question(place="graph 1") != first
+    assert question(limits=Limits(30.0, 1 << 30)) != first
+    with torch.no_grad():
+        assert question() != first
+    monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
+    assert question() != first
+
+
+def test_an_edited_source_is_another_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "users_own.py").write_text("factor = 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("users_own")
+    before = surroundings()
+    assert surroundings() == before
+    (tmp_path / "users_own.py").write_text("factor = 30\n")
+    assert surroundings() != before
 
 
 # -- endings --------------------------------------------------------------------------------

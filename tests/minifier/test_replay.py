@@ -14,11 +14,17 @@ from torch import fx
 from torch._higher_order_ops import scan
 
 from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.ambient import Ambient
+from tcdebug.minifier.candidate import Candidates
 from tcdebug.minifier.case import Case, Input
+from tcdebug.minifier.compare import Referee
+from tcdebug.minifier.judging import judge_of
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.replay import SEED, compare, judge, run
 from tcdebug.minifier.source import load
 from tcdebug.minifier.targets import Target
+from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.wanted import ORACLES, Wanted
 
 
 def program(x: torch.Tensor) -> torch.Tensor:
@@ -136,13 +142,23 @@ def test_a_graph_that_dynamo_cannot_capture_is_none(tmp_path: Path) -> None:
     assert phases == ["eager", "capture"]
 
 
-def test_toggles_are_for_the_embedded_compiler_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tcdebug", "inductor", "aot_eager_decomp_partition", "eager"])
+def test_a_case_passes_with_everything_off(name: str, tmp_path: Path) -> None:
     case = captured(program, torch.ones(2, 3))
     off = Toggles.parse(["all"])
-    for target, togglable in (("tcdebug", True), ("eager", False)):
-        backend = backends.target(target)
-        assert backend.togglable is togglable
-        assert judged(case, backend, tmp_path, off)[0].kind is Kind.OK
+    assert judged(case, backends.target(name), tmp_path, off)[0].kind is Kind.OK
+
+
+def test_a_layer_that_is_off_takes_the_backend_away(tmp_path: Path) -> None:
+    case = captured(program, torch.ones(2, 3))
+    target = Backend(broken, "broken")
+    assert judged(case, target, tmp_path, Toggles())[0].kind is Kind.EXCEPTION
+    off = Toggles.parse(["layer.backend"])
+    assert judged(case, target, tmp_path, off)[0].kind is Kind.OK
+
+
+def broken(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    raise NotImplementedError("this backend compiles nothing")
 
 
 def test_every_run_draws_the_same_numbers(tmp_path: Path) -> None:
@@ -170,3 +186,74 @@ def test_a_float64_run_excuses_what_is_no_worse_than_eager(tmp_path: Path) -> No
     assert compare(case, module, eager, better) == Outcome(Kind.OK)
     worse = run(lambda x: x + 100, case)
     assert compare(case, module, eager, worse).signature == "forward | wrong value"
+
+
+# -- oracles --------------------------------------------------------------------------------
+
+
+def rounded(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """Within tolerance of eager, and worse than it."""
+    return lambda *values: tuple(o * 1.00005 for o in graph(*values))
+
+
+def makes_nan(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """NaN in place of numbers."""
+    return lambda *values: tuple(o * float("nan") for o in graph(*values))
+
+
+@pytest.mark.parametrize(
+    ("backend", "wrong_for"),
+    [
+        (backends.right, set()),
+        (rounded, {"fp64"}),
+        (backends.wrong, {"default", "eager", "fp64"}),
+        (makes_nan, {"default", "eager", "fp64", "nan"}),
+    ],
+)
+def test_an_oracle_looks_for_its_own_kind_of_failure(
+    backend: Any, wrong_for: set[str], tmp_path: Path
+) -> None:
+    case = captured(lambda x: (x + 1).tanh(), torch.ones(3))
+    found = {
+        name: judge_of(Wanted(name), Candidates(Backend(backend, "own"), Ambient()), tmp_path)(
+            case, Toggles(), lambda phase: None
+        )
+        for name in ORACLES
+        if name != "perf"
+    }
+    assert {name for name, outcome in found.items() if outcome.failed} == wrong_for
+
+
+def test_what_raises_fails_for_every_oracle_and_counts_for_some(tmp_path: Path) -> None:
+    case = captured(lambda x: (x + 1).tanh(), torch.ones(3))
+    candidates = Candidates(backends.target(backends.raises), Ambient())
+    counted = set()
+    for name in ORACLES:
+        wanted = Wanted(name)
+        outcome = judge_of(wanted, candidates, tmp_path)(case, Toggles(), lambda phase: None)
+        assert outcome.kind is Kind.EXCEPTION
+        if wanted.counts(outcome):
+            counted.add(name)
+    assert counted == {"default", "crash", "eager", "fp64"}
+
+
+def test_eager_that_fails_is_no_case_for_an_oracle_that_compares_nothing(tmp_path: Path) -> None:
+    case = captured(lambda x: x.view(2, 2), torch.ones(4))
+    broken_case = case.with_inputs({i.name: Input(i.name, torch.ones(3)) for i in case.inputs})
+    candidates = Candidates(backends.target("eager"), Ambient())
+    judge_crash = judge_of(Wanted("crash"), candidates, tmp_path)
+    assert judge_crash(broken_case, Toggles(), lambda phase: None).kind is Kind.INVALID
+
+
+def test_a_graph_without_a_float64_run_is_no_case_for_fp64(tmp_path: Path) -> None:
+    class Insists(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.dtype is torch.float32
+            return x
+
+    case = captured(lambda x: x + 1, torch.ones(3))
+    results = run(lambda x: x + 1, case)
+    outcome = compare(case, Insists(), results, results, Referee.FP64)
+    assert (outcome.kind, outcome.message) == (
+        Kind.INVALID, "there is no float64 run to compare with"
+    )  # fmt: skip

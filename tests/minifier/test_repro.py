@@ -21,8 +21,8 @@ from tcdebug.minifier.case import Case, Input, clone_values
 from tcdebug.minifier.compare import difference
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.reductions.simplify_inputs import SimplifyInputs
-from tcdebug.minifier.repro import Repro, expected, input_text, write
-from tcdebug.minifier.verify import verify
+from tcdebug.minifier.repro import Repro, expected, input_text, write, write_passing
+from tcdebug.minifier.verify import AS_CALLED, IN_SCRIPT, settle, verify
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=150, database=None)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0: 1 of 2 out of tolerance")
@@ -48,8 +48,9 @@ def namespace_of(path: Path) -> dict[str, Any]:
 
 
 def imported(text: str) -> set[str]:
+    """What is imported whenever a script runs; with --off it may take more."""
     roots: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
             roots |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -111,6 +112,8 @@ def test_quotes_and_backslashes_in_a_message_do_no_harm(tmp_path: Path) -> None:
         (Outcome(Kind.CRASH, "forward", "forward | SIGSEGV"), {"kind": "crash"}),
         (Outcome(Kind.HANG, "compile", "compile | hang"), {"kind": "hang"}),
         (Outcome(Kind.KILLED, "compile", "compile | out of memory"), {"kind": "killed"}),
+        (Outcome(Kind.CRASH, "forward", "forward | ended"), {"kind": ["crash", "hang"]}),
+        (Outcome(Kind.OK), {"kind": "ok"}),
     ],
 )
 def test_what_a_script_expects(outcome: Outcome, expectation: dict[str, str]) -> None:
@@ -147,7 +150,7 @@ def test_the_current_state_of_torch_is_seen() -> None:
 def test_inductor_runs_without_its_caches(tmp_path: Path) -> None:
     case = captured(torch.sin, torch.ones(2))
     text, _ = written(case, tmp_path / "repro.py", Repro(WRONG, {"backend": "inductor"}))
-    assert 'os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"' in text
+    assert 'os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = ' in text
     assert "INDUCTOR" not in written(case, tmp_path / "other.py")[0]
 
 
@@ -155,6 +158,47 @@ def test_dynamic_dimensions_are_marked(tmp_path: Path) -> None:
     case = captured(linear, torch.randn(2, 3), torch.randn(3, 4), dynamic=True)
     text, _ = written(case, tmp_path / "repro.py")
     assert "torch._dynamo.maybe_mark_dynamic(values[0], 0)" in text
+
+
+def test_the_nearest_passing_case_is_written_beside_and_told_apart(tmp_path: Path) -> None:
+    case = captured(linear, torch.randn(2, 3), torch.randn(3, 4))
+    passing = captured(lambda x, w: torch.sigmoid(x @ w).sum(-1), *case.values())
+    content = Repro(WRONG, EAGER, ("fuse.inline",), passing=passing)
+    text, _ = written(seeded(case), tmp_path / "repro.py", content)
+    doc = ast.get_docstring(ast.parse(text))
+    assert doc is not None
+    start = doc.index("The nearest graph that passes")
+    assert doc[start:].splitlines()[:5] == [
+        "The nearest graph that passes differs in:",
+        "    - relu = torch.relu(matmul)",
+        "    - sum_1 = relu.sum(-1)",
+        "    + sigmoid = torch.sigmoid(matmul)",
+        "    + sum_1 = sigmoid.sum(-1)",
+    ]
+    assert write_passing(seeded(passing), content, tmp_path / "repro_passes.py") == "seeded"
+    other = (tmp_path / "repro_passes.py").read_text()
+    assert other.startswith('"""A graph that torch.compile gets right\n')
+    assert "It exits with 0 while it passes, with 1 when it fails" in other
+    assert "culprit" not in other
+    done = verify(tmp_path / "repro_passes.py")
+    assert done.output == "found    {'kind': 'ok'}\nexpected {'kind': 'ok'}\nit does not fail\n"
+
+
+def test_of_a_large_difference_the_beginning_is_shown(tmp_path: Path) -> None:
+    def long(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = x.sin()
+        return x
+
+    case, passing = captured(torch.cos, torch.ones(2)), captured(long, torch.ones(2))
+    text, _ = written(case, tmp_path / "repro.py", Repro(WRONG, EAGER, passing=passing))
+    assert "    and 13 lines more" in text
+
+
+def test_all_inputs_are_stored_where_that_is_asked_for(tmp_path: Path) -> None:
+    case = seeded(captured(linear, torch.randn(2, 3), torch.randn(3, 4)))
+    assert write(case, Repro(WRONG, EAGER), tmp_path / "repro.py", store=True) == "stored"
+    check_inputs(case, tmp_path / "repro.py")
 
 
 # -- graph and inputs -----------------------------------------------------------------------
@@ -411,6 +455,7 @@ def test_a_repro_of_the_compiler_takes_units_and_stored_data(tmp_path: Path) -> 
 
 EXCEPTION = Outcome(Kind.EXCEPTION, "compile", "compile | KeyError", "KeyError: 'tanh'")
 CRASH = Outcome(Kind.CRASH, "forward", "forward | SIGSEGV")
+ENDED = Outcome(Kind.CRASH, "compile", "compile | ended")
 HANG = Outcome(Kind.HANG, "compile", "compile | hang")
 
 
@@ -421,7 +466,10 @@ HANG = Outcome(Kind.HANG, "compile", "compile | hang")
         (EXCEPTION, "raise ValueError('tanh')", 125, "'class': 'ValueError'"),
         (EXCEPTION, "return module.forward", 0, "it does not fail"),
         (CRASH, "import ctypes; return lambda *v: ctypes.string_at(0)", 1, "'signal': 11"),
-        (CRASH, "import os; os._exit(3)", 125, "'kind': 'unknown'"),
+        (CRASH, "import os; os._exit(3)", 125, "'kind': 'unknown', 'phase': 'forward'"),
+        (ENDED, "import os; os.abort()", 1, "'kind': 'crash', 'phase': 'forward', 'signal': 6"),
+        (Outcome(Kind.OK), "raise KeyError('tanh')", 1, "it fails, and did not before"),
+        (Outcome(Kind.OK), "return module.forward", 0, "it does not fail"),
         (HANG, "import time; time.sleep(1000)", 1, "{'kind': 'hang'"),
         (WRONG, "return lambda *values: [v[1:] for v in module(*values)]", 125, "wrong shape"),
         (WRONG, "return lambda *values: [v.double() for v in module(*values)]", 125, "dtype"),
@@ -449,3 +497,39 @@ def test_how_a_script_ends(
         monkeypatch.setattr(sys, "stdout", stdout)  # the child writes to descriptor 1
         assert names["main"]() == status
     assert output in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "body", ["raise ValueError('eager')", "import os; os.abort()", "import os; os._exit(0)"]
+)
+@pytest.mark.usefixtures("backward_after_fork")
+def test_what_fails_in_eager_is_not_judged(
+    body: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = planted_repro(tmp_path, CRASH, "return module.forward")
+    text = path.read_text()
+    head, _, tail = text.partition("        return (")
+    path.write_text(f"{head}        {body}\n        return ({tail}")
+    done = verify(path)
+    assert (done.status, done.reproduced) == (125, False)
+    assert "it cannot tell: eager fails" in done.output
+
+
+def test_of_the_variants_of_a_repro_the_simplest_that_fails_is_left(tmp_path: Path) -> None:
+    path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
+    failing = planted_repro(tmp_path / "other", EXCEPTION, "raise KeyError('tanh')")
+    failing.replace(tmp_path / AS_CALLED)
+    (tmp_path / AS_CALLED).with_suffix(".safetensors").write_bytes(b"data")
+    (tmp_path / IN_SCRIPT).write_text("never run")
+    assert settle(path)
+    assert "raise KeyError('tanh')" in path.read_text()
+    names = sorted(p.name for p in tmp_path.iterdir() if p.is_file())
+    assert names == ["repro.log", "repro.py", "repro.safetensors"]
+
+
+def test_where_no_variant_fails_the_bare_one_is_left(tmp_path: Path) -> None:
+    path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
+    (tmp_path / IN_SCRIPT).write_text("")
+    assert not settle(path)
+    assert path.exists() and not (tmp_path / IN_SCRIPT).exists()
+    assert (tmp_path / "repro.log").read_text().endswith("it does not fail\n")

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.flaky import Rate
 from tcdebug.minifier.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.outcome import Kind, Outcome
-from tcdebug.minifier.script import _last_exception, outcome_of, write_repro
+from tcdebug.minifier.script import ScriptOracle, _last_exception, outcome_of, write_repro
 from tcdebug.minifier.verify import verify
+from tcdebug.minifier.wanted import Wanted
 
 PLAIN = """some output
 Traceback (most recent call last):
@@ -127,3 +131,43 @@ def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     assert verify(path).status == 0
     path.with_name("repro_script.py").write_text("raise KeyError")
     assert verify(path).status == 125
+
+
+SOMETIMES = """
+from pathlib import Path
+counter = Path("runs")
+run = len(counter.read_text()) if counter.exists() else 0
+counter.write_text("x" * (run + 1))
+if run in (0, 2):
+    raise ValueError(f"in run {run}")
+"""
+
+
+def script_oracle(folder: Path, text: str, wanted: Wanted) -> ScriptOracle:
+    path = folder / "script.py"
+    path.write_text(text.replace('"runs"', repr(str(folder / "runs"))))
+    job = Job("search", str(path), [], str(folder), wanted=wanted)
+    return ScriptOracle(job, EventLog(folder), 60.0)
+
+
+def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
+    oracle = script_oracle(tmp_path, SOMETIMES, Wanted())
+    failure = oracle.ask(Toggles(), "fails at first")
+    assert failure.signature == "script | ValueError | ValueError: in run #"
+    assert oracle.rate(Toggles(), failure, 2) == Rate(1, 2)
+    assert oracle.contradicted
+    assert oracle.ask(Toggles(), "known to fail") == failure
+    assert oracle.reruns == 3
+
+
+def test_a_check_of_a_script_is_told_what_is_off(tmp_path: Path) -> None:
+    wanted = Wanted(check='test "$TCDEBUG_OFF" = fuse && grep -q counter')
+    oracle = script_oracle(tmp_path, SOMETIMES, wanted)
+    assert oracle.ask(Toggles.parse(["fuse"]), "off").kind is Kind.OK
+    assert oracle.ask(Toggles(), "on").kind is Kind.BAD
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_script_that_fails_in_a_way_not_looked_for_does_not_fail(tmp_path: Path) -> None:
+    oracle = script_oracle(tmp_path, SOMETIMES, Wanted(fail_regex="KeyError"))
+    assert oracle.ask(Toggles(), "raises ValueError").kind is Kind.INVALID

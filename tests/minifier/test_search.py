@@ -72,16 +72,46 @@ def test_first_bad_ends_at_a_boundary_where_bad_comes_and_goes(middle: list[bool
     assert not answers[found - 1]
 
 
-def test_one_of_eight_is_found_from_the_back() -> None:
+def test_a_guess_is_asked_first() -> None:
+    asked: list[int] = []
+
+    def bad(n: int) -> bool:
+        asked.append(n)
+        return n >= 30
+
+    assert first_bad(0, 64, bad, guess=60) == 30
+    assert asked == [60, 30, 15, 22, 26, 28, 29]
+
+
+def test_one_of_eight_is_the_end_of_the_shortest_bad_prefix() -> None:
     asked = Asked(lambda subset: 2 in subset)
     assert minimal_subset(range(8), asked) == [2]
     assert [sorted(s) for s in asked.subsets] == [
-        [0, 1, 2, 3],
         [],
         [0, 1],
-        [2, 3],
+        [0, 1, 2, 3, 4],
+        [0, 1, 2],
         [2],
     ]
+
+
+def test_the_first_elements_are_looked_at_first() -> None:
+    asked = Asked(lambda subset: 7 in subset)
+    assert minimal_subset(range(1000), asked) == [7]
+    assert [len(s) for s in asked.subsets[:4]] == [0, 31, 15, 7]
+    assert len(asked.subsets) == 8
+
+
+def test_where_all_are_needed_each_is_left_out_once() -> None:
+    asked = Asked(lambda subset: len(subset) == 100)
+    assert minimal_subset(range(100), asked) == list(range(100))
+    assert len(asked.subsets) <= 130
+
+
+def test_of_a_few_each_is_left_out_in_turn() -> None:
+    asked = Asked(lambda subset: {0, 2} <= subset)
+    assert minimal_subset(range(3), asked) == [0, 2]
+    assert [sorted(s) for s in asked.subsets] == [[1, 2], [0, 2], [0], [2]]
 
 
 def test_nothing_is_left_where_nothing_is_needed() -> None:
@@ -111,12 +141,11 @@ def test_every_planted_set_is_found_in_so_many_questions(size: int, data: st.Dat
 
 
 def most_questions(size: int, culprits: int) -> int:
-    """After a sweep, what is left are chunks with a culprit in them, at most two a culprit.
+    """For each culprit whether those found are all, a search for it, and one ask without it.
 
-    So the sweep after it, with chunks half as large, asks for four a culprit and one for the
-    border; there are log2(size) such sweeps, and one more to see that none can be left out.
+    And one more question for the guess that a search begins with.
     """
-    return (4 * culprits + 1) * size.bit_length() + culprits
+    return culprits * (size.bit_length() + 3) + 3
 
 
 @PROPERTY

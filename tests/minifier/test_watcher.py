@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,17 +181,6 @@ def test_how_dynamo_starts_over_is_no_failure(tmp_path: Path) -> None:
         wrapped(module, [torch.ones(2)])
     wrapped(module, [torch.ones(2)])
     assert wrapped.watcher.repros == []
-
-
-def test_a_process_that_dies_leaves_the_repro_of_what_it_was_at(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        with watched(tmp_path):
-            torch.compile(program, backend=backends.crashes)(torch.randn(3))
-        os._exit(0)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == 11
-    assert left(tmp_path) == ["graphs/0/repro.py"]
-    assert expected_of(tmp_path / "graphs/0/repro.py") == {"kind": "crash"}
 
 
 def test_a_backend_is_watched_once(tmp_path: Path) -> None:

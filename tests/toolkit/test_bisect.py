@@ -150,7 +150,7 @@ def test_a_script_that_fails_in_eager_is_status_5(
     assert message in done.json["failure"]["message"]
 
 
-def test_a_backend_of_the_scripts_own_is_minimised(
+def test_a_backend_of_the_scripts_own_is_at_fault_as_a_layer(
     tcdebug: Command, python: Command, script: Script
 ) -> None:
     name = script(
@@ -174,11 +174,14 @@ torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
 """
     )
     done = tcdebug("bisect", "--json", name)
-    assert done.status == 1
+    assert done.status == 0
     assert done.json["nodes_before"] == 49
     assert done.json["nodes_after"] == 1
-    assert "no units to switch off" in done.json["notes"][0]
+    assert done.json["layer"] == "layer.backend"
+    assert done.json["ladder"] == [{"backend": "aot_eager_decomp_partition", "outcome": "ok"}]
+    assert [(c["unit"], c["subject"]) for c in done.json["culprits"]] == [("layer.backend", "mine")]
     assert python(done.json["repro"]).status == 1
+    assert python(done.json["repro"], "--off=layer.backend").status == 0
 
 
 def test_a_used_up_budget_is_status_6_and_keeps_the_best(tcdebug: Command, script: Script) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+
+import tcdebug
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
@@ -114,3 +121,102 @@ def test_the_environment_alone_makes_a_program_leave_repros(
     assert done.status == 1
     assert "ValueError: planted" in done.stderr
     assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
+
+
+def test_a_public_name_stays_what_it_is_when_its_module_is_imported() -> None:
+    for name in tcdebug.EXPORTS:
+        first = getattr(tcdebug, name)
+        assert getattr(tcdebug, name) is first
+        assert not isinstance(first, ModuleType)
+
+
+@pytest.mark.slow
+def test_a_crash_in_a_forked_worker_leaves_a_repro(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    text = """
+import os
+def aborts(module, inputs):
+    os.abort()
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        return torch.compile(torch.sin, backend=aborts)(torch.ones(3))
+for _ in torch.utils.data.DataLoader(Data(), num_workers=1):
+    pass
+"""
+    done = tcdebug("run", script(text))
+    assert done.status == 1
+    path = done.last_line.removeprefix("tcdebug: repro ")
+    assert "/graphs/0-" in path
+    assert "def forward(self" in Path(path).read_text()
+
+
+@pytest.mark.slow
+def test_with_every_call_the_repro_has_the_inputs_of_the_call_that_crashed(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    text = """
+import os
+def aborts_at_five(module, inputs):
+    def call(x):
+        if x[0] == 5:
+            os.abort()
+        return module(x)
+    return call
+compiled = torch.compile(lambda x: x.sin(), backend=aborts_at_five)
+for number in range(9):
+    compiled(torch.full((3,), float(number)))
+"""
+    done = tcdebug("run", "--every-call", script(text))
+    assert done.status == 134
+    result = python(done.last_line.removeprefix("tcdebug: repro "))
+    assert (result.status, result.last_line) == (1, "it fails as expected")
+
+
+DEAF = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+def hangs(module, inputs):
+    print("compiling", flush=True)
+    time.sleep(1000)
+torch.compile(torch.sin, backend=hangs)(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "times", "expected"),
+    [
+        (DEAF.replace("signal.signal", "(lambda *_: None)"), 1, "{'kind': 'hang'}"),
+        (DEAF, 2, "{'kind': ['crash', 'hang']}"),
+    ],
+    ids=["one Ctrl-C", "a second one kills"],
+)
+def test_a_hang_that_is_interrupted_leaves_a_repro(
+    script: Script,
+    tmp_path: Path,
+    environment: dict[str, str],
+    text: str,
+    times: int,
+    expected: str,
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tcdebug", "run", script(text)],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "compiling\n"
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(2)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    path = Path(stderr.splitlines()[-1].removeprefix("tcdebug: repro "))
+    assert f"EXPECTED = {expected}" in path.read_text()

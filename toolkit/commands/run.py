@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tcdebug.display.console import note
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
+from tcdebug.minifier.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.request import Request, start
+from tcdebug.minifier.running import left_running
 from tcdebug.run_dir import find
 from tcdebug.supervisor import begin
 
 CHECK_FAILED = 1
+INTERRUPTED = 130
 
 
 def run(
@@ -21,26 +27,42 @@ def run(
     backend: str | None,
     off: Sequence[str],
     check: bool,
+    every_call: bool,
     quiet: bool,
 ) -> int:
     """Run the script watched; the exit status."""
-    job = Job("watch", script, list(args), "", backend, list(off), check)
-    supervisor = begin("run", job, quiet=True, fresh=True)
-    environment = {"TCDEBUG_RUN_DIR": str(supervisor.folder)}
+    supervisor = begin("run", Job("watch", script, list(args), ""), quiet=True, fresh=True)
+    folder = supervisor.folder
+    request = Request(
+        "watch", script, list(args), str(folder), backend, check=check, every_call=every_call
+    )
+    environment = {"TCDEBUG_RUN_DIR": str(folder)}
     if off:
         environment["TCDEBUG_OFF"] = ",".join(off)
-    process = start(supervisor.job, environment=environment)
+    process = start(request, environment)
     try:
         status = process.wait()
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        status = process.wait()
-        supervisor.finish(130)
-        return 130
-    repros = _repros(supervisor.folder, crashed=status < 0)
+        stop(process)
+        supervisor.finish(INTERRUPTED)
+        announce_repros(_repros(folder), hints=not quiet, run=False)
+        return INTERRUPTED
+    repros = _repros(folder)
     supervisor.finish(status)
     announce_repros(repros, hints=not quiet)
     return _exit_status(status, bool(repros))
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Pass Ctrl-C on, and wait for the script to end as it likes; a second one kills it."""
+    try:
+        if not sys.stdin.isatty():  # at a terminal the script has had it already
+            process.send_signal(signal.SIGINT)
+        note("waiting for the script to end; Ctrl-C again kills it")
+        process.wait()
+    except KeyboardInterrupt:
+        process.kill()
+        process.wait()
 
 
 def _exit_status(status: int, failed: bool) -> int:
@@ -51,13 +73,11 @@ def _exit_status(status: int, failed: bool) -> int:
     return status or (CHECK_FAILED if failed else 0)
 
 
-def _repros(folder: Path, *, crashed: bool) -> list[Path]:
-    """The repro scripts that failures left; after a crash also the one that lay ready."""
+def _repros(folder: Path) -> list[Path]:
+    """The repro scripts that failures left, and those of what a process ended in."""
     written = [
         Path(r["data"]["path"])
         for r in find(str(folder)).events()
         if r["event"] == "repro.write"
     ]
-    if crashed:
-        written += sorted((folder / "graphs").glob("*/repro.py"))
-    return list(dict.fromkeys(p for p in written if p.exists()))
+    return list(dict.fromkeys(p for p in [*written, *left_running(folder)] if p.exists()))

@@ -10,6 +10,7 @@ import msgspec
 from tcdebug.display.report import show_report
 from tcdebug.minifier.isolation import Limits
 from tcdebug.minifier.job import Job
+from tcdebug.minifier.wanted import Wanted
 from tcdebug.supervisor import begin
 
 
@@ -24,6 +25,12 @@ def search(
     reruns: int,
     timeout: float,
     memory: float,
+    oracle: str,
+    slower_than: float,
+    fail_regex: str,
+    check: str,
+    confidence: float,
+    jobs: int,
     fresh: bool,
     quiet: bool,
     as_json: bool,
@@ -43,6 +50,9 @@ def search(
         limits=Limits(timeout, int(memory * (1 << 30))),
         seconds=seconds,
         reruns=reruns,
+        wanted=Wanted(oracle, slower_than, fail_regex, check),
+        confidence=confidence,
+        jobs=jobs,
     )
     supervisor = begin(command, job, quiet=quiet, fresh=fresh)
     with supervisor.progress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.markup import escape
 from rich.theme import Theme
@@ -34,6 +36,16 @@ def error(what: str, next_step: str = "") -> None:
     console.print(f"[bad]error[/]: {escape(what)}")
     if next_step:
         console.print(f"[dim]next[/]:  {escape(next_step)}")
+
+
+def write(text: str) -> None:
+    """Text on stdout as it is, for other programs or to be pasted."""
+    sys.stdout.write(text)
+
+
+def note(text: str) -> None:
+    """One line about what is going on."""
+    messages().print(f"tcdebug: {escape(text)}")
 
 
 def first_line(text: str, most: int) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from tcdebug.display.console import messages, results
-from tcdebug.minifier.report import Report
+from tcdebug.display.console import messages, note, results, write
+from tcdebug.minifier.report import Failure, Fault, Report
 from tcdebug.minifier.verify import settle
 
 HEADLINES = {
@@ -23,57 +23,103 @@ HEADLINES = {
     "interrupted": "[warn]interrupted[/]; the same command goes on from here",
 }
 
+MOST_LINES = 4
+"""Source lines of a fault that are shown."""
+
 
 def show_report(report: Report, console: Console | None = None) -> None:
     """Print a report."""
     out = console or results()
     rows: list[tuple[str, str]] = []
-    if report.failure is not None:
-        failure = report.failure
-        detail = escape(" ".join(failure.message.split())[:200])
-        rows.append(("failure", f"[bad]{failure.kind}[/] in {failure.direction}: {detail}"))
-    for culprit in report.culprits:
-        rows.append(
-            (
-                "culprit",
-                f"[unit]{culprit.unit}[/] at {escape(culprit.subject)} "
-                f"[dim](site {culprit.site}, decision {culprit.ordinal})[/]",
-            )
-        )
     if report.nodes_before:
         graph = "" if report.graph is None else f" of graph {report.graph}"
         rows.append(("graph", f"{report.nodes_before} -> {report.nodes_after} nodes{graph}"))
+    if report.ladder:
+        rungs = ", ".join(f"{rung.backend} {rung.outcome}" for rung in report.ladder)
+        rows.append(("ladder", rungs))
     if report.reruns:
         cost = f"{report.reruns} runs, {report.seconds:.0f} s, {report.cpu_seconds:.0f} CPU-s"
         rows.append(("cost", cost))
-    rows += [("note", escape(note)) for note in report.notes]
+    rows += [("note", escape(text)) for text in report.notes]
+    rows += [
+        ("other", f"{escape(signature)}: tcdebug bisect {_relative(path)}")
+        for signature, path in report.others.items()
+    ]
     if report.run_dir:
         rows.append(("log", f"tcdebug logs {_relative(report.run_dir)}"))
-    if report.culprits:
-        off = " ".join(f"--off={u}" for u in dict.fromkeys(c.unit for c in report.culprits))
-        rows.append(("passes", f"python {_relative(report.repro or '')} {off}"))
-    if report.repro:
-        rows.append(("repro", f"[path]{_relative(report.repro)}[/]"))
     out.print(HEADLINES[report.status])
+    if report.failure is not None and not report.faults:
+        rows.insert(0, ("failure", _failure(report.failure)))
+        if report.repro:
+            rows.append(("repro", f"[path]{_relative(report.repro)}[/]"))
+    _print_rows(out, rows)
+    for number, fault in enumerate(report.faults, 1):
+        if len(report.faults) > 1:
+            out.print(f"fault {number} of {len(report.faults)}")
+        _print_rows(out, _fault_rows(fault))
+
+
+def _print_rows(out: Console, rows: Sequence[tuple[str, str]]) -> None:
     for name, text in rows:
         out.print(f"  [dim]{name:<8}[/] {text}")
 
 
-def announce_repros(paths: Sequence[Path], *, hints: bool = True) -> None:
+def _failure(failure: Failure) -> str:
+    detail = escape(" ".join(failure.message.split())[:200])
+    return f"[bad]{failure.kind}[/] in {failure.direction}: {detail}"
+
+
+def _fault_rows(fault: Fault) -> list[tuple[str, str]]:
+    """One fault: how it fails, who is at fault, the user's lines, and how to see it."""
+    rows = [("failure", _failure(fault.failure))]
+    rows += [
+        (
+            "culprit",
+            f"[unit]{culprit.unit}[/] at {escape(culprit.subject)} "
+            f"[dim](site {culprit.site or '-'}, decision {culprit.ordinal})[/]",
+        )
+        for culprit in fault.culprits
+    ]
+    if fault.partners:
+        rows.append(("together", f"with [unit]{', '.join(fault.partners)}[/]"))
+    if fault.requires:
+        rows.append(("needs", ", ".join(fault.requires)))
+    rows += [("line", escape(line)) for line in fault.lines[:MOST_LINES]]
+    if fault.repro:
+        folder = _relative(os.path.dirname(fault.repro))
+        commands = {"fails": fault.fails, "only": fault.only_fails, "passes": fault.passes}
+        for name, command in commands.items():
+            if command and (name == "fails" or command != fault.fails):
+                rows.append((name, command.replace("python ", f"python {folder}/", 1)))
+        rows.append(("repro", f"[path]{_relative(fault.repro)}[/]"))
+    return rows
+
+
+def announce_repros(paths: Sequence[Path], *, hints: bool = True, run: bool = True) -> None:
     """Run the repros that failures left, and say where they are: a path is the last thing said.
 
-    `hints` say before each what to do with it.
+    `hints` say before each what to do with it. Without `run` they are not run, as after Ctrl-C,
+    when nobody wants to wait for a hang.
     """
     for path in paths:
-        hint = (
-            f"next  tcdebug bisect {_relative(str(path))}"
-            if settle(path)
-            else "the repro does not fail by itself: bisect the script"
-        )
-        console = messages()
+        if not run:
+            hint = f"next  python {_relative(str(path))}"
+        elif settle(path):
+            hint = f"next  tcdebug bisect {_relative(str(path))}"
+        else:
+            hint = "the repro does not fail by itself: bisect the script"
         if hints:
-            console.print(f"tcdebug: {hint}")
-        console.print(f"tcdebug: repro [path]{path}[/]")
+            note(hint)
+        messages().print(f"tcdebug: repro [path]{path}[/]")
+
+
+def show_written(passing: Mapping[Path, bool]) -> None:
+    """The scripts that were written, a path a line, and on stderr those that do not pass."""
+    for path, passes in passing.items():
+        if not passes:
+            note(f"{path.name} does not pass: python {_relative(str(path))}")
+    for path in passing:
+        write(f"{_relative(str(path))}\n")
 
 
 def _relative(path: str) -> str:

@@ -61,6 +61,25 @@ def checkpointed(x: torch.Tensor) -> torch.Tensor:
     return checkpoint(lambda y: (y * 2).sin(), x, use_reentrant=False).tanh() + x
 
 
+def heads(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    q, k = torch.nn.functional.linear(x, w).split([8, 8], -1)
+    q, k = (t.view(2, 3, 4, 2).transpose(1, 2) for t in (q, k))
+    return torch.softmax(q @ k.transpose(2, 3), -1).sum((0, 1)).tanh()
+
+
+def converted(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    scale = torch.tensor([1.5, 2.5, 3.5]).to(torch.float16)
+    return (x.double() * scale).clamp(min=0.25).tanh() + torch.view_as_real(z).sum(-1)
+
+
+def branching(x: torch.Tensor) -> torch.Tensor:
+    y = torch.cond(x.sum() > 100, torch.cos, torch.sin, (x,))
+    _, y = torch.while_loop(
+        lambda k, _: k < 2, lambda k, v: (k + 1, v * 2.0), (torch.tensor(0), y)
+    )
+    return y.tanh()
+
+
 def arguments() -> dict[str, Program]:
     """The programs by name."""
     generator = torch.Generator().manual_seed(0)
@@ -78,4 +97,10 @@ def arguments() -> dict[str, Program]:
         "mapped": (mapped, (noise(3, 2),)),
         "checkpointed": (checkpointed, (noise(3, grad=True),)),
         "sized": (sized, (noise(3, 2),)),
+        "heads": (heads, (noise(2, 3, 8), noise(16, 8, grad=True))),
+        "converted": (
+            converted,
+            (noise(3, 4).to(torch.bfloat16).t()[::2], noise(2, 3).to(torch.complex128)),
+        ),
+        "branching": (branching, (noise(3, 2),)),
     }

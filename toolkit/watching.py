@@ -9,22 +9,32 @@ from pathlib import Path
 from tcdebug.compiler import run_folder
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.display.report import announce_repros
+from tcdebug.minifier.running import left_running
 from tcdebug.minifier.script_setup import Script
 from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
 
 @contextmanager
-def watch(*, check: bool = False, folder: Path | None = None) -> Iterator[Watcher]:
+def watch(
+    *, check: bool = False, every_call: bool = False, folder: Path | None = None
+) -> Iterator[Watcher]:
     """Watch every torch.compile of any backend that is made inside the block.
 
     An exception in a compile or in a compiled graph leaves a repro script; with `check`, so does a
     result that differs from eager's. Its path is in `repros` of the object that the block gets,
     and is printed when the block ends.
+
+    What ends the whole process leaves one too: it lies ready, in `folder` (a run folder) under
+    graphs/, while a graph compiles or first runs; with `every_call` whenever a graph runs, with the
+    inputs of that very call.
     """
     path = folder or run_folder.create("watch")
-    watcher = Watcher(path, EventLog(path, own=folder is None), Script.running(), check=check)
+    log = EventLog(path, own=folder is None)
+    watcher = Watcher(path, log, Script.running(), check, every_call)
     try:
         with compile_patched(watcher.wrap), backward_watched(watcher.backward_failed):
             yield watcher
     finally:
-        announce_repros(watcher.repros)
+        watcher.journal.close()
+        watcher.repros += [p for p in left_running(path) if p not in watcher.repros]
+        announce_repros(watcher.repros, run=not watcher.interrupted)

@@ -1,0 +1,42 @@
+"""A repro script as a test for pytest, which fails as long as the bug is there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+MAIN = '\n\nif __name__ == "__main__":\n'
+
+TEST = '''
+
+def test_eager_and_compiled_agree():
+    import subprocess
+    command = [sys.executable, os.path.abspath(__file__)]  # apart: it may crash or hang
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = [line for line in done.stdout.splitlines() if line.startswith("found ")]
+    assert found == ["found    {'kind': 'ok'}"], done.stdout + done.stderr
+'''
+
+
+def is_repro(path: Path) -> bool:
+    """Whether a file is a script that tcdebug wrote, which judges itself."""
+    text = path.read_text(errors="replace")
+    return "\nEXPECTED = " in text and "\ndef outcome(off):\n" in text and MAIN in text
+
+
+def write_test(script: Path, folder: Path) -> Path:
+    """Write the test of a repro script, and the data that it needs, to a folder; its path."""
+    path = folder / f"test_{script.name}"
+    text = script.read_text()
+    body, _, rest = text.rpartition(MAIN)
+    body = body.replace(
+        f"Run it: python {script.name}.", f"Run it: pytest {path.name}, or python {path.name}.", 1
+    )
+    path.write_text(body + "\n" + TEST + MAIN + rest)
+    data = script.with_suffix(".safetensors")
+    if data.exists():
+        shutil.copyfile(data, path.with_suffix(".safetensors"))
+    program = script.with_name("repro_script.py")
+    if program.name in text and program.exists() and program.parent != folder:
+        shutil.copyfile(program, folder / program.name)
+    return path

@@ -1,0 +1,60 @@
+"""What an answer rests on besides its question: code, settings, global state of torch.
+
+Answers outlive the process that got them. A resumed run may use one only if all of this is as it
+was; a file that was saved again without a change merely costs the answers.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+
+from tcdebug.minifier.ambient import Ambient
+
+READ_BY_TORCH = ("TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "ATEN_", "TCDEBUG_CXX", "TCDEBUG_OFF")
+"""Beginnings of names of environment variables that change what is compiled or computed."""
+
+
+def surroundings() -> str:
+    """A hash of what a forked child would start with here and now."""
+    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(READ_BY_TORCH)]
+    parts = [
+        *versions(),
+        *sorted(_sources()),
+        *settings,
+        repr(Ambient.current()),
+        str(torch.get_float32_matmul_precision()),
+    ]
+    return blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
+
+
+def versions() -> tuple[str, ...]:
+    """Torch to the commit, Python, and the machine that compiles."""
+    commit = str(torch.version.git_version)
+    return (torch.__version__, commit, sys.version, platform.machine(), platform.platform())
+
+
+def _sources() -> Iterator[str]:
+    """Path, size and time of change of every file that a module was loaded from.
+
+    That covers the script, what it imports of its own, installed packages, and tcdebug itself.
+    """
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")  # no hooks of lazy modules
+        if isinstance(file, str):
+            yield file_version(Path(file))
+
+
+def file_version(path: Path) -> str:
+    """Path, size and time of change; the path alone where there is no such file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return str(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns}"

@@ -1,0 +1,54 @@
+"""What is decided while kernels are written: vectorisation by kernel, memory, threads."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.codegen.cpp import TilingSelect
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+
+from tcdebug.compiler.gate import Gate
+from tcdebug.minifier.targets.inductor.fusion import kernel_name
+from tcdebug.minifier.targets.inductor.patching import patched
+from tcdebug.minifier.targets.inductor.settings import CODEGEN, asked
+
+
+@contextlib.contextmanager
+def kernels(gate: Gate) -> Iterator[None]:
+    """Every C++ kernel that would be vectorised asks the gate, and each setting once a graph."""
+
+    def vectorizing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def select_tiling(self: Any, *args: Any, **kwargs: Any) -> Any:
+            factors, indices, *rest = original(self, *args, **kwargs)
+            if factors and not gate.allows("codegen.vectorize", _current_kernel()):
+                factors, indices = [], []
+            return (factors, indices, *rest)
+
+        return select_tiling
+
+    def configured(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with config.patch(asked(gate, CODEGEN)):
+                return original(self, *args, **kwargs)
+
+        return codegen
+
+    with (
+        patched(TilingSelect, "select_tiling", vectorizing),
+        patched(GraphLowering, "codegen", configured),
+        patched(GraphLowering, "codegen_with_cpp_wrapper", configured),
+    ):
+        yield
+
+
+def _current_kernel() -> str:
+    """The FX nodes that the kernel being written computes."""
+    node = getattr(V.graph.scheduler, "current_node", None)
+    return "" if node is None else kernel_name(node)

@@ -1,0 +1,55 @@
+"""Fusion decisions by pair: which loops inductor's scheduler runs in one kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch._inductor.scheduler import Scheduler
+
+from tcdebug.compiler.gate import Gate
+from tcdebug.minifier.targets.inductor.patching import patched
+
+
+@contextlib.contextmanager
+def fusions(gate: Gate) -> Iterator[None]:
+    """Every pair that may be fused by all rules of inductor's asks the gate, once a graph."""
+
+    def asking(original: Callable[..., bool]) -> Callable[..., bool]:
+        answers: dict[tuple[int, str, str], bool] = {}
+
+        @functools.wraps(original)
+        def can_fuse(self: Any, node1: Any, node2: Any, *args: Any, **kwargs: Any) -> bool:
+            if not original(self, node1, node2, *args, **kwargs):
+                return False
+            key = (id(self), node1.get_name(), node2.get_name())
+            if key not in answers:
+                pair = f"{kernel_name(node1)} | {kernel_name(node2)}"
+                answers[key] = gate.allows(_unit(node1, node2), pair)
+            return answers[key]
+
+        return can_fuse
+
+    with patched(Scheduler, "can_fuse", asking):
+        yield
+
+
+def _unit(node1: Any, node2: Any) -> str:
+    if node1.is_template():
+        return "fuse.epilogue"
+    if node2.is_template():
+        return "fuse.prologue"
+    if not node1.get_operation_names() & node2.ancestors:
+        return "fuse.horizontal"
+    return "fuse.reduction" if node1.is_reduction() or node2.is_reduction() else "fuse.vertical"
+
+
+def kernel_name(node: Any) -> str:
+    """The FX nodes that loops compute: buffers are numbered anew when a decision changes."""
+    names: list[str] = []
+    for part in node.get_nodes():
+        origin = part.node.get_origin_node() if part.node is not None else None
+        names.append(origin.name if origin is not None else part.get_name())
+    return "+".join(names)

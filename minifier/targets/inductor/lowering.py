@@ -1,0 +1,88 @@
+"""Lowerings by node, computing a value inside its readers, and the layout of convolutions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._inductor import config, ir
+from torch._inductor.compiler_bisector import CompilerBisector
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+
+from tcdebug.compiler.gate import Gate
+from tcdebug.minifier.targets.inductor.patching import patched
+from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
+
+Function = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def lowerings(gate: Gate) -> Iterator[None]:
+    """Every node that inductor would write loops for asks the gate; held back it is ATen's."""
+
+    def asking(original: Any) -> classmethod[Any, Any, bool]:
+        def disable_subsystem(
+            cls: Any, backend: str, subsystem: str, debug_info: Function | None = None
+        ) -> bool:
+            match subsystem:
+                case "lowerings":
+                    node = V.current_node
+                    return _is_optional(node) and not gate.allows(f"lower.{node.target}", node.name)
+                case "cudagraphs":
+                    return not gate.allows("cudagraphs", gate.scope)
+            return False
+
+        return classmethod(disable_subsystem)
+
+    def graph_run(original: Function) -> Function:
+        @functools.wraps(original)
+        def run(self: Any, *args: Any) -> Any:
+            gate.scope = "backward" if self.is_backward else "forward"
+            with config.patch(asked(gate, LOWERING)):
+                return original(self, *args)
+
+        return run
+
+    def node_run(original: Function) -> Function:
+        @functools.wraps(original)
+        def run_node(self: Any, n: torch.fx.Node) -> Any:
+            result = original(self, n)
+            if _is_inlined(result, n) and not gate.allows("fuse.inline", n.name):
+                result.realize()
+            return result
+
+        return run_node
+
+    def layout(original: Any) -> staticmethod[Any, bool]:
+        def decide_layout_opt(*args: Any, **kwargs: Any) -> bool:
+            decided = original.__func__(*args, **kwargs)
+            return bool(decided and gate.allows("config.layout_optimization", "convolutions"))
+
+        return staticmethod(decide_layout_opt)
+
+    with (
+        patched(CompilerBisector, "disable_subsystem", asking),
+        patched(GraphLowering, "run", graph_run),
+        patched(GraphLowering, "run_node", node_run),
+        patched(GraphLowering, "decide_layout_opt", layout),
+    ):
+        yield
+
+
+def _is_optional(node: torch.fx.Node) -> bool:
+    """Whether a node gives tensors: what gives sizes has no fallback."""
+    value = node.meta.get("val")
+    leaves = value if isinstance(value, tuple | list) else (value,)
+    return all(isinstance(leaf, torch.Tensor) for leaf in leaves if leaf is not None)
+
+
+def _is_inlined(result: Any, node: torch.fx.Node) -> bool:
+    """Whether a value is not stored so far, and read by something that may compute it again."""
+    if not isinstance(result, ir.TensorBox) or not isinstance(result.data, ir.StorageBox):
+        return False
+    unstored = isinstance(result.data.data, ir.Pointwise | ir.Reduction)
+    return unstored and any(user.op != "output" for user in node.users)

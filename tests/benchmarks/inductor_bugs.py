@@ -1,0 +1,160 @@
+"""Bugs that torch plants in inductor's relu: torch's bisector and minifier beside ours.
+
+    python tests/benchmarks/inductor_bugs.py bisect               a function of 4 operators
+    python tests/benchmarks/inductor_bugs.py minify --blocks 6    a graph of 125 operators and more
+
+Each tool runs on the same script, one after the other, with a cache folder of its own that is
+deleted before: truly cold. CPU-seconds are those of all processes that a tool started.
+"""
+# ruff: noqa: T201 # a table is what it is for
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+BUGS = ("compile_error", "runtime_error", "accuracy")
+
+HEAD = """
+import os, sys, torch
+import torch._inductor.config as config
+config.cpp.inject_relu_bug_TESTING_ONLY = {bug!r}
+torch.manual_seed(0)
+backend = os.environ.get("TORCH_COMPILE_BACKEND") or "inductor"
+"""
+FOUR = """
+def f(x):
+    return (torch.relu(x.sin()) * 2).sum(-1)
+x = torch.randn(16, 16)
+"""
+BLOCKS = """
+weights = [torch.randn(16, 16) / 4 for _ in range({blocks})]
+def f(x):
+    for k, w in enumerate(weights):
+        y = torch.sigmoid(x @ w + x)
+        z = torch.tanh(y - y.mean(-1, keepdim=True))
+        if k == {blocks} // 2:
+            z = torch.relu(z)
+        p = torch.softmax(z, -1)
+        c = torch.cat([p, z.cos()], -1).view(16, 2, 16)
+        x = c[:, 0] * 2 + c[:, 1].exp()
+    return x
+x = torch.randn(16, 16)
+"""
+TAIL = """
+got = torch.compile(f, backend=backend)(x)
+sys.exit(0 if torch.allclose(got, f(x), rtol=1e-3, atol=1e-3) else 1)
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a tool used, and what it printed."""
+
+    seconds: float
+    cpu_seconds: float
+    output: str
+
+
+def measured(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Measured:
+    """Run a tool to its end in a folder, its caches below it."""
+    caches = folder / "caches"
+    shutil.rmtree(caches, ignore_errors=True)
+    env = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "TCDEBUG_CACHE_DIR": str(caches / "tcdebug"),
+        **environment,
+    }
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Measured(time.monotonic() - start, cpu, done.stdout + done.stderr)
+
+
+def ours(command: str, script: Path) -> tuple[Measured, str]:
+    """tcdebug on the script: what it cost, and what it found."""
+    folder = script.parent
+    run = measured(
+        [sys.executable, "-m", "tcdebug", command, "--json", "-q", script.name], folder, {}
+    )
+    report = json.loads(run.output[run.output.index("{") :].splitlines()[0])
+    units = ", ".join(c["unit"] for c in report["culprits"])
+    found = f"{report['reruns']} asks, {report['nodes_after']} ops, {units} {report['status']}"
+    return run, found
+
+
+def torch_bisector(script: Path) -> tuple[Measured, str]:
+    """torch._inductor.compiler_bisector on the script."""
+    command = [sys.executable, "-m", "torch._inductor.compiler_bisector", "run"]
+    run = measured([*command, sys.executable, script.name], script.parent, {})
+    result = re.findall(r"Bisection complete: (.*)", run.output)
+    return run, result[-1][:150] if result else "nothing"
+
+
+def torch_minifier(script: Path, isolate: bool) -> tuple[Measured, str]:
+    """The minifier that torch writes when the script fails, as it is or without isolation."""
+    folder = script.parent
+    level = "4" if "accuracy" in script.name else "2"
+    env = {
+        "TORCHDYNAMO_REPRO_AFTER": "aot",
+        "TORCHDYNAMO_REPRO_LEVEL": level,
+        "TORCH_COMPILE_DEBUG_DIR": str(folder / "torch_debug"),
+    }
+    victim = measured([sys.executable, script.name], folder, env)
+    launchers = sorted((folder / "torch_debug").rglob("minifier_launcher.py"))
+    if not launchers:
+        return victim, "no launcher"
+    command = [sys.executable, str(launchers[-1]), "minify"]
+    command += [] if isolate else ["--no-isolate"]
+    run = measured(command, folder, {})
+    asks = len(re.findall(r"SUCCESS|FAIL", run.output))
+    nodes = re.findall(r"(?:with|left with|reduced) (\d+) nodes|\((\d+) nodes\)", run.output)
+    total = Measured(
+        victim.seconds + run.seconds, victim.cpu_seconds + run.cpu_seconds, run.output
+    )
+    return total, f"about {asks} asks, ends {nodes[-1:]}"
+
+
+def main() -> None:
+    """Run the tools that are asked for and print a row for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("bisect", "minify"))
+    parser.add_argument("--bugs", default=",".join(BUGS))
+    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--no-isolate", action="store_true", help="torch's minifier in process")
+    parser.add_argument("--only-ours", action="store_true")
+    args = parser.parse_args()
+    for bug in args.bugs.split(","):
+        body = FOUR if args.what == "bisect" else BLOCKS.format(blocks=args.blocks)
+        with tempfile.TemporaryDirectory() as name:
+            script = Path(name) / f"{bug}.py"
+            script.write_text(HEAD.format(bug=bug) + body + TAIL)
+            rows = [("tcdebug", *ours(args.what, script))]
+            if not args.only_ours and args.what == "bisect":
+                rows.append(("torch", *torch_bisector(script)))
+            elif not args.only_ours:
+                rows.append(("torch", *torch_minifier(script, not args.no_isolate)))
+            for tool, run, found in rows:
+                cost = f"{run.cpu_seconds:7.1f} CPU-s {run.seconds:7.1f} s"
+                print(f"{bug:14} {tool:8} {cost}  {found}", flush=True)
+            if len(rows) == 2:
+                print(f"{bug:14} ratio    {rows[1][1].cpu_seconds / rows[0][1].cpu_seconds:7.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The units of stock inductor: every decision is asked, and any of them may be held back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._inductor import config, lowering
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.minifier.targets import inductor
+from tcdebug.minifier.targets.inductor.settings import options, units
+
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=12, database=None)
+FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse",
+            "codegen")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def kernels_of_the_tests(
+    monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> Iterator[None]:
+    """Kernels are kept from run to run, and not where the user's are."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(pytestconfig.cache.mkdir("inductor")))
+    yield
+
+
+def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A bit of each kind: matrix product, activation, softmax, normalisation, reduction."""
+    y = (x @ weight).relu()
+    z = torch.nn.functional.gelu(y) + torch.softmax(y, -1)
+    return torch.nn.functional.layer_norm(z, (16,)).sum(-1)
+
+
+def run(function: Callable[..., Any]) -> list[torch.Tensor]:
+    """The result and the gradients."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 16, generator=generator).requires_grad_()
+    weight = torch.randn(16, 16, generator=generator).requires_grad_()
+    out = function(x, weight)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), (x, weight))]
+
+
+def compiled_under(*off: str) -> tuple[list[torch.Tensor], list[Decision]]:
+    torch._dynamo.reset()
+    with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
+        return run(torch.compile(block)), gate.decisions
+
+
+def assert_right(results: list[torch.Tensor]) -> None:
+    for result, eager in zip(results, run(block), strict=True):
+        torch.testing.assert_close(result, eager, rtol=1e-4, atol=1e-4)
+
+
+def units_of(decisions: list[Decision], allowed: bool = True) -> set[str]:
+    return {d.unit for d in decisions if d.allowed is allowed}
+
+
+def test_every_family_of_units_is_asked() -> None:
+    results, decisions = compiled_under()
+    assert_right(results)
+    assert {d.unit.partition(".")[0] for d in decisions} == set(FAMILIES)
+    assert {
+        "decompose.aten.gelu.default",
+        "joint.remove_noop_ops",
+        "partition.recompute",
+        "lower.aten.relu.default",
+        "fuse.inline",
+        "fuse.reduction",
+        "codegen.vectorize",
+        "config.inplace_buffers",
+    } <= units_of(decisions)
+
+
+def test_with_everything_off_no_kernel_is_written_and_the_result_is_right() -> None:
+    results, decisions = compiled_under("all")
+    assert_right(results)
+    assert units_of(decisions) == set()
+    assert "codegen.vectorize" not in units_of(decisions, allowed=False)
+
+
+def test_decisions_are_the_same_in_every_compile() -> None:
+    first, second = compiled_under()[1], compiled_under()[1]
+    assert first == second
+
+
+def test_the_first_decisions_are_the_same_whatever_becomes_of_the_rest() -> None:
+    everything = compiled_under()[1]
+    for count in (1, 20, 60, 100):
+        limited = compiled_under(f"all:{count}")[1]
+        assert [d.site for d in limited[:count]] == [d.site for d in everything[:count]]
+        assert [d.allowed for d in limited] == [True] * count + [False] * (len(limited) - count)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_result_is_right_without_a_family(family: str) -> None:
+    results, decisions = compiled_under(family)
+    assert_right(results)
+    assert not any(unit.startswith(family + ".") for unit in units_of(decisions))
+
+
+@PROPERTY
+@given(st.data())
+def test_the_result_is_right_whatever_units_are_off(data: st.DataObject) -> None:
+    units = sorted(units_of(compiled_under()[1]))
+    off = data.draw(st.lists(st.sampled_from(units), unique=True))
+    assert_right(compiled_under(*off)[0])
+
+
+def test_one_lowering_alone_writes_one_kernel() -> None:
+    results, decisions = compiled_under("only:lower.aten.relu.default")
+    assert_right(results)
+    assert units_of(decisions) == {"lower.aten.relu.default"}
+
+
+def test_nothing_of_torch_is_changed_afterwards() -> None:
+    lowerings, fallbacks = set(lowering.lowerings), set(lowering.fallbacks)
+    settings_before = config.get_config_copy()
+    compiled_under("decompose", "config")
+    assert set(lowering.lowerings) == lowerings
+    assert set(lowering.fallbacks) == fallbacks
+    assert config.get_config_copy() == settings_before
+
+
+def test_what_a_script_sets_is_a_unit_of_its_own() -> None:
+    assert units() == {}
+    with config.patch({"cpp.simdlen": 8, "max_autotune_pointwise": True}):
+        assert units() == {"cpp.simdlen": None, "max_autotune_pointwise": False}
+        assert "config.cpp.simdlen" in units_of(compiled_under()[1])
+
+
+def test_what_a_script_sets_is_an_option_of_its_repro_where_it_can_be_written_down() -> None:
+    relu_bug = "cpp.inject_relu_bug_TESTING_ONLY"
+    patches = {relu_bug: "accuracy", "post_grad_custom_post_pass": print, "trace.enabled": True}
+    with config.patch(patches):
+        assert options() == {relu_bug: "accuracy"}
+
+
+def test_a_pass_that_a_script_registers_is_asked_by_its_place_and_name() -> None:
+    called: list[int] = []
+
+    def my_pass(graph: torch.fx.Graph) -> None:
+        called.append(len(graph.nodes))
+
+    with config.patch(post_grad_custom_post_pass=my_pass):
+        decisions = compiled_under()[1]
+        assert len(called) == 2
+        asked = [d for d in decisions if d.unit == "postgrad.post_grad_custom_post_pass"]
+        assert [d.subject for d in asked] == ["my_pass", "my_pass"]
+        compiled_under("postgrad.post_grad_custom_post_pass")
+        assert len(called) == 2
+
+
+def test_a_backend_on_autograd_of_torch_has_its_decompositions_as_units() -> None:
+    with inductor.switched(Toggles.parse(["decompose.aten.gelu"]), EventLog(None)) as gate:
+        results = run(torch.compile(block, backend="aot_eager_decomp_partition"))
+    assert_right(results)
+    assert "decompose.aten.gelu.default" in units_of(gate.decisions, allowed=False)
+    assert "decompose.aten._softmax.default" in units_of(gate.decisions)
+    assert "partition.recompute" in units_of(gate.decisions)
+
+
+def test_decisions_are_written_to_the_log(tmp_path: Path) -> None:
+    with inductor.switched(Toggles(), EventLog(tmp_path, own=True)):
+        torch.compile(block)(torch.ones(2, 16), torch.ones(16, 16))
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert any('"unit":"lower.aten.relu.default"' in line for line in lines)

@@ -1,0 +1,117 @@
+"""What counts as a failure, as the command line has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tcdebug.cli import cli
+from tcdebug.minifier.wanted import ORACLES
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+TWO_FAULTS = """
+from tcdebug.compiler.lower import LOWERINGS
+right = LOWERINGS[torch.ops.aten.sin.default]
+LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+def broken(site, *args):
+    raise ValueError("planted")
+LOWERINGS[torch.ops.aten.cos.default] = broken
+torch.compile(lambda x: torch.sin(x) + 1, backend="tcdebug")(torch.ones(3))
+torch.compile(lambda x: torch.cos(x) * 2 + 1, backend="tcdebug")(torch.ones(3))
+"""
+
+SLOW_SIN = """
+from tcdebug.compiler.lower import LOWERINGS
+right = LOWERINGS[torch.ops.aten.sin.default]
+def slow(site, x):
+    for _ in range(60):
+        x = right(site, x)
+    return x
+LOWERINGS[torch.ops.aten.sin.default] = slow
+torch.compile(lambda x: torch.sin(x), backend="tcdebug")(torch.randn(500, 1000))
+"""
+
+
+def test_failures_that_do_not_match_are_kept_and_passed_by(
+    tcdebug: Command, python: Command, script: Script, tmp_path: Path
+) -> None:
+    done = tcdebug(
+        "bisect", "--json", "--no-minify", "--fail-regex", "Value.*planted", script(TWO_FAULTS)
+    )
+    assert done.json["failure"]["kind"] == "exception"
+    assert done.json["graph"] == 1
+    assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.cos.default"]
+    (run,) = tmp_path.glob(".tcdebug/*-bisect")
+    others = [
+        e["data"]
+        for path in run.glob("events-*.jsonl")
+        for e in map(json.loads, path.open())
+        if e["event"] == "failure.other"
+    ]
+    assert [(o["signature"], o["nodes"]) for o in others] == [("forward | wrong value", 2)]
+    assert Path(others[0]["path"]) == run / "other" / "0" / "repro.py"
+    assert "'what': 'forward | wrong value'" in (run / "other" / "0" / "repro.py").read_text()
+
+
+def test_a_wrong_number_is_no_crash_and_no_nan(tcdebug: Command, script: Script) -> None:
+    name = script(TWO_FAULTS.replace('raise ValueError("planted")', "return right(site, *args)"))
+    assert tcdebug("bisect", "--json", "--oracle", "crash", name).status == 4
+    assert tcdebug("bisect", "--json", "--oracle", "nan", name).status == 4
+
+
+def test_a_slowdown_is_bisected(tcdebug: Command, script: Script) -> None:
+    done = tcdebug("bisect", "--json", "--oracle", "perf", "--no-minify", script(SLOW_SIN))
+    assert done.json["failure"]["kind"] == "slow"
+    assert done.json["failure"]["signature"] == "forward | slow"
+    assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
+
+
+def test_a_command_judges(tcdebug: Command, script: Script, tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(
+        "import sys\nsource = open(sys.argv[1]).read()\nsys.exit('= torch.cos(' in source)\n"
+    )
+    name = script(TWO_FAULTS)
+    done = tcdebug("minify", "--json", "--check", "python judge.py {}", name)
+    assert done.json["failure"]["kind"] == "bad"
+    assert done.json["graph"] == 1
+    assert (done.json["nodes_before"], done.json["nodes_after"]) == (3, 1)
+
+
+def test_a_run_that_came_to_its_end_is_not_gone_on_with(tcdebug: Command, script: Script) -> None:
+    name = script('torch.compile(torch.tanh, backend="tcdebug")(torch.ones(3))')
+    assert tcdebug("bisect", name).status == 4
+    again = tcdebug("bisect", name)
+    assert again.status == 4
+    assert "going on from" not in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--oracle", "magic"], "'default', 'crash', 'eager', 'fp64', 'nan', 'perf'"),
+        (["--fail-regex", "(unclosed"], "no regular expression"),
+        (["--check", "no-such-command {}"], "no command 'no-such-command'"),
+        (["--check", "python 'unclosed"], "No closing quotation"),
+        (["--slower-than", "0.5"], "--slower-than"),
+        (["--confidence", "1"], "--confidence"),
+        (["-j", "0"], "--jobs"),
+    ],
+)
+def test_bad_options_are_usage_errors(
+    tcdebug: Command, script: Script, args: list[str], message: str
+) -> None:
+    done = tcdebug("bisect", *args, script(""))
+    assert done.status == 2
+    assert message in done.stderr
+
+
+def test_bisect_and_minify_judge_alike() -> None:
+    for name in ("bisect", "minify"):
+        (oracle,) = [p for p in cli.commands[name].params if p.name == "oracle"]
+        assert tuple(oracle.type.choices) == ORACLES  # type: ignore[attr-defined] # a Choice

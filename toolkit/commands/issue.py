@@ -1,0 +1,29 @@
+"""tcdebug repro issue"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tcdebug.cli import USAGE
+from tcdebug.display.console import error, note, write
+from tcdebug.issue import NoFailure, issue, newest
+from tcdebug.run_dir import NoRun, find
+
+
+def run(*, run_name: str | None, output: Path | None) -> int:
+    """Write the report of a run's failure; 2 when there is none."""
+    try:
+        text = newest() if run_name is None else issue(find(run_name))
+    except (NoRun, NoFailure) as problem:
+        error(str(problem), "tcdebug bisect SCRIPT, or tcdebug run --check SCRIPT, finds failures")
+        return USAGE
+    if output is None:
+        write(text)
+        return 0
+    try:
+        output.write_text(text)
+    except OSError as problem:
+        error(f"cannot write {output}: {problem.strerror}", "-o FILE in a folder that exists")
+        return USAGE
+    note(f"written to {output}: read it before it is sent")
+    return 0

@@ -1,0 +1,143 @@
+"""tcdebug repro"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tcdebug.cli import USAGE
+from tcdebug.commands.run import INTERRUPTED, stop
+from tcdebug.compiler.events import ReproVerify
+from tcdebug.display.console import error, note, write
+from tcdebug.display.report import show_written
+from tcdebug.minifier.as_test import is_repro, write_test
+from tcdebug.minifier.job import Job
+from tcdebug.minifier.request import Request, start
+from tcdebug.minifier.verify import PASSES, verify
+from tcdebug.run_dir import NoRun, Run, find
+from tcdebug.supervisor import Supervisor, begin
+
+NOT_PASSING, NOTHING, SCRIPT_RAISED = 1, 4, 5
+
+
+def run(
+    *,
+    source: str,
+    args: Sequence[str],
+    graph: int | None,
+    backend: str | None,
+    output: Path | None,
+    as_test: bool,
+) -> int:
+    """Write repros of a script, or a test of a repro; the exit status."""
+    path = Path(source)
+    try:
+        if output is not None:
+            output.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        error(f"cannot make {output}: {problem.strerror}", "-o FOLDER that can be written to")
+        return USAGE
+    if path.is_file() and not (as_test and is_repro(path)):
+        return _capture(source, args, graph, backend, output, as_test=as_test)
+    try:
+        script = path if path.is_file() else _repro_of(find(source), graph)
+    except NoRun as problem:
+        error(f"no script {source!r}, and {problem}", "tcdebug repro --help")
+        return USAGE
+    if args or backend or not as_test:
+        only = "--as-test, --graph of a run and -o are all that there is for it"
+        error(f"{script} is a repro already: {only}", f"tcdebug repro --as-test {source}")
+        return USAGE
+    write(f"{write_test(script, output or script.parent)}\n")
+    return 0
+
+
+def _repro_of(found: Run, graph: int | None) -> Path:
+    """The repro of a run, the bisected one before those of graphs, or that of one graph."""
+    number = "*" if graph is None else graph
+    names = [f"graphs/{number}/repro.py", f"graph_{number}.py"]
+    for pattern in ["repro.py", *names] if graph is None else names:
+        for path in sorted(found.path.glob(pattern)):
+            return path
+    raise NoRun(f"{found.path.name} has no repro script{'' if graph is None else f' of {graph}'}")
+
+
+def _capture(
+    script: str,
+    args: Sequence[str],
+    graph: int | None,
+    backend: str | None,
+    output: Path | None,
+    *,
+    as_test: bool,
+) -> int:
+    """Run the script, and each repro that came of it."""
+    supervisor = begin("repro", Job("capture", script, list(args), ""), quiet=True, fresh=True)
+    folder = (output or supervisor.folder).resolve()
+    request = Request(
+        "capture", script, list(args), str(supervisor.folder), backend,
+        graph=graph, output=str(folder),
+    )  # fmt: skip
+    process = start(request, {"TCDEBUG_RUN_DIR": str(supervisor.folder)})
+    try:
+        status = process.wait()
+    except KeyboardInterrupt:
+        stop(process)
+        status = INTERRUPTED
+    paths = _written(supervisor, script, graph)
+    passing = dict.fromkeys(paths, True)
+    try:
+        if status != INTERRUPTED:
+            passing = _judged(supervisor, paths)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    if as_test:
+        passing = {_moved(path): passes for path, passes in passing.items()}
+    show_written(passing)
+    ending = _exit_status(status, passing)
+    supervisor.finish(ending)
+    return ending
+
+
+def _written(supervisor: Supervisor, script: str, graph: int | None) -> list[Path]:
+    """The scripts of the run; says which graphs there are none of."""
+    records = find(str(supervisor.folder)).events()
+    for record in records:
+        if record["event"] == "fallback":
+            note(f"{record['data']['what']}: {record['data']['reason']}")
+    paths = [Path(r["data"]["path"]) for r in records if r["event"] == "repro.write"]
+    if not paths:
+        seen = sum(r["event"] == "graph.recorded" for r in records)
+        wanted = "" if graph is None else f" graph {graph}, counted from 0, of"
+        what = f"torch.compile captured {seen or 'no'} graph{'s' * (seen != 1)}"
+        error(f"no repro was written of{wanted} {script}: {what}", "tcdebug run shows its output")
+    return paths
+
+
+def _judged(supervisor: Supervisor, paths: Sequence[Path]) -> dict[Path, bool]:
+    """Whether each script passes in a fresh process in a clean folder."""
+    found: dict[Path, bool] = {}
+    for path in paths:
+        result = verify(path)
+        found[path] = result.status == PASSES
+        event = ReproVerify(str(path), found[path], result.status, round(result.seconds, 3))
+        supervisor.log.emit(event)
+    return found
+
+
+def _moved(script: Path) -> Path:
+    """The test of a script in its place."""
+    test = write_test(script, script.parent)
+    script.unlink()
+    script.with_suffix(".safetensors").unlink(missing_ok=True)
+    return test
+
+
+def _exit_status(status: int, passing: dict[Path, bool]) -> int:
+    if status == INTERRUPTED:
+        return INTERRUPTED
+    if status != 0:
+        return SCRIPT_RAISED
+    if not passing:
+        return NOTHING
+    return 0 if all(passing.values()) else NOT_PASSING

@@ -1,0 +1,213 @@
+"""A run as a report of a bug of PyTorch: the sections that its template asks for, filled in."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.compiler.run_folder import BASE
+from tcdebug.minifier.outcome import Kind
+from tcdebug.minifier.report import Failure, Fault, Report
+from tcdebug.minifier.running import left_running
+from tcdebug.run_dir import Record, Run, runs
+
+PACKAGES = ("triton", "numpy", "tcdebug")
+"""Packages whose versions are told besides torch's."""
+
+EXPECTED = {
+    "wrong": "what eager returns, within rounding",
+    "exception": "no exception: eager raises none",
+    "crash": "no crash: eager does not",
+    "hang": "an end: eager comes to one",
+    "killed": "about the memory that eager needs",
+    "slow": "not slower than eager",
+    "recompile": "no compile for inputs that an earlier one serves",
+}
+"""By kind of failure."""
+
+HOME = re.compile(r"/(?:home|Users)/[^/\s'\"]+")
+
+
+class NoFailure(Exception):
+    """There is nothing to report in a run; the message says why."""
+
+
+def newest() -> str:
+    """The report of the newest run with a failure. Raises NoFailure."""
+    known = runs()
+    for run in known:
+        with contextlib.suppress(NoFailure):
+            return issue(run)
+    raise NoFailure(f"none of the {len(known)} runs in {BASE} found a failure with a repro")
+
+
+def issue(run: Run) -> str:
+    """The report of the failure that a run found, as Markdown. Raises NoFailure."""
+    found = _report(run)
+    failure = found.failure
+    if failure is None or found.repro is None or not Path(found.repro).is_file():
+        raise NoFailure(f"{run.path.name} found no failure with a repro: {found.status}")
+    fault = found.faults[0] if found.faults else Fault(failure, found.culprits)
+    script = Path(found.repro)
+    backend = _fact(script, "backend")
+    what = f"{failure.kind} in {failure.direction}"
+    log = script.with_name("repro.log")
+    lines = [
+        f"# torch.compile: {what}: {_plain(failure.message or failure.signature, 80)}",
+        "",
+        "### 🐛 Describe the bug",
+        "",
+        f"Compiled with `{backend}`, this graph ends differently than in eager: **{what}**.",
+        *_minimised(found, fault),
+        "",
+        f"- expected: {EXPECTED.get(failure.kind, 'what eager does')}",
+        f"- actual: {_plain(failure.message or failure.signature, 400)}",
+        "",
+        "The script needs nothing but " + _needs(script) + ". It exits with 1 while it fails "
+        "like this, with 0 when it does not fail, with 125 when it cannot tell.",
+        "",
+        "```python",
+        script.read_text().rstrip(),
+        "```",
+        *_ablation(found, fault, run.events()),
+        "",
+        "### Error logs",
+        "",
+        "```",
+        _end_of(log.read_text() if log.exists() else failure.message),
+        "```",
+        "",
+        "### Versions",
+        "",
+        "```",
+        *versions(),
+        "```",
+    ]
+    return scrubbed("\n".join(lines) + "\n")
+
+
+def _report(run: Run) -> Report:
+    """What a bisection reported, or the first failure of a watched run, or what it ended in."""
+    path = run.path / "report.json"
+    if path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    records = run.events()
+    failures = [r["data"] for r in records if r["event"] == "failure"]
+    scripts = [r["data"]["path"] for r in records if r["event"] == "repro.write"]
+    if not failures or not scripts:
+        for script in left_running(run.path):
+            ended = Failure("crash", "ended", message="the process ended in it")
+            return Report("unconfirmed", ended, repro=str(script))
+        raise NoFailure(f"{run.path.name} has seen no failure")
+    first = failures[0]
+    failure = Failure(first["failure"], first["signature"], first["direction"], first["message"])
+    return Report("unconfirmed", failure, repro=scripts[0])
+
+
+def _fact(script: Path, name: str) -> str:
+    """A line of the facts that a repro script begins with."""
+    found = re.search(rf"^{name} +(.*)$", script.read_text(), re.MULTILINE)
+    return found.group(1) if found else "torch.compile"
+
+
+def _needs(script: Path) -> str:
+    needs = ["torch"] + ["tcdebug"] * ("'backend': 'tcdebug'" in script.read_text())
+    beside = (script.with_suffix(".safetensors"), script.with_name("repro_script.py"))
+    return " and ".join(needs + [f"`{p.name}`, attached" for p in beside if p.exists()])
+
+
+def _minimised(found: Report, fault: Fault) -> Iterator[str]:
+    if found.nodes_before:
+        yield f"The graph was minimised from {found.nodes_before} to {found.nodes_after} nodes."
+    for culprit in fault.culprits:
+        yield f"It passes when `{culprit.unit}` is left out at `{culprit.subject}`."
+    if found.layer:
+        yield f"The layer at fault is `{found.layer}`."
+
+
+def _ablation(found: Report, fault: Fault, records: Sequence[Record]) -> Iterator[str]:
+    """What was switched off, in the whole graph or in the small one, and what became of it."""
+    rows = {"everything on": fault.failure.kind}
+    units = {c.unit for c in fault.culprits}
+    sizes = (found.nodes_before, found.nodes_after)
+    for record in records:
+        data = record.get("data", {})
+        if record.get("event") == "candidate" and data["nodes"] in sizes:
+            off = data["toggles"]
+            if off == ["all"] or (off and set(off) <= units):
+                rows[f"off: {', '.join(off)}"] = data["outcome"]
+    if found.confirmed:
+        rows |= {f"off: {unit}": Kind.OK.value for unit in sorted(units)}
+    if fault.only_fails:
+        on = ", ".join(f"`{unit}`" for unit in [*sorted(units), *fault.requires])
+        rows[f"everything off but {on}"] = fault.failure.kind
+    rows |= {f'backend="{rung.backend}"': rung.outcome for rung in found.ladder}
+    yield from ("", "| ablation | |", "|---|---|")
+    for what, outcome in rows.items():
+        yield f"| {what} | {'passes' if outcome == Kind.OK.value else f'fails: {outcome}'} |"
+
+
+def _plain(text: str, most: int) -> str:
+    """A text as part of one line."""
+    line = " ".join(text.replace("`", "'").split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def _end_of(text: str, lines: int = 40) -> str:
+    return "\n".join(text.strip().replace("```", "'''").splitlines()[-lines:])
+
+
+def versions() -> Iterator[str]:
+    """What torch's own collector says first, without asking for what is private."""
+    torch = import_module("torch")
+    yield f"PyTorch version: {torch.__version__}"
+    yield f"Git version: {torch.version.git_version}"
+    yield f"Is debug build: {torch.version.debug}"
+    yield f"CUDA used to build PyTorch: {torch.version.cuda or 'none'}"
+    yield f"ROCM used to build PyTorch: {torch.version.hip or 'none'}"
+    yield f"Python version: {sys.version.split()[0]} ({platform.python_compiler()})"
+    yield f"Python platform: {platform.platform()}"
+    yield f"CPU: {_processor()}"
+    if torch.cuda.is_available():
+        yield f"GPU: {torch.cuda.get_device_name()}"
+    for name in PACKAGES:
+        try:
+            yield f"{name}: {version(name)}"
+        except PackageNotFoundError:
+            continue
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return model.group(1) if model else platform.machine()
+
+
+def scrubbed(text: str) -> str:
+    """A text without what tells whose machine it is from: folders, user, host."""
+    places = {
+        str(Path.cwd()): ".",
+        str(Path.home()): "~",
+        sys.prefix: "<python>",
+        sys.base_prefix: "<python>",
+        tempfile.gettempdir(): "<tmp>",
+    }
+    for place in sorted(places, key=len, reverse=True):
+        if len(place) > 1:
+            text = text.replace(place, places[place])
+    text = HOME.sub("~", text)
+    user, host = re.escape(getpass.getuser()), re.escape(platform.node() or "-")
+    return re.sub(rf"(?<=[/@]){user}\b|\b{user}(?=@)|\b{host}\b", "<private>", text)

@@ -1,0 +1,33 @@
+"""Units switched off in a running program, whatever backend compiles."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.minifier.targets import inductor
+
+
+@contextlib.contextmanager
+def switched_off(*toggles: str) -> Iterator[list[Decision]]:
+    """Compiles in this block go without some units: `with tcdebug.switched_off("fuse"): ...`.
+
+    Takes what `--off` takes; `only:UNIT` lets nothing else through. Yields the decisions of
+    inductor, and of backends built on AOTAutograd, as they are taken; the embedded compiler writes
+    its own to the log. What is compiled already stays: call torch.compiler.reset() first. Raises
+    BadToggle.
+    """
+    parsed = Toggles.parse(toggles)
+    before = os.environ.get("TCDEBUG_OFF")
+    os.environ["TCDEBUG_OFF"] = ",".join(parsed.texts())
+    try:
+        with inductor.switched(parsed, EventLog(None)) as gate:
+            yield gate.decisions
+    finally:
+        if before is None:
+            del os.environ["TCDEBUG_OFF"]
+        else:
+            os.environ["TCDEBUG_OFF"] = before
