@@ -32,6 +32,14 @@ class Enabled:
         return [*self.requires, *self.partners, self.unit]
 
 
+LIKELY = ("lower", "fuse")
+"""Families of which much is made: looked at first."""
+
+
+def _family(unit: str) -> str:
+    return unit.partition(".")[0]
+
+
 def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> Enabled | None:
     """The fewest units with which a small case fails in the same way, None where it does not.
 
@@ -48,7 +56,9 @@ def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> E
         return Enabled(unit)
     if not bad(units):
         return None
-    needed = minimal_subset(units, bad)
+    families = sorted({_family(u) for u in units}, key=lambda f: (f not in LIKELY, f))
+    kept = minimal_subset(families, lambda some: bad([u for u in units if _family(u) in some]))
+    needed = minimal_subset([u for u in units if _family(u) in kept], bad)
     partners: list[str] = []
     for other in needed:
         without = ask(toggles.without(off=[other]), f"without {other}")

@@ -52,33 +52,37 @@ def plant_lowering(kind: str) -> None:
 
 
 def plant_fusion(kind: str) -> None:
-    """Where a reduction runs in one kernel with tanh, the kernel's relu is not one."""
-    original = Scheduler.fuse_two_nodes
+    """Where a sum over tanh is fused with a product that reads it, the kernel's relu is wrong."""
+    fuse, write = Scheduler.fuse_two_nodes, cpp.CppScheduling.codegen_node
 
     def fuse_two_nodes(self: Any, node1: Any, node2: Any, fused: Any) -> Any:
-        both = original(self, node1, node2, fused)
-        origins = {
-            origin.target
-            for node in both.get_nodes()
-            for origin in (node.node.origins if node.node is not None else ())
-        }
-        if aten.tanh.default in origins and aten.sum.dim_IntList in origins:
+        over_tanh = aten.tanh.default in computed(node1) and aten.sum.dim_IntList in stored(node1)
+        wrong = over_tanh and stored(node2) == {aten.mul.Tensor}
+        if wrong:
             misbehave(kind)
-            WRONG_KERNELS.append(both.get_name())
+        both = fuse(self, node1, node2, fused)
+        both.planted = wrong or any(getattr(n, "planted", False) for n in (node1, node2))
         return both
 
-    original_codegen = cpp.CppScheduling.codegen_node
-
     def codegen_node(self: Any, node: Any) -> Any:
-        bug = "accuracy" if node.get_name() in WRONG_KERNELS else None
+        bug = "accuracy" if getattr(node, "planted", False) else None
         with config.patch({"cpp.inject_relu_bug_TESTING_ONLY": bug}):
-            return original_codegen(self, node)
+            return write(self, node)
 
     Scheduler.fuse_two_nodes = fuse_two_nodes  # type: ignore[method-assign] # the plant
     cpp.CppScheduling.codegen_node = codegen_node  # type: ignore[method-assign] # the plant
 
 
-WRONG_KERNELS: list[str] = []
+def computed(node: Any) -> set[Any]:
+    """The operators that loops compute, those inside of others among them."""
+    parts = [part.node for part in node.get_nodes() if part.node is not None]
+    return {origin.target for part in parts for origin in part.origins}
+
+
+def stored(node: Any) -> set[Any]:
+    """The operators whose results loops store."""
+    origins = [p.node.get_origin_node() for p in node.get_nodes() if p.node is not None]
+    return {origin.target for origin in origins if origin is not None}
 
 
 def plant_vectorization(kind: str) -> None:
@@ -111,7 +115,7 @@ PLANTS: dict[str, Callable[[str], None]] = {
     "partition.recompute": plant_partition,
     "postgrad.post_grad_custom_post_pass": plant_pass,
     "lower.aten.tanh.default": plant_lowering,
-    "fuse.reduction": plant_fusion,
+    "fuse.vertical": plant_fusion,
     "codegen.vectorize": plant_vectorization,
 }
 """Unit -> what breaks it."""

@@ -251,6 +251,13 @@ def logs(**arguments: Any) -> None:
 
 @cli.command()
 @click.argument("prefix", required=False)
+@click.option(
+    "--backend",
+    type=click.Choice(["tcdebug", "inductor"]),
+    default="tcdebug",
+    show_default=True,
+    help="Whose units.",
+)
 @JSON
 def units(**arguments: Any) -> None:
     """List the units that can be switched off, all of them or those below PREFIX."""

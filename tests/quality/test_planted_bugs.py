@@ -27,8 +27,6 @@ CONFIRMED_FAILURE = {
 FAST = {
     ("passes.algebraic", "wrong"),
     ("lower.aten.tanh.default", "segfault"),
-    ("fuse.reduction", "exception"),
-    ("codegen.vectorize", "segfault"),
 }
 UNITS = (
     "passes.algebraic",

@@ -102,6 +102,7 @@ except Exception:
     assert report["nodes_after"] == report["nodes_before"] == 1
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_only_as_a_whole_is_bisected_as_a_whole(
     tcdebug: Command, script: Script
 ) -> None:
@@ -252,6 +253,7 @@ def _search_pid(run: Path) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_repro_script_can_be_bisected(tcdebug: Command, script: Script) -> None:
     name = script(
         WRONG_SIN

@@ -65,6 +65,7 @@ def test_a_wrong_number_is_no_crash_and_no_nan(tcdebug: Command, script: Script)
     assert tcdebug("bisect", "--json", "--oracle", "nan", name).status == 4
 
 
+@pytest.mark.slow
 def test_a_slowdown_is_bisected(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", "--oracle", "perf", "--no-minify", script(SLOW_SIN))
     assert done.json["failure"]["kind"] == "slow"

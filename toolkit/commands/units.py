@@ -14,11 +14,19 @@ from tcdebug.display.console import error
 from tcdebug.display.tables import show_table
 
 
-def run(*, prefix: str | None, as_json: bool) -> int:
-    """List the units; 2 when none begins with the prefix."""
-    found = [u for u in units() if prefix is None or belongs(u.name, prefix)]
+def run(*, prefix: str | None, backend: str, as_json: bool) -> int:
+    """List the units of a backend; 2 when none begins with the prefix."""
+    if backend == "inductor":
+        from tcdebug.minifier.targets.inductor.units import (  # noqa: PLC0415 - start-up time
+            units as inductor_units,
+        )
+
+        known = list(inductor_units())
+    else:
+        known = list(units())
+    found = [u for u in known if prefix is None or belongs(u.name, prefix)]
     if not found:
-        families = sorted({u.name.partition(".")[0] for u in units()})
+        families = sorted({u.name.partition(".")[0] for u in known})
         error(f"no unit {prefix!r}", f"tcdebug units; the families are {', '.join(families)}")
         return USAGE
     if as_json:

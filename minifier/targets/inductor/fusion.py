@@ -41,9 +41,8 @@ def _unit(node1: Any, node2: Any) -> str:
         return "fuse.epilogue"
     if node2.is_template():
         return "fuse.prologue"
-    if not node1.get_operation_names() & node2.ancestors:
-        return "fuse.horizontal"
-    return "fuse.reduction" if node1.is_reduction() or node2.is_reduction() else "fuse.vertical"
+    # not by what is fused: a reduction of one element is none, and units must outlast minimising
+    return "fuse.vertical" if node1.get_operation_names() & node2.ancestors else "fuse.horizontal"
 
 
 def kernel_name(node: Any) -> str:

@@ -72,7 +72,7 @@ def test_every_family_of_units_is_asked() -> None:
         "partition.recompute",
         "lower.aten.relu.default",
         "fuse.inline",
-        "fuse.reduction",
+        "fuse.vertical",
         "codegen.vectorize",
         "config.inplace_buffers",
     } <= units_of(decisions)

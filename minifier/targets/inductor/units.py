@@ -1,0 +1,55 @@
+"""The units of inductor, as far as they are known before a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch._inductor import lowering
+from torch._inductor.decomposition import select_decomp_table
+
+from tcdebug.compiler.units import Unit
+from tcdebug.minifier.ladder import BELOW
+from tcdebug.minifier.targets.inductor.autograd import RECOMPUTE
+from tcdebug.minifier.targets.inductor.settings import CODEGEN, LOWERING
+
+FUSION = {
+    "fuse.inline": "compute a value inside its readers instead of storing it, node by node",
+    "fuse.vertical": "run a producer and its consumer in one kernel, pair by pair",
+    "fuse.horizontal": "run two that read the same memory in one kernel, pair by pair",
+    "fuse.prologue": "compute an operand inside of a template",
+    "fuse.epilogue": "compute what follows a template inside of it",
+}
+
+
+def units() -> Iterator[Unit]:
+    """Every unit that has a name before a compile, in the order of the pipeline.
+
+    Passes have the names by which inductor runs them, patterns that of their function; those of a
+    compile are among its decisions.
+    """
+    yield Unit("option", "option.NAME: each option that a script gives to torch.compile")
+    yield Unit("config", "config.NAME: each setting that a script has changed, back to its default")
+    yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
+    for op in sorted(select_decomp_table(), key=str):
+        yield Unit(f"decompose.{op}", f"write {op} in simpler operators")
+    yield Unit("joint", "joint.PASS: passes and patterns on forward and backward together")
+    yield Unit(RECOMPUTE, "recompute cheap values in backward rather than save them")
+    yield Unit("postgrad", "postgrad.PASS: passes and patterns on forward and on backward")
+    yield Unit("config.layout_optimization", "lay convolutions out as they run fastest")
+    for name in LOWERING:
+        yield Unit(f"config.{name}", f"torch._inductor.config.{name}, back to its careful value")
+    for op in sorted((o for o in lowering.lowerings if _is_builtin(o)), key=str):
+        yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
+    for name in CODEGEN:
+        yield Unit(f"config.{name}", f"torch._inductor.config.{name}, back to its careful value")
+    for name, summary in FUSION.items():
+        yield Unit(name, summary)
+    yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
+    yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")
+    for layer, backend in BELOW.items():
+        yield Unit(layer, f"what is above the backend {backend}, as a whole")
+
+
+def _is_builtin(op: object) -> bool:
+    return isinstance(op, torch._ops.OpOverload) and op.namespace in ("aten", "prims")
