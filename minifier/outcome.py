@@ -73,6 +73,8 @@ NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b\d+(\.\d+)?(e[+-]?\d+)?\b")
 PATH = re.compile(r"(/[\w.+-]+)+/?")
 NAME = re.compile(r"\b([A-Za-z_]+?)_\d+\b")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019")
+GENERATED = re.compile(r"^[0-9a-z]{40,}\.py$")
+"""Files that a compiler names after what is in them."""
 PLAIN = ((PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
 
 
@@ -115,8 +117,9 @@ def exception_signature(error: BaseException, phase: str) -> str:
 
 
 def _module(filename: str) -> str:
-    """A file by its last two parts: paths differ between machines."""
-    return "/".join(filename.split("/")[-2:])
+    """A file by its last two parts: paths differ between machines, generated names by content."""
+    *_, folder, name = ("", *filename.split("/"))
+    return "<generated>" if GENERATED.search(name) else f"{folder}/{name}".lstrip("/")
 
 
 def crash_signature(signal_number: int, phase: str) -> str:

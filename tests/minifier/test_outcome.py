@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
@@ -168,3 +171,15 @@ def test_a_direction_is_backward_only_in_backward() -> None:
     assert Outcome(Kind.CRASH, "backward").direction == "backward"
     for phase in ("", "compile", "forward", "script"):
         assert Outcome(Kind.CRASH, phase).direction == "forward"
+
+
+def test_a_frame_of_generated_code_is_the_same_whatever_its_file_is_called(tmp_path: Path) -> None:
+    signatures = set()
+    for name in ("c7smglgbyxxlerritmp5ssd37y6ne2bu7ofvqhlrxscaz5u7vexo", "d" * 52):
+        path = tmp_path / f"{name}.py"
+        names: dict[str, Any] = {}
+        exec(compile("def call():\n    raise RuntimeError('unhandled')", path, "exec"), names)
+        with pytest.raises(RuntimeError) as caught:
+            names["call"]()
+        signatures.add(exception_signature(caught.value, "forward"))
+    assert signatures == {"forward | RuntimeError | <generated>:call | unhandled"}

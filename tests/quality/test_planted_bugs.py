@@ -44,13 +44,13 @@ ROWS = [
 ]
 
 
-def bisected(folder: Path, unit: str, kind: str, blocks: int) -> Any:
+def bisected(folder: Path, unit: str, kind: str, blocks: int, script: Path = SCRIPT) -> Any:
     """The report on a model of so many blocks, of about 9 nodes each."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     done = subprocess.run(
         [
             sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", "--timeout", "25",
-            str(SCRIPT), unit, kind, str(blocks),
+            str(script), unit, kind, str(blocks),
         ],
         cwd=folder,
         # one thread: several of these run side by side, and threads that wait spin

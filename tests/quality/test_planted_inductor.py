@@ -1,0 +1,34 @@
+"""`tcdebug bisect` names the unit of stock inductor that holds a planted bug.
+
+What breaks is in tests/planted_inductor.py, the model in tests/scripts/planted_inductor_model.py.
+Every row is run by `pytest -m slow tests/quality`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_planted_bugs import CONFIRMED_FAILURE, bisected, check
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "planted_inductor_model.py"
+UNITS = (
+    "decompose.aten.softplus.default",
+    "partition.recompute",
+    "postgrad.post_grad_custom_post_pass",
+    "lower.aten.tanh.default",
+    "fuse.vertical",
+    "codegen.vectorize",
+)
+FAST = {("decompose.aten.softplus.default", "segfault")}
+ROWS = [
+    pytest.param(unit, kind, marks=() if (unit, kind) in FAST else pytest.mark.slow)
+    for unit in UNITS
+    for kind in CONFIRMED_FAILURE
+]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("unit", "kind"), ROWS)
+def test_a_bug_in_inductor_is_found(tmp_path: Path, unit: str, kind: str) -> None:
+    check(bisected(tmp_path, unit, kind, blocks=1, script=SCRIPT), unit, kind)
