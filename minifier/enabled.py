@@ -19,8 +19,8 @@ from tcdebug.minifier.search import minimal_subset
 class Enabled:
     """The fewest units that have to be on for a fault, `unit` included.
 
-    `partners` are those that are at fault together with it: without one of them its decision is
-    still taken, and it passes. The others, `requires`, only bring the decision about.
+    `partners` are those without any one of which its decision is still taken, and it passes: the
+    fault is in what they do together. The others, `requires`, only bring the decision about.
     """
 
     unit: str

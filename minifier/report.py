@@ -47,7 +47,8 @@ class Fault(msgspec.Struct, frozen=True):
     """One independent fault, and its own small repro.
 
     `culprits` are decisions of one unit, several where it acts in several places. `partners` are
-    units at fault together with it: it passes without any one of them. `requires` are units that
+    units that have to be on as well, though its decision is taken without them: it passes without
+    any one of them. `requires` are units that
     only bring the decision about. `fails` and `passes` are command lines that show both, run in
     the folder of the repro; `only_fails` shows it with nothing on but what it takes. `lines` are
     the user's source lines that are left in the repro.

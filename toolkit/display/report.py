@@ -81,7 +81,7 @@ def _fault_rows(fault: Fault) -> list[tuple[str, str]]:
         for culprit in fault.culprits
     ]
     if fault.partners:
-        rows.append(("together", f"with [unit]{', '.join(fault.partners)}[/]"))
+        rows.append(("only if", f"[unit]{', '.join(fault.partners)}[/] is on too"))
     if fault.requires:
         rows.append(("needs", ", ".join(fault.requires)))
     rows += [("line", escape(line)) for line in fault.lines[:MOST_LINES]]
