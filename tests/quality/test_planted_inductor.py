@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_planted_bugs import CONFIRMED_FAILURE, bisected, check
+from planted_bisect import CONFIRMED_FAILURE, bisected, check
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted_inductor_model.py"
 UNITS = (

@@ -1,0 +1,6 @@
+"""What tests of the whole command share: `support` on the path."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))

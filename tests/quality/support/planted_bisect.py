@@ -1,0 +1,48 @@
+"""`tcdebug bisect` run on a model with a planted bug, and what its report must say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LEFT = 5
+"""The most nodes that may be left."""
+CONFIRMED_FAILURE = {
+    "exception": "exception",
+    "wrong": "wrong",
+    "segfault": "crash",
+    "hang": "hang",
+}
+"""What a report calls each way in which a planted bug fails."""
+
+
+def bisected(folder: Path, unit: str, kind: str, blocks: int, script: Path) -> Any:
+    """The report on a model of so many blocks, of about 9 nodes each."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", "--timeout", "25",
+            str(script), unit, kind, str(blocks),
+        ],
+        cwd=folder,
+        # one thread: several of these run side by side, and threads that wait spin
+        env={**plain, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def check(report: Any, unit: str, kind: str) -> None:
+    """The unit is the culprit, confirmed, in a graph that is small."""
+    assert report["failure"]["kind"] == CONFIRMED_FAILURE[kind]
+    assert [c["unit"] for c in report["culprits"]] == [unit]
+    assert report["confirmed"] is True
+    assert report["nodes_after"] <= LEFT
+    assert Path(report["repro"]).exists()
