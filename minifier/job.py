@@ -10,20 +10,13 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-import platformdirs
 
+from tcdebug.compiler.options import Options
 from tcdebug.minifier.isolation import Limits
 from tcdebug.minifier.wanted import Wanted
 
 SCRIPT_FAILED = 71
 """Exit status of a session whose script raised; the traceback is on its stderr."""
-OWN_CACHES = {
-    "TORCHINDUCTOR_CACHE_DIR": str(Path(platformdirs.user_cache_dir("tcdebug")) / "inductor"),
-    # a pool of compilers would not survive the forks, nor be told what a candidate has patched
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-}
-"""Inductor's kernels of candidates are kept from run to run, and apart from the user's."""
-
 FAULT = 70
 """Exit status of a session that failed by a fault of ours; its traceback is the last it printed."""
 
@@ -54,6 +47,15 @@ class Job(msgspec.Struct, frozen=True):
     resume: str | None = None
 
 
+def own_caches() -> dict[str, str]:
+    """Environment by which inductor keeps kernels of candidates apart from the user's."""
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(Options.from_env().cache_dir.resolve() / "inductor"),
+        # a pool of compilers would not survive the forks, nor be told what a candidate has patched
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+
+
 def start(
     job: Job,
     output: IO[bytes] | None = None,
@@ -63,7 +65,7 @@ def start(
     folder = Path(job.run_dir)
     path = folder / f"job-{job.mode}.json"
     path.write_bytes(msgspec.json.encode(job))
-    env = {**os.environ, **OWN_CACHES, **(environment or {})}
+    env = {**os.environ, **own_caches(), **(environment or {})}
     return subprocess.Popen(
         [sys.executable, "-m", "tcdebug.minifier.session", str(path)],
         stdin=subprocess.DEVNULL if output is not None else None,

@@ -62,6 +62,8 @@ class Session:
         self.limits = job.limits
         self.others = OtherFailures(self.folder / "other", self.log)
         self.reruns = 0
+        self.warm: set[str] = set()
+        """Names of backends that are set up."""
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph; investigate it, and leave the script, when it fails."""
@@ -119,7 +121,9 @@ class Session:
             oracle.tighten(outcome.seconds)
 
     def _oracle(self, backend: Backend, ordinal: int, setup: str) -> Oracle:
-        backend.warm_up()
+        if backend.name not in self.warm:
+            backend.warm_up(self.log)
+            self.warm.add(backend.name)
         return Oracle(
             backend,
             self.log,

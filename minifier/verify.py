@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tcdebug.minifier.job import own_caches
+
 SECONDS = 300.0
 """How long a repro script gives its graph before it calls it a hang."""
 
@@ -75,12 +77,15 @@ def verify(path: Path, off: Sequence[str] = ()) -> Verified:
 
 
 def verify_both(path: Path, off: Sequence[str]) -> tuple[Verified, Verified]:
-    """Run a repro script as it is and with units off, in children of one fresh process."""
+    """Run a repro script as it is and with units off, in children of one fresh process.
+
+    In a process each, where that one does not get to its end.
+    """
     result = _run(path, ["--both", *(f"--off={unit}" for unit in off)])
     found = BOTH.search(result.output)
-    statuses = (int(found[1]), int(found[2])) if found else (UNRESOLVED, UNRESOLVED)
-    both = tuple(replace(result, status=status) for status in statuses)
-    return both[0], both[1]
+    if found is None:
+        return verify(path), verify(path, off)
+    return replace(result, status=int(found[1])), replace(result, status=int(found[2]))
 
 
 def _run(path: Path, arguments: Sequence[str]) -> Verified:
@@ -90,7 +95,7 @@ def _run(path: Path, arguments: Sequence[str]) -> Verified:
         environment.pop(name, None)
     if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
         environment["TCDEBUG_CACHE_DIR"] = cache
-    environment["TCDEBUG_LOG"] = "0"
+    environment |= {**own_caches(), "TCDEBUG_LOG": "0"}
     text = path.read_text()
     with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as folder:
         for file in path.parent.iterdir():

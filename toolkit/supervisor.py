@@ -1,4 +1,4 @@
-"""Runs the sessions of a command: the script in eager, the search beside it, the whole script.
+"""Runs the sessions of a command: the search in the script; else the script in eager, and compiled.
 
 No torch here: what runs torch is a process of its own, and may die of anything.
 """
@@ -10,7 +10,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,10 +34,11 @@ from tcdebug.minifier.verify import PASSES, verify
 from tcdebug.run_dir import Tail, find, runs
 
 POLL = 0.1
+LATE = -9
+"""In place of the exit status of a session that had to be ended."""
 
-ENVIRONMENT = {
-    # one core, so that it does not slow the search down
-    "eager": {"OMP_NUM_THREADS": "1"},
+ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
+    "eager": {},
     # Dynamo wakes every device that it sees, and a process with a device awake cannot be forked;
     # a script that needs the device is rerun as a whole
     "search": {"CUDA_VISIBLE_DEVICES": ""},
@@ -58,6 +59,10 @@ class Supervisor:
     log: EventLog
     folder: Path
     started: float
+    _tail: Tail = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._tail = Tail(self.folder)
 
     def announce(self) -> None:
         """The first events of the run."""
@@ -74,65 +79,51 @@ class Supervisor:
     # -- the search -------------------------------------------------------------------------
 
     def search(self) -> Report:
-        """The script in eager and the search in its graphs, side by side; then what they say."""
-        tail = Tail(self.folder)
-        processes: dict[str, subprocess.Popen[bytes]] = {}
+        """The search in the script's graphs; where none fails, the script eagerly and compiled."""
         try:
-            for mode in ("search", "eager"):
-                processes[mode] = self._start(mode)
-            statuses = self._follow(processes, tail)
-        except KeyboardInterrupt:
-            return Report("interrupted", run_dir=str(self.folder))
-        finally:
-            for process in processes.values():
-                _kill_tree(process)
-        self.progress.feed(tail.new())
-        if statuses["eager"] != 0:
-            return self._eager_failed(statuses["eager"])
-        if statuses["search"] == FAULT:
-            text = (self.folder / "search.log").read_text(errors="replace")
-            raise SessionFault(text[text.rfind("Traceback (most recent call last)") :])
-        report = self._read_report()
-        if report is not None:
-            return report
-        try:
-            return self._whole_script(statuses["search"])
+            recorded = self._session("search")
+            if recorded == FAULT:
+                text = (self.folder / "search.log").read_text(errors="replace")
+                raise SessionFault(text[text.rfind("Traceback (most recent call last)") :])
+            report = self._read_report()
+            if report is not None:
+                return report
+            self.progress.say("no graph fails alone: running the script in eager")
+            status = self._session("eager")
+            return self._eager_failed(status) if status != 0 else self._whole_script(recorded)
         except KeyboardInterrupt:
             return Report("interrupted", run_dir=str(self.folder))
 
-    def _start(self, mode: str) -> subprocess.Popen[bytes]:
+    def _session(self, mode: str) -> int:
+        """Run the script in a session and show its progress; its exit status, or LATE."""
         job = msgspec.structs.replace(self.job, mode=mode)
         with (self.folder / f"{mode}.log").open("wb") as output:
             process = start(job, output, ENVIRONMENT[mode])
         self.log.emit(WorkerStart(mode, process.pid))
-        return process
-
-    def _follow(
-        self, processes: Mapping[str, subprocess.Popen[bytes]], tail: Tail
-    ) -> dict[str, int]:
-        """Wait for all of them, or for eager to fail; show progress meanwhile."""
-        statuses: dict[str, int] = {}
         began = time.monotonic()
-        while len(statuses) < len(processes):
-            for mode, process in processes.items():
-                status = process.poll()
-                if status is not None and mode not in statuses:
-                    statuses[mode] = status
-                    seconds = round(time.monotonic() - began, 3)
-                    self.log.emit(WorkerExit(mode, process.pid, status, seconds))
-            self.progress.feed(tail.new())
-            if statuses.get("eager", 0) != 0:
-                return {"search": 0, **statuses}
-            if time.monotonic() - began > self.job.seconds * 1.2 + 60:
-                return {"search": -9, "eager": 0, **statuses}
+        try:
+            status = self._follow(process, began + self.job.seconds * 1.2 + 60)
+        finally:
+            _kill_tree(process)
+        seconds = round(time.monotonic() - began, 3)
+        self.log.emit(WorkerExit(mode, process.pid, status, seconds))
+        return status
+
+    def _follow(self, process: subprocess.Popen[bytes], end: float) -> int:
+        """Show what a session does until it ends; its exit status, or LATE at the time `end`."""
+        while process.poll() is None and time.monotonic() < end:
+            self.progress.feed(self._tail.new())
             time.sleep(POLL)
-        return statuses
+        self.progress.feed(self._tail.new())
+        return LATE if process.returncode is None else process.returncode
 
     def _eager_failed(self, status: int) -> Report:
         text = (self.folder / "eager.log").read_text(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         last = lines[-1] if lines else ""
-        how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
+        how = {SCRIPT_FAILED: "it raised", LATE: "it did not end"}.get(
+            status, f"exit status {status}"
+        )
         note = f"{how}; its output is in {self.folder / 'eager.log'}"
         failure = Failure("exception", "eager", "forward", last)
         return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
@@ -149,7 +140,7 @@ class Supervisor:
         """No graph failed: does the script fail when it is really compiled?"""
         if self.job.wanted.of_graphs:
             return Report("no_failure", run_dir=str(self.folder), notes=_fallbacks(self.folder))
-        self.progress.say("no graph fails alone: running the whole script compiled")
+        self.progress.say("running the whole script compiled")
         oracle = ScriptOracle(self.job, self.log, self.job.limits.seconds * 3)
         base = Toggles.parse(self.job.toggles)
         failure = oracle.ask(base, "the whole script")

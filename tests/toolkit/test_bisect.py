@@ -40,6 +40,7 @@ def test_a_wrong_lowering_in_the_second_graph_is_found(
 import sys
 assert sys.argv[1:] == ["--flag", "3"], sys.argv
 factor = float(open("data.txt").read())  # from the working folder
+open("runs.txt", "a").write("run ")
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -66,7 +67,7 @@ for rows in (3, 5):
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
     assert report["culprits"][0]["subject"] == "sin"
     assert report["nodes_after"] == 1
-    (tmp_path / "elsewhere").mkdir()
+    assert (tmp_path / "runs.txt").read_text() == "run "  # the search is all that runs a script
     assert python(report["repro"]).status == 1
     assert python(report["repro"], "--off=lower.aten.sin.default").status == 0
 

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+import torch
+from torch._functorch import config as functorch_config
 from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
 
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import Fallback
+from tcdebug.minifier.isolation import Limits, Notify, run_isolated
+from tcdebug.minifier.settings import changed
+from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
 
-def warm_up() -> None:
-    """Register inductor's patterns and find the vector instructions; compiles no graph."""
+
+def register() -> None:
+    """Register inductor's patterns; compiles nothing."""
     with config.patch(compile_threads=1):
         for module in (pre_grad, joint_graph, post_grad):
             module.lazy_init()
+
+
+def warm_up(log: EventLog) -> None:
+    """Find the vector instructions, and compile a graph: what that fills is filled once.
+
+    It is compiled in a child before it is here: what the script has patched may break any compile.
+    """
+    register()
+    with config.patch({**changed(CONFIG), **UNCACHED}):
         pick_vec_isa()
+
+    def work(notify: Notify) -> bytes:
+        _compile_one()
+        return b"compiled"
+
+    if run_isolated(work, Limits()).answer is None:
+        log.emit(Fallback("warm-up", "inductor does not compile even a small sum"))
+    else:
+        _compile_one()
+
+
+def _compile_one() -> None:
+    """Compile a small sum with torch's own settings, without gradients: no thread is started."""
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2 + 1).sum(-1)
+
+    with (
+        config.patch({**changed(CONFIG), **UNCACHED}),
+        functorch_config.patch(enable_autograd_cache=False),
+        torch.no_grad(),
+    ):
+        torch.compile(one, backend=compile_fx)(torch.ones(2, 2))
