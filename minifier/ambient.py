@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tcdebug.minifier.settings import assignments
+
 
 @dataclass(frozen=True)
 class Ambient:
@@ -19,10 +21,12 @@ class Ambient:
     """The dtype of CPU autocast, empty where it is off."""
     default_dtype: str = "torch.float32"
     deterministic: bool = False
+    settings: tuple[str, ...] = ()
+    """Lines of Python that set what the script or its environment has changed in torch's config."""
 
     @classmethod
-    def current(cls) -> Ambient:
-        """The state here and now."""
+    def current(cls, settings: tuple[str, ...] | None = None) -> Ambient:
+        """The state here and now; with `settings`, those are taken for known."""
         autocast = ""
         if torch.is_autocast_enabled("cpu"):
             autocast = str(torch.get_autocast_dtype("cpu"))
@@ -32,11 +36,12 @@ class Ambient:
             autocast,
             str(torch.get_default_dtype()),
             torch.are_deterministic_algorithms_enabled(),
+            assignments() if settings is None else settings,
         )
 
     def text(self) -> str:
         """Python that brings the state about, empty where it is torch's own."""
-        lines: list[str] = []
+        lines = [*self.settings]
         if not self.grad:
             lines.append("torch.set_grad_enabled(False)")
         if self.inference:

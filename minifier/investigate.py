@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 from tcdebug.compiler.event_log import EventLog
@@ -21,6 +22,7 @@ from tcdebug.minifier.bisect import (
 )
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.enabled import Enabled, fewest_enabled
+from tcdebug.minifier.environment import variables_to_try
 from tcdebug.minifier.flaky import passes_needed
 from tcdebug.minifier.oracle import BudgetUsed, CaseOracle, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
@@ -248,11 +250,11 @@ class Investigation:
         """Write repros, the most self-contained first, until one fails as expected."""
         path = self.oracle.folder / name
         units = tuple(branch.off)
-        for setup in self.found.setups:
+        for setup, variables in product(self.found.setups, variables_to_try()):
             content = repro.Repro(
                 branch.failure, self.oracle.target.call(), units, self.found.ambient, setup,
                 self._seconds(branch), self.oracle.wanted.slower_than, tuple(branch.base.texts()),
-                branch.nearest_passing,
+                variables, branch.nearest_passing,
             )  # fmt: skip
             inputs = repro.write(branch.best, content, path)
             self.log.emit(ReproWrite(str(path), branch.best.size, inputs))
@@ -260,6 +262,8 @@ class Investigation:
                 passing = path.with_name(f"{path.stem}_passes.py")
                 repro.write_passing(branch.nearest_passing, content, passing)
             if self._verify(branch, path):
+                if variables:
+                    self.notes.append(f"the repro needs variables: {', '.join(variables)}")
                 return
         self.notes.append(
             "the repro script does not fail by itself: what the script sets up is missing from it"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from tcdebug.minifier import repro
+from tcdebug.minifier import environment, repro
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case, Input, tensors_of
 from tcdebug.minifier.outcome import Kind, Outcome
@@ -71,16 +71,18 @@ class Journal:
         simple = seeded.apply(case, seeded.edits(case)) or case
         values_matter = outcome.phase != "compile" and _bytes(case) <= MOST_BYTES
         as_called = case if values_matter else simple
+        variables = environment.given()
         bare = repro.Repro(outcome, scene.backend.call(), ambient=scene.ambient, seconds=seconds)
         if self.script is not None:
             scene.path.parent.mkdir(parents=True, exist_ok=True)
             setup = script_setup(self.script, scene.ordinal, scene.path.parent)
-            in_script = replace(bare, setup=setup)
+            in_script = replace(bare, setup=setup, variables=variables)
             if not scene.backend.named:
                 return repro.write(as_called, in_script, scene.path)
             repro.write(simple, in_script, scene.path.with_name(IN_SCRIPT))
-        if as_called is not simple:
-            repro.write(as_called, bare, scene.path.with_name(AS_CALLED))
+        if as_called is not simple or variables:
+            here = replace(bare, variables=variables)
+            repro.write(as_called, here, scene.path.with_name(AS_CALLED))
         return repro.write(simple, bare, scene.path)
 
     def ahead(self, scene: Scene, phase: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier import environment
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case, Input, overlaps
 from tcdebug.minifier.ladder import BELOW
@@ -58,6 +59,8 @@ class Repro:
     """How many times the time of eager is slow."""
     off: tuple[str, ...] = ()
     """Toggles that are in force whenever the script runs."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that the failure needs."""
     passing: Case | None = None
     """The nearest case that passes: what is different in it is shown."""
 
@@ -104,7 +107,8 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         timed=_timed(case, repro.slower_than) if timed else "",
         layers=repr(BELOW),
         seconds=repro.seconds,
-        environment=_NO_CACHES if repro.call["backend"] == "inductor" else "",
+        environment=(_NO_CACHES if repro.call["backend"] == "inductor" else "")
+        + environment.text(repro.variables),
         setup=repro.setup,
         graph="\n".join([*source.imports, "", "", source.text]),
         inputs=_inputs_text(case, how, bool(stored or constants)),

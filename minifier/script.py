@@ -24,6 +24,7 @@ import msgspec
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CandidateRan
 from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier import environment
 from tcdebug.minifier.check import run_check
 from tcdebug.minifier.decisions import read_decisions
 from tcdebug.minifier.flaky import Rate, Tally, settle
@@ -98,14 +99,14 @@ class ScriptOracle:
 def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Outcome:
     """Run a session process to its end, or to the end of its time."""
     output = Path(job.run_dir) / log_name
-    environment = {
+    variables = {
         "TCDEBUG_OFF": ",".join(toggles.texts()),
         "TCDEBUG_RUN_DIR": job.run_dir,
         "TCDEBUG_ARTIFACTS": "0",
     }
     started, used = time.monotonic(), _children_seconds()
     with output.open("wb") as file:
-        process = start(job, file, environment)
+        process = start(job, file, variables)
         try:
             status = process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -179,6 +180,7 @@ def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) ->
         args=job.args,
         folder=str(script.parent),
         expected=_expected(outcome),
+        variables=environment.given(),
         seconds=600.0,
     )
     path.write_text(text)

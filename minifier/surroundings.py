@@ -16,14 +16,16 @@ from pathlib import Path
 import torch
 
 from tcdebug.minifier.ambient import Ambient
+from tcdebug.minifier.environment import READ
 
-READ_BY_TORCH = ("TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "ATEN_", "TCDEBUG_CXX", "TCDEBUG_OFF")
-"""Beginnings of names of environment variables that change what is compiled or computed."""
+OF_OURS = ("TCDEBUG_CXX", "TCDEBUG_OFF")
+"""Variables of ours that change what is compiled."""
 
 
 def surroundings() -> str:
     """A hash of what a forked child would start with here and now."""
-    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(READ_BY_TORCH)]
+    names = (*READ, *OF_OURS)
+    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(names)]
     parts = [
         *versions(),
         *sorted(_sources()),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tcdebug.minifier.environment import without_settings
 from tcdebug.minifier.job import own_caches
 
 SECONDS = 300.0
@@ -90,9 +91,8 @@ def verify_both(path: Path, off: Sequence[str]) -> tuple[Verified, Verified]:
 
 def _run(path: Path, arguments: Sequence[str]) -> Verified:
     start = time.monotonic()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
-    for name in ("OMP_NUM_THREADS", "PYTHONPATH"):
-        environment.pop(name, None)
+    environment = {k: v for k, v in without_settings().items() if not k.startswith("TCDEBUG_")}
+    environment.pop("PYTHONPATH", None)
     if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
         environment["TCDEBUG_CACHE_DIR"] = cache
     environment |= {**own_caches(), "TCDEBUG_LOG": "0"}

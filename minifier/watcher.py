@@ -216,7 +216,8 @@ class _WatchedGraph:
         given = dict(zip(self.names, map(_hint, values), strict=True))
         case = self.scene.case
         now = {i.name: replace(i, value=given[i.name]) for i in case.inputs}
-        return replace(self.scene, case=case.with_inputs(now), ambient=Ambient.current())
+        ambient = Ambient.current(self.scene.ambient.settings)  # what it was compiled under
+        return replace(self.scene, case=case.with_inputs(now), ambient=ambient)
 
     def _check(self, values: Sequence[Any]) -> None:
         """Compare this call with eager, on copies, forward and backward."""

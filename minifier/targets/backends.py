@@ -14,7 +14,7 @@ from torch import fx
 
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.ladder import rung
 
 EMBEDDED = "tcdebug"
@@ -72,15 +72,12 @@ class Backend:
 
         log = EventLog(Path(self.run_dir) if self.run_dir else None)
         gate = stack.enter_context(inductor.switched(toggles, log))
-        mode = self.mode
         if self.name == INDUCTOR:
-            mode, options = None, _inductor_options(self.mode, self.options)
-        return self._resolved(mode, _held_back(gate, options))
+            return _inductor(_inductor_options(self.mode, self.options))
+        return self._resolved(self.mode, inductor.held_back(gate, options))
 
     def _resolved(self, mode: str | None, options: Mapping[str, Any]) -> GraphCompiler:
         """The backend as torch.compile would call it, mode and options applied."""
-        if self.name == INDUCTOR:
-            return _inductor(options)
         if not isinstance(self.backend, str):
             found: GraphCompiler = self.backend
         else:
@@ -103,10 +100,7 @@ class Backend:
             return {"backend": None}
         call: dict[str, Any] = {"backend": self.name}
         if self.name == INDUCTOR:
-            from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
-
-            given = _inductor_options(self.mode, self.options)
-            call["options"] = {**inductor.options(), **given}
+            call["options"] = _inductor_options(self.mode, self.options)
             return call
         if self.mode not in (None, "default"):
             call["mode"] = self.mode
@@ -116,21 +110,15 @@ class Backend:
                 call["options"]["off"] = off.texts()
         return call
 
-    def warm_up(self) -> None:
+    def warm_up(self, log: EventLog) -> None:
         """Import and set up here what every candidate of this backend would."""
         if self.name != EMBEDDED:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-            inductor.warm_up()
-
-
-def _held_back(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a script that the gate lets through."""
-    return {
-        name: value
-        for name, value in options.items()
-        if name == "fallback_random" or gate.allows(f"option.{name}", repr(value)[:80])
-    }
+            if self.name == INDUCTOR:
+                inductor.warm_up(log)
+            else:
+                inductor.register()
 
 
 def _inductor(options: Mapping[str, Any]) -> GraphCompiler:

@@ -17,25 +17,23 @@ from torch._inductor import config
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import DecisionTaken
 from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.minifier.settings import described, set_back
 from tcdebug.minifier.targets.inductor.autograd import decompositions_and_partition
 from tcdebug.minifier.targets.inductor.codegen import kernels
 from tcdebug.minifier.targets.inductor.fusion import fusions
 from tcdebug.minifier.targets.inductor.lowering import lowerings
+from tcdebug.minifier.targets.inductor.options import given_options, held_back
 from tcdebug.minifier.targets.inductor.passes import passes
-from tcdebug.minifier.targets.inductor.settings import options, units
-from tcdebug.minifier.targets.inductor.warm import warm_up
+from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED, units
+from tcdebug.minifier.targets.inductor.warm import register, warm_up
 
-__all__ = ["options", "switched", "warm_up"]
-
-UNCACHED = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "compile_threads": 1}
-"""Keys of caches of graphs do not know what a script has patched or a gate holds back.
-
-Kernels are kept by their source, which does.
-"""
+__all__ = ["held_back", "register", "switched", "warm_up"]
 
 Seam = Callable[[Gate], AbstractContextManager[None]]
 
-SEAMS: tuple[Seam, ...] = (passes, decompositions_and_partition, lowerings, fusions, kernels)
+SEAMS: tuple[Seam, ...] = (
+    given_options, passes, decompositions_and_partition, lowerings, fusions, kernels,
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -49,8 +47,9 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
     gate = Gate(toggles, record=record)
     with contextlib.ExitStack() as stack:
         defaults = units()
-        held_back = [n for n in defaults if not gate.allows(f"config.{n}", n)]
-        stack.enter_context(config.patch({n: defaults[n] for n in held_back} | UNCACHED))
+        off = [n for n in defaults if not gate.allows(f"config.{n}", described(CONFIG, n))]
+        stack.enter_context(set_back(CONFIG, {n: defaults[n] for n in off}))
+        stack.enter_context(config.patch(UNCACHED))
         stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
         for seam in SEAMS:
             stack.enter_context(seam(gate))

@@ -1,4 +1,7 @@
-"""Settings of inductor as units: those that change generated code, and those the script changed."""
+"""Settings of inductor as units: those that change code, and those that a script has changed.
+
+A setting that an environment variable gives has been changed, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,16 @@ from typing import Any
 from torch._inductor import config
 
 from tcdebug.compiler.gate import Gate
+from tcdebug.minifier import settings
+from tcdebug.minifier.settings import value
+
+CONFIG = "torch._inductor.config"
+
+UNCACHED = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "compile_threads": 1}
+"""Keys of caches of graphs do not know what a script has patched or a gate holds back.
+
+Kernels are kept by their source, which does.
+"""
 
 LOWERING: Mapping[str, Any] = {
     "comprehensive_padding": False,
@@ -27,12 +40,6 @@ CODEGEN: Mapping[str, Any] = {
 }
 """The same, asked when its kernels begin to be written."""
 
-NOT_CODE = (
-    "cache", "trace.", "debug", "verbose", "dump", "compile_threads", "worker", "log",
-    "benchmark_harness",
-)  # fmt: skip
-"""Parts of names of settings that do not change what is compiled."""
-
 NO_UNIT = ("fallback_random", "custom", "TESTING_ONLY")
 """Random numbers are eager's, or all that is drawn looks wrong; custom passes are asked when they
 run; bugs that a test of torch's has switched on are what is looked for."""
@@ -43,43 +50,15 @@ def asked(gate: Gate, table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: careful
         for name, careful in table.items()
-        if _value(name) != careful and not gate.allows(f"config.{name}", name)
+        if value(config, name) != careful and not gate.allows(f"config.{name}", name)
     }
 
 
 def changed() -> dict[str, Any]:
     """The settings that a script or its environment has changed: name -> torch's default."""
-    return {
-        name: entry.default
-        for name, entry in vars(config)["_config"].items()
-        if entry.alias is None
-        and not any(part in name for part in NOT_CODE)
-        and _value(name) != entry.default
-    }
+    return settings.changed(CONFIG)
 
 
 def units() -> dict[str, Any]:
     """Those of the changed settings that can be switched off: name -> torch's default."""
     return {n: v for n, v in changed().items() if not any(part in n for part in NO_UNIT)}
-
-
-def options() -> dict[str, Any]:
-    """The changed settings as options of torch.compile, where a script can write them down."""
-    values = {name: _value(name) for name in changed()}
-    return {name: value for name, value in values.items() if _is_literal(value)}
-
-
-def _is_literal(value: Any) -> bool:
-    if isinstance(value, list | tuple | set):
-        return all(_is_literal(part) for part in value)
-    if isinstance(value, dict):
-        return all(_is_literal(part) for pair in value.items() for part in pair)
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _value(name: str) -> Any:
-    """The value of a setting by its dotted name, None where this torch has no such setting."""
-    found: Any = config
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found

@@ -29,7 +29,7 @@ def units() -> Iterator[Unit]:
     compile are among its decisions.
     """
     yield Unit("option", "option.NAME: each option that a script gives to torch.compile")
-    yield Unit("config", "config.NAME: each setting that a script has changed, back to its default")
+    yield Unit("config", "config.NAME: each setting that a script or a variable changed")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
     for op in sorted(select_decomp_table(), key=str):
         yield Unit(f"decompose.{op}", f"write {op} in simpler operators")

@@ -15,7 +15,7 @@ from torch._inductor import config, lowering
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Decision, Toggles
 from tcdebug.minifier.targets import inductor
-from tcdebug.minifier.targets.inductor.settings import options, units
+from tcdebug.minifier.targets.inductor.settings import units
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=12, database=None)
 FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse",
@@ -135,11 +135,34 @@ def test_what_a_script_sets_is_a_unit_of_its_own() -> None:
         assert "config.cpp.simdlen" in units_of(compiled_under()[1])
 
 
-def test_what_a_script_sets_is_an_option_of_its_repro_where_it_can_be_written_down() -> None:
-    relu_bug = "cpp.inject_relu_bug_TESTING_ONLY"
-    patches = {relu_bug: "accuracy", "post_grad_custom_post_pass": print, "trace.enabled": True}
-    with config.patch(patches):
-        assert options() == {relu_bug: "accuracy"}
+def test_an_option_is_a_unit_wherever_a_program_gives_it() -> None:
+    negative = torch.tensor([-1.0])
+
+    def nan() -> None:
+        torch._dynamo.reset()
+        torch.compile(torch.log, options={"nan_asserts": True})(negative)
+
+    with inductor.switched(Toggles(), EventLog(None)) as gate, pytest.raises(AssertionError):
+        nan()
+    assert [d.subject for d in gate.decisions if d.unit == "option.nan_asserts"] == ["True"]
+    with inductor.switched(Toggles.parse(["option.nan_asserts"]), EventLog(None)):
+        nan()
+
+
+def test_an_option_of_a_backend_of_its_own_is_a_unit() -> None:
+    seen: list[dict[str, int]] = []
+
+    def backend(
+        graph: torch.fx.GraphModule, inputs: Any, *, options: dict[str, int]
+    ) -> Callable[..., Any]:
+        seen.append(options)
+        return graph.forward
+
+    with inductor.switched(Toggles.parse(["option.level"]), EventLog(None)) as gate:
+        torch._dynamo.reset()
+        torch.compile(torch.sin, backend=backend, options={"level": 3, "size": 4})(torch.ones(1))
+    assert seen == [{"size": 4}]
+    assert [d.unit for d in gate.decisions] == ["option.level", "option.size"]
 
 
 def test_a_pass_that_a_script_registers_is_asked_by_its_place_and_name() -> None:

@@ -1,0 +1,140 @@
+"""Settings of torch that a script or its environment has changed, and Python that sets them again.
+
+Torch reads environment variables when its config modules are imported, and takes what it finds for
+the default. So the defaults come from a second copy of each module, that sees no such variable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+MODULES = (
+    "torch._dynamo.config",
+    "torch._functorch.config",
+    "torch.fx.experimental._config",
+    "torch._inductor.config",
+)
+"""The modules whose settings may be behind a failure."""
+
+NOT_CODE = (
+    "cache", "trace.", "debug", "verbose", "dump", "compile_threads", "worker", "log",
+    "benchmark_harness", "profil", "repro_", "replay_record",
+)  # fmt: skip
+"""Parts of names of settings that do not change what is compiled."""
+
+JUDGED = ("disable", "suppress_errors", "error_on_recompile", "caching_precompile")
+"""Settings that would hide a failure, or be one, in a repro."""
+
+VARIABLE = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
+
+_one_at_a_time = threading.Lock()
+
+
+def changed(name: str) -> dict[str, Any]:
+    """The settings of a module that are not as torch has them: name -> torch's default."""
+    module = sys.modules.get(name)
+    if module is None:
+        return {}
+    plain = _defaults(name)
+    return {
+        setting: plain[setting].default
+        for setting, entry in vars(module)["_config"].items()
+        if entry.alias is None
+        and not getattr(entry, "deprecated", False)  # looking at it would warn
+        and setting not in JUDGED
+        and not any(part in setting for part in NOT_CODE)
+        and value(module, setting) != plain[setting].default
+    }
+
+
+def value(module: ModuleType, name: str) -> Any:
+    """The value of a setting by its dotted name, None where this torch has no such setting."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def described(name: str, setting: str) -> str:
+    """The value of a changed setting, and whether the environment gave it."""
+    entry, plain = vars(sys.modules[name])["_config"][setting], _defaults(name)[setting]
+    now = repr(value(sys.modules[name], setting))[:80]
+    unset = plain.env_value_force
+    ours = entry.env_value_force is unset and entry.user_override.get() is not unset
+    read = (entry.default, entry.env_value_default, entry.env_value_force)
+    same = read == (plain.default, unset, unset)
+    return now if ours or same else f"{now}, from the environment"
+
+
+@contextlib.contextmanager
+def set_back(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Give settings of a module other values in this block, also such as a variable forces."""
+    module, plain = sys.modules[name], _defaults(name)
+    entries = {setting: vars(module)["_config"][setting] for setting in settings}
+    forced = {setting: entry.env_value_force for setting, entry in entries.items()}
+    for setting, entry in entries.items():
+        entry.env_value_force = plain[setting].env_value_force
+    try:
+        with module.patch(dict(settings)):
+            yield
+    finally:
+        for setting, entry in entries.items():
+            entry.env_value_force = forced[setting]
+
+
+def assignments() -> tuple[str, ...]:
+    """Python that sets all that is changed, where it can be written down; a line a setting."""
+    lines: list[str] = []
+    for name in MODULES:
+        module = sys.modules.get(name)
+        values = {s: value(module, s) for s in changed(name)} if module is not None else {}
+        written = [f"config.{s} = {v!r}" for s, v in values.items() if is_literal(v)]
+        if written:
+            package, _, last = name.rpartition(".")
+            alias = "" if last == "config" else " as config"
+            lines += [f"from {package} import {last}{alias}", *written]
+    return tuple(lines)
+
+
+def is_literal(given: Any) -> bool:
+    """Whether its repr is Python that makes it."""
+    if isinstance(given, list | tuple | set):
+        return all(is_literal(part) for part in given)
+    if isinstance(given, dict):
+        return all(is_literal(part) for pair in given.items() for part in pair)
+    return given is None or isinstance(given, bool | int | float | str)
+
+
+@cache
+def _defaults(name: str) -> Mapping[str, Any]:
+    """The entries of a config module as they are where no environment variable is set."""
+    original = sys.modules[name]
+    assert original.__file__ is not None
+    read = set(VARIABLE.findall(Path(original.__file__).read_text()))
+    copy_name = f"{name}_without_environment"
+    spec = importlib.util.spec_from_file_location(copy_name, original.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with _one_at_a_time:
+        given = os.environ
+        sys.modules[copy_name] = module
+        plain = {k: v for k, v in given.items() if k not in read}
+        os.environ = plain  # type: ignore[assignment] # noqa: B003 - nothing is to be unset
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            os.environ = given  # noqa: B003 - as above
+            del sys.modules[copy_name]
+    entries: Mapping[str, Any] = vars(module)["_config"]
+    return entries
