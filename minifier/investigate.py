@@ -254,7 +254,7 @@ class Investigation:
             content = repro.Repro(
                 branch.failure, self.oracle.target.call(), units, self.found.ambient, setup,
                 self._seconds(branch), self.oracle.wanted.slower_than, tuple(branch.base.texts()),
-                variables, branch.nearest_passing,
+                variables, branch.nearest_passing, self.oracle.passes_needed,
             )  # fmt: skip
             inputs = repro.write(branch.best, content, path)
             self.log.emit(ReproWrite(str(path), branch.best.size, inputs))

@@ -42,6 +42,8 @@ class Job(msgspec.Struct, frozen=True):
     wanted: Wanted = Wanted()
     confidence: float = 0.99
     """How sure it must be that no pass was luck, or no culprit is named."""
+    passes: int = 1
+    """Runs of a graph that have to pass before it is taken to be well."""
     jobs: int = 1
     """Candidates that run at the same time."""
     resume: str | None = None

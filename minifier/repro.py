@@ -63,6 +63,8 @@ class Repro:
     """Environment variables that the failure needs."""
     passing: Case | None = None
     """The nearest case that passes: what is different in it is shown."""
+    runs: int = 1
+    """How many have to pass before it is said not to fail: more than one where it is flaky."""
 
 
 def expected(outcome: Outcome) -> dict[str, Any]:
@@ -107,6 +109,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         timed=_timed(case, repro.slower_than) if timed else "",
         layers=repr(BELOW),
         seconds=repro.seconds,
+        runs=repro.runs,
         environment=(_NO_CACHES if repro.call["backend"] == "inductor" else "")
         + environment.text(repro.variables),
         setup=repro.setup,

@@ -87,6 +87,7 @@ class Session:
         # a command judges a script in a process of its own, which may need what the script sets up
         for setup in setups if self.job.wanted.check else setups[:1]:
             oracle = self._oracle(backend, ordinal, setup)
+            oracle.passes_needed = self.job.passes
             try:
                 outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
             except BudgetUsed:
@@ -101,7 +102,7 @@ class Session:
         if not outcome.failed:
             return None
         self.log.emit(outcome.event)
-        oracle.hunted = outcome
+        oracle.hunted, oracle.passes_needed = outcome, 1
         self._tighten(oracle, case, base, outcome)
         found = Found(case, outcome, ordinal, Ambient.current(), setups)
         investigation = Investigation(

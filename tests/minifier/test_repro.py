@@ -442,6 +442,24 @@ def test_a_wrong_number_is_reproduced_in_a_process_of_its_own(tmp_path: Path) ->
     assert done.output.endswith("it fails as expected\n")
 
 
+@pytest.mark.parametrize(("runs", "status"), [(3, 1), (2, 0)])
+def test_where_a_failure_is_flaky_so_many_runs_have_to_pass(
+    tmp_path: Path, runs: int, status: int
+) -> None:
+    ran = tmp_path / "ran"
+    setup = PLANT.format(
+        body=f"open({str(ran)!r}, 'a').write('x')\n"
+        f"    if len(open({str(ran)!r}).read()) == 3: raise KeyError('tanh')\n"
+        "    return module.forward"
+    )
+    case = captured(lambda x: x.tanh() * 2, torch.ones(3))
+    content = Repro(EXCEPTION, {"backend": "planted"}, setup=setup, runs=runs)
+    write(case, content, tmp_path / "repro.py")
+    done = verify(tmp_path / "repro.py")
+    assert done.status == status, done.output
+    assert ran.read_text() == "x" * runs
+
+
 def test_a_repro_of_the_compiler_takes_units_and_stored_data(tmp_path: Path) -> None:
     """Run elsewhere, next to its data only: nothing is wrong here, whatever is off."""
     case = captured(checkpointed, torch.randn(12, 12, requires_grad=True))

@@ -2,99 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
+from flaky_compiles import WHOLE_UNIT, Flaky, answer
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Gate, Toggles
-from tcdebug.minifier.bisect import Ask, Verdict, bisect
-from tcdebug.minifier.flaky import Rate, Tally, settle
-from tcdebug.minifier.outcome import Kind, Outcome
-from tcdebug.minifier.sure import Sure, surely
-
-OK = Outcome(Kind.OK)
-WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
-STEPS = [
-    *(("passes.algebraic", f"n{k}") for k in range(12)),
-    *(("lower.aten.add.Tensor", f"n{k}") for k in range(30)),
-    *(("fuse.inline", f"n{k}") for k in range(25)),
-]
-ONE_STEP = (("lower.aten.add.Tensor", "n17"),)
-WHOLE_UNIT = tuple(("lower.aten.add.Tensor", f"n{k}") for k in range(9, 30))
-
-Step = tuple[str, str]
-"""What the gate is asked: unit and subject."""
-
-
-@dataclass
-class Flaky:
-    """A compile that is wrong with probability `p` once it takes a step of the culprits'."""
-
-    p: float
-    seed: int
-    culprits: Sequence[Step] = ONE_STEP
-    always: bool = False
-    """It fails with every step held back, too."""
-    passes_needed: int = 1
-    contradicted: bool = False
-    runs: int = 0
-    tallies: dict[tuple[str, ...], Tally] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.generator = random.Random(self.seed)
-
-    def need(self, passes: int) -> None:
-        self.passes_needed = passes
-
-    def ask(self, toggles: Toggles, purpose: str) -> Outcome:
-        known = self.tallies.get(tuple(toggles.texts()))
-        for tally in settle(known, lambda: self.run(toggles), WRONG, self.passes_needed):
-            self.keep(toggles, tally)
-        return self.tallies[tuple(toggles.texts())].outcome
-
-    def rate(self, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
-        tally = self.tallies[tuple(toggles.texts())]
-        while tally.runs <= runs:
-            tally = tally.plus(self.run(toggles), failure)
-            self.keep(toggles, tally)
-        return tally.again(failure)
-
-    def keep(self, toggles: Toggles, tally: Tally) -> None:
-        self.tallies[tuple(toggles.texts())] = tally
-        self.contradicted |= tally.contradictory
-
-    def run(self, toggles: Toggles) -> Outcome:
-        self.runs += 1
-        gate = Gate(toggles, "g-0")
-        taken = [step for step in STEPS if gate.allows(*step)]
-        faulty = self.always or bool(set(self.culprits) & set(taken))
-        fails = self.generator.random() < self.p and faulty
-        end = WRONG if fails else OK
-        return Outcome(end.kind, end.phase, end.signature, decisions=tuple(gate.decisions))
-
-    def bisected(self, wanted: float = 0.99) -> Sure:
-        failure = self.ask(Toggles(), "the failure")
-        while not failure.failed:
-            self.tallies.clear()
-            failure = self.ask(Toggles(), "the failure")
-
-        def search(ask: Ask) -> Verdict:
-            return bisect(ask, failure, Toggles(), EventLog(None))
-
-        return surely(self, failure, Toggles(), search, wanted)
-
-
-def answer(sure: Sure, culprit: Step = ONE_STEP[0]) -> str:
-    """Whether a culprit was named, and whether it is the one."""
-    if not sure.verdict.confirmed:
-        return "none"
-    assert sure.confidence >= 0.99
-    named = [(d.unit, d.subject) for d in sure.verdict.decisions()]
-    return "right" if named == [culprit] else "wrong"
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.bisect import Verdict, bisect
+from tcdebug.minifier.flaky import Rate
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,31 @@ for factor in (2, 3):
     assert "none of its graphs alone" in done.json["notes"][-1]
 
 
+@pytest.mark.slow
+def test_a_graph_that_passes_at_first_and_fails_later_is_bisected(
+    tcdebug: Command, script: Script, tmp_path: Path
+) -> None:
+    compiled = str(tmp_path / "compiled.txt")
+    name = script(
+        f"""
+from tcdebug.compiler.lower import LOWERINGS
+right = LOWERINGS[torch.ops.aten.sin.default]
+def fails_later(site, x):
+    open({compiled!r}, "a").write("x")
+    if len(open({compiled!r}).read()) > 2:
+        raise RuntimeError("from its third compile on")
+    return right(site, x)
+LOWERINGS[torch.ops.aten.sin.default] = fails_later
+torch.compile(lambda x: (x.sin() * 2).sum(), backend="tcdebug")(torch.ones(3))
+"""
+    )
+    done = tcdebug("bisect", "--json", name)
+    assert done.status == 0, done.stderr
+    assert done.json["graph"] == 0
+    assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
+    assert done.json["nodes_after"] == 1
+
+
 def test_nothing_fails_is_status_4(tcdebug: Command, script: Script) -> None:
     name = script('print(torch.compile(torch.tanh, backend="tcdebug")(torch.ones(3)))')
     done = tcdebug("bisect", "--json", name)
