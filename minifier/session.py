@@ -238,6 +238,7 @@ def wrapper(job: Job, patches: contextlib.ExitStack) -> Callable[[Any], Any]:
     match job.mode:
         case "eager":
             torch.compiler.set_stance("force_eager")
+            return lambda backend: "eager"
         case "search":
             session = Session(job, Threads())
             if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):

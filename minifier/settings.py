@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -70,7 +71,10 @@ def described(name: str, setting: str) -> str:
     entry, plain = vars(sys.modules[name])["_config"][setting], _defaults(name)[setting]
     now = repr(value(sys.modules[name], setting))[:80]
     unset = plain.env_value_force
-    ours = entry.env_value_force is unset and entry.user_override.get() is not unset
+    given = entry.user_override
+    if isinstance(given, ContextVar):  # torch 2.11 has the value itself there
+        given = given.get()
+    ours = entry.env_value_force is unset and given is not unset
     read = (entry.default, entry.env_value_default, entry.env_value_force)
     same = read == (plain.default, unset, unset)
     return now if ours or same else f"{now}, from the environment"
