@@ -144,6 +144,15 @@ class PassRan(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StageText(Event):
+    """A stage of another pipeline left a text: `artifact`, relative to the run folder."""
+
+    kind: ClassVar[str] = "stage.text"
+    level: ClassVar[str] = "debug"
+    artifact: str
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionTaken(Event):
     """The gate was asked whether a step may be taken, and answered."""
 
@@ -345,6 +354,7 @@ EVENTS: tuple[type[Event], ...] = (
     StageStart,
     StageEnd,
     PassRan,
+    StageText,
     DecisionTaken,
     KernelWritten,
     ExternCalled,

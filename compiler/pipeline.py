@@ -171,6 +171,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         wrapper = WrapperWriter(schedule, source.calls, gate).write()
         step.text = lambda: wrapper.text
         step.suffix = "wrapper.py"
+    _report_kernels(stages, source)
     with stages.stage("runtime", len(source.calls)):
         compiled = load(stages, source, wrapper, this)
     _report(stages, lowered, schedule, source, time.perf_counter() - start)
@@ -190,14 +191,19 @@ def load(stages: Stages, source: CppSource, wrapper: WrapperSource, this: Compil
     return load_wrapper(wrapper, library, source.calls, stages.name)
 
 
-def _report(
-    stages: Stages, lowered: Lowered, schedule: Schedule, source: CppSource, seconds: float
-) -> None:
+def _report_kernels(stages: Stages, source: CppSource) -> None:
+    """The kernels as they are written: a C++ compiler may yet fail on them."""
     log = stages.log
     path = log.save(f"kernels/{stages.name}.cpp", source.text) if source.calls else ""
     for call in source.calls.values():
         computes = [n.name for n in call.kernel.nodes]
         log.emit(KernelWritten(call.kernel.name, "c++", computes, call.moved, path))
+
+
+def _report(
+    stages: Stages, lowered: Lowered, schedule: Schedule, source: CppSource, seconds: float
+) -> None:
+    log = stages.log
     for node, op, reason in lowered.externs:
         log.emit(ExternCalled(op, node, reason))
     externs = Counter(

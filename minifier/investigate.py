@@ -10,7 +10,7 @@ from pathlib import Path
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import ReproVerify, ReproWrite
 from tcdebug.compiler.gate import Decision, Toggles
-from tcdebug.minifier import ladder, report, repro, verify
+from tcdebug.minifier import ladder, report, repro, stages, verify
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.bisect import (
     MOST_FAULTS,
@@ -59,6 +59,7 @@ class Branch:
     fault: Fault | None = None
     enabled: Enabled | None = None
     passing: deque[Case] = field(default_factory=lambda: deque(maxlen=RECENT))
+    stages: report.StageDiff | None = None
     repro: Path | None = None
     confirmed: bool = False
 
@@ -114,6 +115,8 @@ class Investigation:
         if not self.branches:
             self.branches = [Branch(self.found.outcome, self.base, self.found.case)]
         for number, branch in enumerate(self.branches, 1):
+            if in_budget and branch.off and not branch.is_layer:
+                self._stages(branch, self.oracle.folder / "stages" / str(number))
             self._repro(branch, "repro.py" if number == 1 else f"repro_{number}.py")
         return self._report(self._status(in_budget))
 
@@ -244,6 +247,22 @@ class Investigation:
             if self.minimising:
                 self._minimise(branch)
 
+    # -- the stages -------------------------------------------------------------------------
+
+    def _stages(self, branch: Branch, folder: Path) -> None:
+        """Where in the pipeline the fault comes in, with nothing on but what it takes."""
+        fails = branch.base
+        if branch.enabled is not None:
+            fails = fails.allowing(branch.enabled.units())
+        try:
+            found = stages.find_stage(self.oracle, branch.best, fails, branch.off, folder)
+        except BudgetUsed:
+            self.notes.append("the budget is used up: its stages are not compared")
+            return
+        if found is None:
+            self.notes.append("its stages are not compared: with the culprit off it did not end")
+        branch.stages = found
+
     # -- the repro --------------------------------------------------------------------------
 
     def _repro(self, branch: Branch, name: str) -> None:
@@ -336,6 +355,7 @@ class Investigation:
             only_fails=" ".join([command, *only]) if only else "",
             passes=" ".join([command, *(f"--off={unit}" for unit in branch.off)]),
             lines=user_lines(branch.best),
+            stages=branch.stages,
         )
 
 

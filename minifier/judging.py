@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,6 +38,12 @@ def judge_of(wanted: Wanted, candidates: Candidates, folder: Path) -> Judge:
     if wanted.check:
         return Command(wanted.check, candidates, folder / "check")
     return Replay(wanted, candidates, folder / "candidate.py")
+
+
+def keeper_of(candidates: Candidates, folder: Path, kept: Path) -> Judge:
+    """A judge that compares nothing: it leaves the texts of the stages in the folder `kept`."""
+    keeping = replace(candidates, target=candidates.target.keeping(kept))
+    return Replay(Wanted("crash"), keeping, folder / "candidate.py")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from tcdebug.minifier.isolation import (
     start,
     wait,
 )
-from tcdebug.minifier.judging import judge_of
+from tcdebug.minifier.judging import judge_of, keeper_of
 from tcdebug.minifier.outcome import Kind, Outcome, crash_signature
 from tcdebug.minifier.slippage import OtherFailures
 from tcdebug.minifier.surroundings import surroundings
@@ -117,6 +117,8 @@ class Question:
     case: Case
     toggles: Toggles
     purpose: str
+    kept: Path | None = None
+    """Where the texts of its stages go, if that is what it is asked for."""
 
 
 class Oracle:
@@ -188,6 +190,15 @@ class Oracle:
         while tally is None or tally.runs <= runs:
             tally = self._rerun(key, question)
         return tally.again(failure)
+
+    def keep_stages(self, case: Case, toggles: Toggles, folder: Path) -> Outcome:
+        """Whether a case compiles and runs, in a run that leaves its stages in a folder of its own.
+
+        Raises BudgetUsed.
+        """
+        self.ask_ahead(())
+        question = Question(case, toggles, "the texts of its stages", folder)
+        return self._rerun(f"{self._question(case, toggles)} {folder}", question).outcome
 
     def ask_ahead(self, questions: Sequence[Question]) -> None:
         """Begin with what is likely to be asked next, the likeliest first, where there is room.
@@ -292,7 +303,9 @@ class Oracle:
 
         def work(notify: Callable[[str], None]) -> bytes:
             self._prepare()
-            return msgspec.json.encode(self._judge(question.case, question.toggles, notify))
+            kept = question.kept
+            judge = keeper_of(self._candidates, self.folder, kept) if kept else self._judge
+            return msgspec.json.encode(judge(question.case, question.toggles, notify))
 
         child = start(work, self.limits, self.folder / "candidates.log", self._fork)
         self._running[child] = _Running(key, question, self._fork)

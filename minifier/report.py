@@ -43,6 +43,22 @@ def culprits(decisions: Sequence[Decision]) -> list[Culprit]:
     return [Culprit(d.unit, d.subject, d.site, d.ordinal) for d in decisions]
 
 
+class StageDiff(msgspec.Struct, frozen=True):
+    """Where a fault comes in, by the texts of the stages of two compiles, with it and without.
+
+    `stage` is the first one that differs, empty where none does: then it is in what no text shows.
+    `last_equal` is the one before it. `ended_before` is the first stage that the failing compile
+    did not live to write, empty where it wrote all. `path` is the diff, from passing to failing,
+    and `lines` how it begins.
+    """
+
+    stage: str
+    last_equal: str
+    ended_before: str = ""
+    path: str | None = None
+    lines: list[str] = []
+
+
 class Fault(msgspec.Struct, frozen=True):
     """One independent fault, and its own small repro.
 
@@ -51,7 +67,8 @@ class Fault(msgspec.Struct, frozen=True):
     any one of them. `requires` are units that
     only bring the decision about. `fails` and `passes` are command lines that show both, run in
     the folder of the repro; `only_fails` shows it with nothing on but what it takes. `lines` are
-    the user's source lines that are left in the repro.
+    the user's source lines that are left in the repro. `stages` says where in the pipeline it comes
+    in; None where whole layers are at fault.
     """
 
     failure: Failure
@@ -65,6 +82,7 @@ class Fault(msgspec.Struct, frozen=True):
     only_fails: str = ""
     passes: str = ""
     lines: list[str] = []
+    stages: StageDiff | None = None
 
 
 class Rung(msgspec.Struct, frozen=True):

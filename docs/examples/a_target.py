@@ -13,13 +13,14 @@ from torch import fx
 
 from tcdebug.compiler import run_folder
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import DecisionTaken
+from tcdebug.compiler.events import DecisionTaken, StageText
 from tcdebug.compiler.fingerprint import graph_id
 from tcdebug.compiler.gate import Decision, Gate, Toggles
 from tcdebug.minifier.bisect import bisect
 from tcdebug.minifier.case import Case, from_captured
 from tcdebug.minifier.isolation import Limits
 from tcdebug.minifier.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.stages import find_stage
 
 
 class Peephole:
@@ -27,23 +28,31 @@ class Peephole:
 
     name = "peephole"
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, artifacts: bool = False) -> None:
         self.run_dir = run_dir
+        self.artifacts = artifacts
 
     @contextmanager
     def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
     ) -> Iterator[Callable[..., Any]]:
         """The module compiled under toggles; `notify` hears when the compiled program runs."""
-        log = EventLog(self.run_dir)  # here, in the child: its events are found by its pid
+        # here, in the child: its events are found by its pid
+        log = EventLog(self.run_dir, artifacts=self.artifacts)
 
         def record(decision: Decision) -> None:
             event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
             log.emit(event, unit=decision.unit, site=decision.site)
 
+        def keep(stage: str, graph: fx.GraphModule) -> None:
+            if log.artifacts:
+                log.emit(StageText(log.save(f"ir/{stage}.py", graph.code)), stage=stage)
+
         def backend(graph: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
             notify("compile")
+            keep("captured", graph)
             rewrite(graph, Gate(toggles, graph_id(graph.graph), record))
+            keep("rewritten", graph)
 
             def call(*args: Any) -> Any:
                 notify("forward")
@@ -52,6 +61,10 @@ class Peephole:
             return call
 
         yield torch.compile(module, backend=backend)
+
+    def keeping(self, folder: Path) -> "Peephole":
+        """The same target, with the graph before and after the rewrites in a folder."""
+        return Peephole(folder, artifacts=True)
 
     def call(self) -> dict[str, Any]:
         """What a repro script passes to torch.compile."""
@@ -104,3 +117,5 @@ print("outcome:", failure.kind, "|", failure.signature)
 print("decisions:", [f"{d.unit} {d.subject}" for d in failure.decisions])
 verdict = bisect(lambda t, why: oracle.ask(case, t, why), failure, Toggles(), log)
 print("culprit:", verdict.units(), "confirmed:", verdict.confirmed, "reruns:", oracle.reruns)
+found = find_stage(oracle, case, Toggles(), verdict.units(), folder / "stages")
+print("stage:", found.stage, next(line for line in found.lines if line.startswith("+")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +26,14 @@ class Target(Protocol):
         What a toggle can switch writes a `decision` event when it is asked for. Calls
         notify("compile") when the target is given a graph, for what fails before is no failure of
         this target; and notify("forward") when the compiled program first runs.
+        """
+        ...
+
+    def keeping(self, folder: Path) -> Target:
+        """This target, which leaves the text of each of its stages in a run folder.
+
+        Events say in which order they were written: those of the embedded compiler's stages, or
+        `stage.text`. A text is kept as soon as it is there, for the compile may not end.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Backend:
     mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     run_dir: str = ""
+    artifacts: bool = False
+    """Whether the texts of stages are kept in the run folder."""
 
     @contextlib.contextmanager
     def compiled(
@@ -65,12 +67,12 @@ class Backend:
             already = given if isinstance(given, Toggles) else Toggles.parse(given)
             options["off"] = toggles.without(off=already.off, sites=already.sites)
             options["run_dir"] = self.run_dir or None
-            options["artifacts"] = False
+            options["artifacts"] = self.artifacts
             counts: dict[str, int] = {}
             return partial(embedded, mode=self.mode, options=options, counts=counts)
         from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-        log = EventLog(Path(self.run_dir) if self.run_dir else None)
+        log = EventLog(Path(self.run_dir) if self.run_dir else None, artifacts=self.artifacts)
         gate = stack.enter_context(inductor.switched(toggles, log))
         if self.name == INDUCTOR:
             return _inductor(_inductor_options(self.mode, self.options))
@@ -93,6 +95,10 @@ class Backend:
     def named(self) -> bool:
         """Whether a name says which backend it is; otherwise it is an object of the script's."""
         return self.name == INDUCTOR or isinstance(self.backend, str)
+
+    def keeping(self, folder: Path) -> Backend:
+        """This backend, which leaves the texts of its stages in a run folder."""
+        return replace(self, run_dir=str(folder), artifacts=True)
 
     def call(self) -> dict[str, Any]:
         """backend, and mode and options where there are any; backend None for a script's object."""

@@ -67,6 +67,9 @@ for rows in (3, 5):
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
     assert report["culprits"][0]["subject"] == "sin"
     assert report["nodes_after"] == 1
+    stages = report["faults"][0]["stages"]
+    assert (stages["stage"], stages["last_equal"]) == ("lower (inference)", "passes (inference)")
+    assert "+    return sin(t1)" in Path(stages["path"]).read_text().splitlines()
     # the search, and the repro, which needs what the script has planted: as it is and with it off
     assert (tmp_path / "runs.txt").read_text() == "run run run "
     assert python(report["repro"]).status == 1
@@ -86,6 +89,7 @@ f(torch.ones(2, 4, requires_grad=True)).backward()
     assert report["failure"]["kind"] == "exception"
     assert report["failure"]["direction"] == "backward"
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.cos.default"]
+    assert report["faults"][0]["stages"]["ended_before"] == "lower (backward)"
 
 
 def test_a_failure_that_the_script_swallows_is_found(tcdebug: Command, script: Script) -> None:
@@ -208,6 +212,7 @@ torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
     assert done.json["layer"] == "layer.backend"
     assert done.json["ladder"] == [{"backend": "aot_eager_decomp_partition", "outcome": "ok"}]
     assert [(c["unit"], c["subject"]) for c in done.json["culprits"]] == [("layer.backend", "mine")]
+    assert done.json["faults"][0]["stages"] is None
     assert python(done.json["repro"]).status == 1
     assert python(done.json["repro"], "--off=layer.backend").status == 0
 

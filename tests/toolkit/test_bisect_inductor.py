@@ -72,6 +72,10 @@ def test_two_faults_in_different_parts_of_inductor_are_both_found(
         ("postgrad.post_grad_custom_post_pass", "takes_sub_for_add"),
     ]
     assert [fault["nodes"] for fault in faults] == [1, 1]
+    assert sorted(f["stages"]["stage"] for f in faults) == [
+        "inductor_post_grad_graph (inference)",
+        "ir_pre_fusion (inference)",
+    ]
     for fault in faults:
         assert fault["confirmed"]
         assert "in model: " in fault["lines"][0]
@@ -88,6 +92,8 @@ def test_units_that_are_wrong_only_together_are_a_pair(tcdebug: Command, script:
     pair = {fault["culprits"][0]["unit"], *fault["partners"]}
     assert pair == {"lower.aten.sin.default", "postgrad.post_grad_custom_post_pass"}
     assert fault["requires"] == []
+    assert fault["stages"]["last_equal"] == "inductor_post_grad_graph (inference)"
+    assert "+        cos = ops.cos(load)" in fault["stages"]["lines"]
 
 
 @pytest.mark.slow

@@ -19,5 +19,10 @@ def show_diff(title: str, before: str, after: str) -> None:
     )
     console.print(f"[unit]{title}[/]")
     for line in lines:
-        colour = COLOURS.get(line[:1])
-        console.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line))
+        console.print(coloured(line))
+
+
+def coloured(line: str) -> str:
+    """A line of a diff as markup."""
+    colour = COLOURS.get(line[:1])
+    return f"[{colour}]{escape(line)}[/]" if colour else escape(line)

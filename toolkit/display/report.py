@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
-from tcdebug.minifier.report import Failure, Fault, Report
+from tcdebug.display.diff import coloured
+from tcdebug.minifier.report import Failure, Fault, Report, StageDiff
 from tcdebug.minifier.verify import settle
 
 HEADLINES = {
@@ -25,6 +27,11 @@ HEADLINES = {
 
 MOST_LINES = 4
 """Source lines of a fault that are shown."""
+MOST_CHANGES = 6
+"""Lines of a diff between stages that are shown."""
+COMMENTS = ("# ", "//")
+INDUCTOR_IR = re.compile(r"^\w+: \w*SchedulerNode\(|\.kernel = |\bops\.\w+\(")
+"""Of inductor's IR: nodes and operations. The other lines are dependencies, layouts, indices."""
 
 
 def show_report(report: Report, console: Console | None = None) -> None:
@@ -85,6 +92,8 @@ def _fault_rows(fault: Fault) -> list[tuple[str, str]]:
     if fault.requires:
         rows.append(("needs", ", ".join(fault.requires)))
     rows += [("line", escape(line)) for line in fault.lines[:MOST_LINES]]
+    if fault.stages:
+        rows += _stage_rows(fault.stages)
     if fault.repro:
         folder = _relative(os.path.dirname(fault.repro))
         commands = {"fails": fault.fails, "only": fault.only_fails, "passes": fault.passes}
@@ -93,6 +102,32 @@ def _fault_rows(fault: Fault) -> list[tuple[str, str]]:
                 rows.append((name, command.replace("python ", f"python {folder}/", 1)))
         rows.append(("repro", f"[path]{_relative(fault.repro)}[/]"))
     return rows
+
+
+def _stage_rows(stages: StageDiff) -> list[tuple[str, str]]:
+    """The stage where a fault comes in, and what it changes there."""
+    equal = f"equal up to {stages.last_equal}" if stages.last_equal else "the first of all"
+    ended = f"the failing compile ended before {stages.ended_before}"
+    if not stages.stage:
+        what = ended if stages.ended_before else "no stage writes anything else"
+        return [("stage", f"{what}; {equal}")]
+    rows = [("stage", f"[unit]{stages.stage}[/]; {equal}")]
+    if stages.ended_before:
+        rows.append(("", ended))
+    rows += [("", coloured(line)) for line in _changes(stages)[:MOST_CHANGES]]
+    if stages.path:
+        rows.append(("diff", f"[path]{_relative(stages.path)}[/]"))
+    return rows
+
+
+def _changes(stages: StageDiff) -> list[str]:
+    """The lines of a diff that change more than comments, without the indent that all have."""
+    changed = [(line[:1], line[1:]) for line in stages.lines if line[:1] in ("-", "+")]
+    told = [(sign, t) for sign, t in changed if t.strip() and not t.lstrip().startswith(COMMENTS)]
+    if stages.stage.startswith("ir_"):
+        told = [(sign, text) for sign, text in told if INDUCTOR_IR.search(text)]
+    indent = min((len(text) - len(text.lstrip()) for _, text in told), default=0)
+    return [f"{sign} {text[indent:]}" for sign, text in told]
 
 
 def announce_repros(paths: Sequence[Path], *, hints: bool = True, run: bool = True) -> None:

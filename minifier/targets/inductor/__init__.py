@@ -25,6 +25,7 @@ from tcdebug.minifier.targets.inductor.lowering import lowerings
 from tcdebug.minifier.targets.inductor.options import given_options, held_back
 from tcdebug.minifier.targets.inductor.passes import passes
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED, units
+from tcdebug.minifier.targets.inductor.texts import texts_kept
 from tcdebug.minifier.targets.inductor.warm import register, warm_up
 
 __all__ = ["held_back", "register", "switched", "warm_up"]
@@ -38,7 +39,10 @@ SEAMS: tuple[Seam, ...] = (
 
 @contextlib.contextmanager
 def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
-    """Let compiles in this block ask a gate, and write its decisions to the log."""
+    """Let compiles in this block ask a gate, and write its decisions to the log.
+
+    A log that keeps artifacts gets the texts of their stages too.
+    """
 
     def record(decision: Decision) -> None:
         event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
@@ -53,4 +57,6 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
         stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
         for seam in SEAMS:
             stack.enter_context(seam(gate))
+        if log.artifacts:
+            stack.enter_context(texts_kept(log))
         yield gate

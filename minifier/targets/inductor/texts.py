@@ -1,0 +1,101 @@
+"""What torch writes at its own seams: graphs of Dynamo and AOTAutograd, IR and code of inductor.
+
+Graphs and code are those of torch's structured trace, which tlparse shows, under the names that
+they have there; the IR is what `TORCH_LOGS=ir_pre_fusion,ir_post_fusion` prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+
+from torch._functorch._aot_autograd.logging_utils import get_aot_compilation_context
+from torch._inductor.debug import ir_post_fusion_log, ir_pre_fusion_log
+from torch._logging._internal import trace_log
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import StageText
+
+TRACED = (
+    "dynamo_output_graph",
+    "before_pre_grad_graph",
+    "after_pre_grad_graph",
+    "aot_joint_graph",
+    "aot_forward_graph",
+    "aot_backward_graph",
+    "aot_inference_graph",
+    "before_joint_graph",
+    "after_joint_graph",
+    "before_post_grad_graph",
+    "inductor_post_grad_graph",
+    "inductor_output_code",
+)
+"""Records of the trace that are the text of a stage; it has others, of caches, guards and times."""
+
+PRINTED = {"ir_pre_fusion": ir_pre_fusion_log, "ir_post_fusion": ir_post_fusion_log}
+
+Keep = Callable[[str, str, str], None]
+"""Called with a stage, its text and the suffix of its file."""
+
+
+@contextlib.contextmanager
+def texts_kept(log: EventLog) -> Iterator[None]:
+    """Keep what compiles in this block write at their seams, and say so in the log."""
+    numbers = itertools.count()
+
+    def keep(stage: str, text: str, suffix: str) -> None:
+        graphs, _, _ = get_aot_compilation_context()
+        direction = graphs[0].rpartition("_")[2] if graphs else ""  # 0_forward
+        path = log.save(f"ir/{next(numbers):02}-{stage}.{suffix}", text)
+        log.emit(StageText(path), stage=stage, direction=direction)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_handled(trace_log, _Traced(keep)))
+        for stage, logger in PRINTED.items():
+            stack.enter_context(_handled(logger, _Printed(stage, keep)))
+        yield
+
+
+@contextlib.contextmanager
+def _handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
+    """The logger at work, with one handler more."""
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+class _Traced(logging.Handler):
+    """Keeps records of torch's structured trace."""
+
+    def __init__(self, keep: Keep) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A record has {kind: details} as `metadata`, and a text as `payload`."""
+        kind, details = next(iter(record.__dict__["metadata"].items()))
+        name = details.get("name") if kind == "artifact" else kind
+        payload = record.__dict__["payload"]
+        if name in TRACED and payload:
+            self._keep(name, payload, "py")
+
+
+class _Printed(logging.Handler):
+    """Keeps what a logger of torch prints for people: a heading, and the text as its argument."""
+
+    def __init__(self, stage: str, keep: Keep) -> None:
+        super().__init__()
+        self._stage = stage
+        self._keep = keep
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """The text without its heading."""
+        _, _, text = record.getMessage().partition("\n")
+        self._keep(self._stage, text, "txt")
