@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -21,13 +22,14 @@ from tcdebug.minifier.bisect import (
     each_matters,
 )
 from tcdebug.minifier.case import Case
+from tcdebug.minifier.case_oracle import CaseOracle
 from tcdebug.minifier.enabled import Enabled, fewest_enabled
 from tcdebug.minifier.environment import variables_to_try
 from tcdebug.minifier.flaky import passes_needed
-from tcdebug.minifier.oracle import BudgetUsed, CaseOracle, Oracle
+from tcdebug.minifier.oracle import BudgetUsed, Oracle, Question
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.provenance import user_lines
-from tcdebug.minifier.reducer import Reducer
+from tcdebug.minifier.reducer import Interesting, Reducer, reduce_ahead
 from tcdebug.minifier.sure import FURTHER, Sure, surely
 
 COLD = 3.0
@@ -146,7 +148,9 @@ class Investigation:
             left = self._ask(toggles, f"the whole graph without {branch.fault.unit}")
         faults = [b.fault for b in self.branches if b.fault is not None]
         whole = [replace(f, whole_unit=True) for f in faults]
-        self.confirmed = left.kind is Kind.OK and each_matters(self._ask, self.base, whole)
+        self.confirmed = left.kind is Kind.OK and CaseOracle(
+            self.oracle, self.found.case
+        ).searched(lambda ask: each_matters(ask, self.base, whole))
 
     def _ask(self, toggles: Toggles, purpose: str) -> Outcome:
         return self.oracle.ask(self.found.case, toggles, purpose)
@@ -154,26 +158,33 @@ class Investigation:
     def _minimise(self, branch: Branch) -> None:
         """The smallest case that fails the same way and, once it is known, for the same unit."""
 
-        def interesting(case: Case, purpose: str) -> bool:
-            outcome = self.oracle.ask(case, branch.base, purpose)
-            if outcome.kind is Kind.OK:
-                branch.passing.append(case)
-            if not branch.failure.same_bug(outcome):
-                return False
-            if not branch.off:
-                return True
-            toggles = branch.base.without(off=branch.off)
-            return self.oracle.ask(case, toggles, f"{purpose}, culprit off").kind is Kind.OK
+        def ask(question: Question) -> Outcome:
+            outcome = self.oracle.answer(question)
+            if outcome.kind is Kind.OK and question.toggles == branch.base:
+                branch.passing.append(question.case)
+            return outcome
 
-        reducer = Reducer(branch.best, interesting, self.log)
+        def interesting(ask: Callable[[Question], Outcome]) -> Interesting:
+            def fails(case: Case, purpose: str) -> bool:
+                if not branch.failure.same_bug(ask(Question(case, branch.base, purpose))):
+                    return False
+                if not branch.off:
+                    return True
+                toggles = branch.base.without(off=branch.off)
+                outcome = ask(Question(case, toggles, f"{purpose}, culprit off"))
+                return outcome.kind is Kind.OK
+
+            return fails
+
+        reducer = Reducer(branch.best, self.log)
         try:
-            reducer.run()
+            reduce_ahead(reducer, ask, self.oracle, interesting)
         finally:
             branch.best = reducer.best
 
     def _bisect(self, branch: Branch) -> None:
         """The unit at fault in the small case, and what else has to be on for it."""
-        asked = self.oracle.of(branch.best)
+        asked = CaseOracle(self.oracle, branch.best)
         if branch.base != self.base:
             alone = asked.ask(self.base, "by itself")
             branch.base = self.base if branch.failure.same_bug(alone) else branch.base
@@ -186,9 +197,12 @@ class Investigation:
             branch.fault = sure.verdict.faults[0]
             if sure.rate.failed < sure.rate.runs:
                 self._minimise(branch)  # with as many repeats as it takes
-                asked = self.oracle.of(branch.best)
+                asked = CaseOracle(self.oracle, branch.best)
                 failure = asked.ask(branch.base, "the smallest graph")
-            branch.enabled = fewest_enabled(asked.ask, failure, branch.fault.unit, branch.base)
+            unit = branch.fault.unit
+            branch.enabled = asked.searched(
+                lambda ask: fewest_enabled(ask, failure, unit, branch.base)
+            )
         elif sure.verdict.core:
             self._layers(branch, asked, failure, core=True)
 
@@ -196,7 +210,11 @@ class Investigation:
         """Bisect a case until it is sure, or name nothing."""
 
         def search(ask: Ask) -> Verdict:
-            return bisect(ask, failure, base, self.log)
+            return asked.searched(
+                lambda ask: bisect(ask, failure, base, self.log),
+                lambda ask: bisect(ask, failure, base, EventLog(None)),
+                ask,
+            )
 
         sure = surely(asked, failure, base, search, self.wanted_confidence)
         self.confidence = min(self.confidence, sure.confidence)
@@ -213,7 +231,9 @@ class Investigation:
             self.notes.append("it fails too rarely to tell which layer is at fault")
             return
         asked.need(passes)
-        self.layer, self.rungs = ladder.climb_down(asked.ask, failure, branch.base)
+        self.layer, self.rungs = asked.searched(
+            lambda ask: ladder.climb_down(ask, failure, branch.base)
+        )
         self.notes.append(self._layer_note(core))
         if self.layer != ladder.LAST:
             decision = Decision(self.layer, self.oracle.target.name, "", 0, True)
@@ -233,7 +253,7 @@ class Investigation:
         failure = self.oracle.hunted = self.found.outcome
         if not failure.decisions:
             return
-        verdict = self._surely(self.oracle.of(self.found.case), failure, self.base).verdict
+        verdict = self._surely(CaseOracle(self.oracle, self.found.case), failure, self.base).verdict
         if not verdict.faults or (self.branches and not verdict.confirmed):
             return
         self.confirmed = verdict.confirmed

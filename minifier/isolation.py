@@ -105,7 +105,7 @@ def start(work: Work, limits: Limits, output: Path | None = None, fork: Fork = o
         os.close(reader)
         _child(work, writer, output)
     os.close(writer)
-    return Child(pid, reader, limits, baseline, started, limits.seconds)
+    return Child(pid, reader, limits, baseline, started, limits.seconds, fork)
 
 
 def _child(work: Work, writer: int, output: Path | None) -> None:
@@ -163,6 +163,7 @@ class Child:
     started: float
     left: float
     """Seconds that it may still take; only those count in which the parent watches."""
+    fork: Fork
     phase: str = ""
     answer: bytes | None = None
     timed_out: bool = False
@@ -206,8 +207,14 @@ class Child:
             self._silent_since = time.monotonic()
 
     def end(self) -> Ended:
-        """End the child if it is still there, and compilers that it started."""
+        """End the child if it is still there, and compilers that it started.
+
+        What those were writing goes with them: the next one would take a part for the whole.
+        """
+        unfinished = set() if _exited(self.pid) else _stopped_outputs(self.pid)
         _kill_group(self.pid)
+        for path in unfinished:
+            path.unlink(missing_ok=True)
         _, status, usage = os.wait4(self.pid, 0)
         os.close(self.pipe)
         stopped = self.timed_out or self.over_memory or not os.WIFSIGNALED(status)
@@ -246,6 +253,19 @@ def wait(children: Collection[Child]) -> list[tuple[Child, Ended]]:
 
 def _exited(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _stopped_outputs(pid: int) -> set[Path]:
+    """Stop a child where it stands; the files that processes which it started are writing."""
+    paths: set[Path] = set()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGSTOP)
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                files = process.open_files()
+                paths.update(Path(f.path) for f in files if f.fd > 2 and f.mode != "r")
+    return paths
 
 
 def _kill_group(pid: int) -> None:

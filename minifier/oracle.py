@@ -6,12 +6,12 @@ ten times the wall time of the first failing run, and the memory that `Limits` g
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -24,18 +24,18 @@ from tcdebug.minifier.candidate import Candidates
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.check import run_check
 from tcdebug.minifier.decisions import read_decisions
+from tcdebug.minifier.endings import HANG, outcome_of
 from tcdebug.minifier.flaky import Rate, Tally
 from tcdebug.minifier.isolation import (
     Child,
-    Ended,
     Fork,
     Limits,
     fork_past_handlers,
     start,
-    wait,
 )
 from tcdebug.minifier.judging import judge_of, keeper_of
-from tcdebug.minifier.outcome import Kind, Outcome, crash_signature
+from tcdebug.minifier.outcome import Kind, Outcome
+from tcdebug.minifier.runs import Run, Runs
 from tcdebug.minifier.slippage import OtherFailures
 from tcdebug.minifier.surroundings import surroundings
 from tcdebug.minifier.targets import Target
@@ -54,14 +54,12 @@ SLOWER = 10.0
 """How many times the seconds of the first run a candidate may take before it hangs."""
 LEAST_SECONDS = 5.0
 """No candidate is given less: the machine may be busy."""
-BEFORE = ("", "eager", "capture")
-"""Phases in which the target has not been reached."""
 FORK_REFUSED = "fork-based multiprocessing"
 """What autograd says in a child that was forked after it started threads for devices."""
 
 
-HANG = "hang"
-"""How the signature of what ran out of time ends."""
+FURTHEST = 8
+"""How many questions are looked at for each run that can be begun: some are known, some alike."""
 
 
 class BudgetUsed(Exception):
@@ -158,26 +156,18 @@ class Oracle:
         """Whether a question was answered in two ways."""
         self.reruns = 0
         self.asked = 0
-        self.cpu_seconds = 0.0
         self._candidates = Candidates(target, Ambient.current(), setup)
         self._judge = judge_of(self.wanted, self._candidates, self.folder)
         self._world = (surroundings(), place, str(limits.memory), self._judge.key)
         self._prepare = prepare
         self.jobs = jobs
-        self._running: dict[Child, _Running] = {}
+        self._runs = Runs(jobs, self._start, self._affordable)
         self._fork: Fork = os.fork
-        self._started = time.monotonic()
+        self._began = time.monotonic()
 
     def ask(self, case: Case, toggles: Toggles, purpose: str) -> Outcome:
         """What becomes of a case under toggles. Raises BudgetUsed."""
-        question = Question(case, toggles, purpose)
-        key = self._question(case, toggles)
-        known = tally = self._known(key)
-        while tally is None or not tally.settled(self.hunted, self.passes_needed):
-            tally = self._rerun(key, question)
-        if tally is known:
-            self._tell(question, tally.outcome, cached=True)
-        return self._sorted_out(question, tally.outcome)
+        return self.answer(Question(case, toggles, purpose))
 
     def rate(self, case: Case, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
         """How often a case that has failed does so again, in so many further runs.
@@ -185,11 +175,10 @@ class Oracle:
         The run that was asked about because it failed is not counted. Raises BudgetUsed.
         """
         question = Question(case, toggles, "how often it fails")
-        key = self._question(case, toggles)
-        tally = self._known(key)
-        while tally is None or tally.runs <= runs:
-            tally = self._rerun(key, question)
-        return tally.again(failure)
+        key = self._key(question)
+        while (missing := runs + 1 - self._times(key)) > 0:
+            self._rerun(key, question, missing)
+        return self.answers.known[key].again(failure)
 
     def keep_stages(self, case: Case, toggles: Toggles, folder: Path) -> Outcome:
         """Whether a case compiles and runs, in a run that leaves its stages in a folder of its own.
@@ -198,26 +187,40 @@ class Oracle:
         """
         self.ask_ahead(())
         question = Question(case, toggles, "the texts of its stages", folder)
-        return self._rerun(f"{self._question(case, toggles)} {folder}", question).outcome
+        return self._rerun(f"{self._key(question)} {folder}", question).outcome
 
-    def ask_ahead(self, questions: Sequence[Question]) -> None:
+    @property
+    def likely(self) -> tuple[Outcome, ...]:
+        """A pass, then the failure that is hunted: most of what a search leaves out is needed."""
+        return (Outcome(Kind.OK), *([self.hunted] if self.hunted else []))
+
+    def known(self, question: Question) -> Outcome | None:
+        """The answer, where no further run is needed for it."""
+        key = self._key(question)
+        return None if self._missing(key) else self._judged(self.answers.known[key].outcome)
+
+    def answer(self, question: Question) -> Outcome:
+        """The same, of a question."""
+        key = self._key(question)
+        known = self._known(key)
+        while missing := self._missing(key):
+            self._rerun(key, question, missing)
+        tally = self.answers.known[key]
+        if tally is known:
+            self._tell(question, tally.outcome, cached=True)
+        else:
+            self._runs.give_up(key)
+        return self._sorted_out(question, tally.outcome)
+
+    def ask_ahead(self, questions: Iterable[Question]) -> None:
         """Begin with what is likely to be asked next, the likeliest first, where there is room.
 
-        The answers are waited for when they are asked for. What was begun before and is no longer
-        among the questions is given up.
+        No more of the questions are looked at than there is room for, and none where that is for
+        one. The answers are waited for when they are asked for. What was begun before and is no
+        longer among the questions is given up.
         """
-        if self.jobs == 1:
-            return
-        keys = {self._question(q.case, q.toggles): q for q in questions}
-        for child in [c for c, running in self._running.items() if running.key not in keys]:
-            self._stop(child)
-        begun = {running.key for running in self._running.values()}
-        for key, question in keys.items():
-            tally = self._known(key)
-            settled = tally is not None and tally.settled(self.hunted, self.passes_needed)
-            if len(self._running) < self.jobs and key not in begun and not settled:
-                with contextlib.suppress(BudgetUsed):
-                    self._begin(key, question)
+        if self.jobs > 1:
+            self._runs.work_on(self._needed(questions))
 
     def verify(self, path: Path, off: Sequence[str] = ()) -> Verified:
         """Run a repro script by itself, with units switched off, as its failure was judged."""
@@ -235,23 +238,25 @@ class Oracle:
         self.ask_ahead(())
         return verify_both(path, off)
 
-    def of(self, case: Case) -> CaseOracle:
-        """This oracle, asked about one case."""
-        return CaseOracle(self, case)
-
     @property
     def elapsed(self) -> float:
         """Wall seconds since the oracle was made."""
-        return time.monotonic() - self._started
+        return time.monotonic() - self._began
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of the runs that have ended."""
+        return self._runs.cpu_seconds
 
     def tighten(self, seconds: float) -> None:
-        """Take the time of a first run as the measure of a hang."""
-        limit = max(LEAST_SECONDS, SLOWER * seconds)
+        """Take the time of a first run, which was alone, as the measure of a hang."""
+        crowd = max(1.0, self.jobs / len(os.sched_getaffinity(0)))
+        limit = crowd * max(LEAST_SECONDS, SLOWER * seconds)
         self.limits = Limits(min(limit, self.limits.seconds), self.limits.memory)
 
-    def _question(self, case: Case, toggles: Toggles) -> str:
+    def _key(self, question: Question) -> str:
         target = (self.target.name, repr(self.target.call()))
-        parts = (case.key, *target, *toggles.texts(), *self._world)
+        parts = (question.case.key, *target, *question.toggles.texts(), *self._world)
         return blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
     def _known(self, key: str) -> Tally | None:
@@ -261,15 +266,36 @@ class Oracle:
             return tally if tally.outcome.seconds > 0.9 * self.limits.seconds else None
         return tally
 
-    def _sorted_out(self, question: Question, outcome: Outcome) -> Outcome:
-        """The outcome; one that is not searched for is kept, and one not wanted is no failure."""
-        if not outcome.failed:
+    def _missing(self, key: str) -> int:
+        """How many runs a question needs yet, if none of them settles it before."""
+        tally = self._known(key)
+        if tally is not None and tally.settled(self.hunted, self.passes_needed):
+            return 0
+        return self.passes_needed - self._times(key)
+
+    def _needed(self, questions: Iterable[Question]) -> Iterator[Run[Question]]:
+        """The runs that questions need, those of one before those of the next."""
+        seen: set[str] = set()
+        for question in islice(questions, FURTHEST * self.jobs):
+            key = self._key(question)
+            if key not in seen:
+                seen.add(key)
+                yield from [Run(key, question)] * self._missing(key)
+
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """The outcome; a failure that is not wanted is none."""
+        if not outcome.failed or self.wanted.counts(outcome):
             return outcome
-        counts = self.wanted.counts(outcome)
-        if not counts or not (self.hunted is None or outcome.same_bug(self.hunted)):
-            self.others.keep(self._candidates, question.case, question.toggles, outcome)
         message = f"fails, but not in a way that is looked for: {outcome.message}"
-        return outcome if counts else replace(outcome, kind=Kind.INVALID, message=message)
+        return replace(outcome, kind=Kind.INVALID, message=message)
+
+    def _sorted_out(self, question: Question, outcome: Outcome) -> Outcome:
+        """The outcome as it is judged; a failure that is not searched for is kept."""
+        judged = self._judged(outcome)
+        searched_for = judged.failed and (self.hunted is None or judged.same_bug(self.hunted))
+        if outcome.failed and not searched_for:
+            self.others.keep(self._candidates, question.case, question.toggles, outcome)
+        return judged
 
     def _tell(self, question: Question, outcome: Outcome, *, cached: bool) -> None:
         self.asked += 1
@@ -280,25 +306,24 @@ class Oracle:
         )  # fmt: skip
         self.log.emit(event)
 
-    def _rerun(self, key: str, question: Question) -> Tally:
-        """One run more of a question, and what its runs say then."""
-        before = self._runs(key)
-        while self._runs(key) == before:
-            if not any(running.key == key for running in self._running.values()):
-                self._begin(key, question)
+    def _rerun(self, key: str, question: Question, missing: int = 1) -> Tally:
+        """One run more of a question, of those that it needs, and what its runs say then."""
+        before = self._times(key)
+        while self._times(key) == before:
+            if not self._runs.begin(Run(key, question), missing):
+                raise BudgetUsed
             self._collect()
         return self.answers.known[key]
 
-    def _runs(self, key: str) -> int:
+    def _times(self, key: str) -> int:
+        """How many runs of a question are known."""
         tally = self._known(key)
         return 0 if tally is None else tally.runs
 
-    def _begin(self, key: str, question: Question) -> None:
-        """Start a run, in the place of one that was only begun ahead if there is no other."""
-        if self.reruns >= self.budget.reruns or self.elapsed > self.budget.seconds:
-            raise BudgetUsed
-        while len(self._running) >= self.jobs:
-            self._stop(next(iter(self._running)))
+    def _affordable(self) -> bool:
+        return self.reruns < self.budget.reruns and self.elapsed <= self.budget.seconds
+
+    def _start(self, question: Question) -> Child:
         self.reruns += 1
 
         def work(notify: Callable[[str], None]) -> bytes:
@@ -307,16 +332,13 @@ class Oracle:
             judge = keeper_of(self._candidates, self.folder, kept) if kept else self._judge
             return msgspec.json.encode(judge(question.case, question.toggles, notify))
 
-        child = start(work, self.limits, self.folder / "candidates.log", self._fork)
-        self._running[child] = _Running(key, question, self._fork)
+        return start(work, self.limits, self.folder / "candidates.log", self._fork)
 
     def _collect(self) -> None:
         """Wait until one of the runs has ended, or more, and keep what they say."""
-        for child, ended in wait(list(self._running)):
-            running = self._running.pop(child)
-            self.cpu_seconds += ended.cpu_seconds
+        for child, run, ended in self._runs.ended():
             outcome = outcome_of(ended)
-            if running.fork is os.fork and FORK_REFUSED in outcome.message:
+            if child.fork is os.fork and FORK_REFUSED in outcome.message:
                 self.log.emit(Fallback("os.fork", outcome.message))
                 self._fork = fork_past_handlers
                 continue  # whoever needs the answer begins again
@@ -327,64 +349,8 @@ class Oracle:
                 seconds=ended.seconds,
                 cpu_seconds=ended.cpu_seconds,
             )
-            known = self._known(running.key)
+            known = self._known(run.key)
             tally = Tally(outcome) if known is None else known.plus(outcome, self.hunted)
-            self.answers.add(running.key, tally)
+            self.answers.add(run.key, tally)
             self.contradicted |= tally.contradictory
-            self._tell(running.question, outcome, cached=False)
-
-    def _stop(self, child: Child) -> None:
-        del self._running[child]
-        self.cpu_seconds += child.end().cpu_seconds
-
-
-@dataclass(frozen=True)
-class _Running:
-    """What a child works on."""
-
-    key: str
-    question: Question
-    fork: Fork
-
-
-@dataclass(frozen=True)
-class CaseOracle:
-    """An oracle that is asked about one case only."""
-
-    oracle: Oracle
-    case: Case
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether a question was answered in two ways."""
-        return self.oracle.contradicted
-
-    def need(self, passes: int) -> None:
-        """Believe a pass only after so many."""
-        self.oracle.passes_needed = passes
-
-    def ask(self, toggles: Toggles, purpose: str) -> Outcome:
-        """What becomes of the case under toggles. Raises BudgetUsed."""
-        return self.oracle.ask(self.case, toggles, purpose)
-
-    def rate(self, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
-        """How often the case fails again in so many further runs. Raises BudgetUsed."""
-        return self.oracle.rate(self.case, toggles, failure, runs)
-
-
-def outcome_of(ended: Ended) -> Outcome:
-    """The outcome of a child, also of one that did not live to tell it."""
-    phase = ended.phase
-    if ended.timed_out:
-        kind = Kind.INVALID if phase in BEFORE else Kind.HANG
-        return Outcome(kind, phase, f"{phase} | {HANG}", f"no end after {ended.seconds:.0f} s")
-    if ended.over_memory:
-        kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
-        return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")
-    if ended.answer is not None:
-        return msgspec.json.decode(ended.answer, type=Outcome)
-    kind = Kind.INVALID if phase in BEFORE else Kind.CRASH
-    if ended.signal:
-        signature = crash_signature(ended.signal, phase)
-        return Outcome(kind, phase, signature, f"ended by signal {ended.signal}")
-    return Outcome(kind, phase, f"{phase} | exit", "the process ended without an answer")
+            self._tell(run.question, outcome, cached=False)

@@ -30,7 +30,7 @@ EXPECTED_PASSES = 10
 
 
 class Repeatable(Protocol):
-    """What a bisection asks, able to repeat its runs: `Oracle.of(case)`, `ScriptOracle`."""
+    """What a bisection asks, able to repeat its runs: `CaseOracle`, `ScriptOracle`."""
 
     @property
     def contradicted(self) -> bool: ...

@@ -66,8 +66,8 @@ def interesting(case: Case, purpose: str) -> bool:
 
 
 case = captured(lambda x, y: x / y, torch.randn(3), torch.tensor([1.0, 0.0, 2.0]))
-reducer = Reducer(case, interesting, EventLog(None))
-reducer.reduce(OnesInputs())  # in the tree: a row of reducer.REDUCTIONS
+reducer = Reducer(case, EventLog(None))
+reducer.reduce(OnesInputs(), interesting)  # in the tree: a row of reducer.REDUCTIONS
 print(module_source(reducer.best.module).text)
 for spec in reducer.best.inputs:
     print(spec.name, "=", input_text(spec))

@@ -58,7 +58,7 @@ def ours(size: int, planted: tuple[str, ...]) -> Result:
         asked.append((case.key, purpose))
         return holds(case, planted)
 
-    best = Reducer(block_graph(size), interesting, EventLog(None)).run()
+    best = Reducer(block_graph(size), EventLog(None)).run(interesting)
     keys = [key for key, purpose in asked if purpose in removing]
     return Result(len(keys), len(keys) - len(set(keys)), len(asked) - len(keys), best.size)
 

@@ -1,138 +1,199 @@
-"""Candidates that run at the same time: begun before they are asked for, with the same answers."""
+"""What a search may ask next is found without asking, and changes nothing of what it finds."""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import backends
-import psutil
 import pytest
-import torch
-from captured import captured
-from torch import fx
+from block_graphs import block_graph, holds
+from captured import targets
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_time import VirtualTime
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.minifier.bisect import Verdict, bisect
 from tcdebug.minifier.case import Case
-from tcdebug.minifier.isolation import Limits
-from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle, Question
-from tcdebug.minifier.outcome import Kind
-from tcdebug.minifier.search import first_bad
+from tcdebug.minifier.enabled import fewest_enabled
+from tcdebug.minifier.outcome import Kind, Outcome
+from tcdebug.minifier.reducer import Interesting, Reducer, reduce_ahead
+from tcdebug.minifier.reductions import Reduction
+from tcdebug.minifier.reductions.truncate import Truncate
+from tcdebug.minifier.search import first_bad, minimal_subset
+
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+OK = Outcome(Kind.OK)
+WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+JOBS = st.integers(2, 5)
+
+Search = Callable[[Callable[[Any], Any]], Any]
 
 
-def oracle(folder: Path, backend: Any, jobs: int, reruns: int = 100) -> Oracle:
-    folder.mkdir(exist_ok=True)
-    return Oracle(
-        backends.target(backend), EventLog(folder), Answers(folder / "answers.jsonl"),
-        Limits(60.0), Budget(reruns=reruns), jobs=jobs,
-    )  # fmt: skip
+def same_with_many(truth: Callable[[Any], Any], search: Search, jobs: int) -> VirtualTime:
+    """Searches one question at a time and several: the latter, which must not be slower."""
+    one, many = VirtualTime(truth, 1), VirtualTime(truth, jobs)
+    assert one.searched(search) == many.searched(search)
+    assert one.asked == many.asked
+    assert one.runs == one.seconds == len(one.answers)
+    assert many.seconds <= one.seconds
+    assert all(many.answers[key] == answer for key, answer in one.answers.items())
+    return many
 
 
-def takes_its_time(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles in three seconds."""
-    time.sleep(3.0)
-    return module.forward
+# -- the searches ---------------------------------------------------------------------------
 
 
-def question(size: int) -> Question:
-    """About a case of this many nodes, the fourth of which is tanh."""
-
-    def chain(x: torch.Tensor) -> torch.Tensor:
-        for k in range(size):
-            x = x.tanh() if k == 3 else x + k
-        return x
-
-    torch._dynamo.reset()
-    return Question(captured(chain, torch.ones(3)), Toggles(), f"{size} nodes")
+@PROPERTY
+@given(st.integers(1, 5000), JOBS, st.data())
+def test_a_halving_is_the_same_with_many_jobs(length: int, jobs: int, data: st.DataObject) -> None:
+    planted = data.draw(st.integers(1, length))
+    same_with_many(lambda n: n >= planted, lambda ask: first_bad(0, length, ask), jobs)
 
 
-def asked(by: Oracle, about: Question) -> Kind:
-    return by.ask(about.case, about.toggles, about.purpose).kind
+def test_three_jobs_halve_twice_in_the_time_of_one_run() -> None:
+    many = same_with_many(lambda n: n >= 700, lambda ask: first_bad(0, 1024, ask), 3)
+    assert many.seconds == 5
+    assert many.runs == 3 * 5
 
 
-def test_candidates_run_at_the_same_time(tmp_path: Path) -> None:
-    def meet(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compiles only once another process does, too."""
-        (tmp_path / f"here-{os.getpid()}").touch()
-        while len(list(tmp_path.glob("here-*"))) < 2:
-            time.sleep(0.05)
-        return module.forward
+@PROPERTY
+@given(st.integers(1, 40), JOBS, st.data())
+def test_a_smallest_subset_is_the_same_with_many_jobs_whatever_is_bad(
+    size: int, jobs: int, data: st.DataObject
+) -> None:
+    bad_ones = data.draw(st.lists(st.frozensets(st.integers(0, size - 1)), max_size=5))
 
-    ahead = oracle(tmp_path, meet, 2)
-    questions = [question(2), question(3)]
-    ahead.ask_ahead(questions)
-    assert [asked(ahead, q) for q in questions] == [Kind.OK, Kind.OK]
-    assert ahead.reruns == 2
+    def search(ask: Callable[[Any], bool]) -> list[int]:
+        return minimal_subset(range(size), lambda subset: ask(frozenset(subset)))
 
+    def truth(subset: frozenset[int]) -> bool:
+        return any(bad <= subset for bad in bad_ones)
 
-def test_no_more_run_than_there_are_jobs(tmp_path: Path) -> None:
-    before = set(psutil.Process().children())
-    ahead = oracle(tmp_path, takes_its_time, 2)
-    ahead.ask_ahead([question(k) for k in (1, 2, 3)])
-    assert len(set(psutil.Process().children()) - before) == 2
-    ahead.ask_ahead(())
-    assert set(psutil.Process().children()) <= before
-    assert ahead.reruns == 2
-    assert ahead.answers.known == {}
+    same_with_many(truth, search, jobs)
 
 
-def test_one_job_runs_nothing_ahead(tmp_path: Path) -> None:
-    ahead = oracle(tmp_path, backends.right, 1)
-    ahead.ask_ahead([question(1)])
-    assert ahead.reruns == 0
+# -- bisection ------------------------------------------------------------------------------
+
+FAMILIES = ("passes", "lower", "fuse", "codegen")
 
 
-def test_what_is_asked_for_has_room(tmp_path: Path) -> None:
-    ahead = oracle(tmp_path, takes_its_time, 2)
-    ahead.ask_ahead([question(1), question(2)])
-    assert asked(ahead, question(3)) is Kind.OK
-    assert ahead.reruns == 3
-    ahead.ask_ahead(())
+def compiled(
+    steps: Sequence[tuple[str, str]], culprits: Sequence[tuple[str, str]]
+) -> Callable[[Toggles], Outcome]:
+    """A compile that is wrong as soon as it takes a step of the culprits'."""
+
+    def run(toggles: Toggles) -> Outcome:
+        gate = Gate(toggles, "g-0")
+        taken = [step for step in steps if gate.allows(*step)]
+        end = WRONG if set(culprits) & set(taken) else OK
+        return Outcome(end.kind, end.phase, end.signature, decisions=tuple(gate.decisions))
+
+    return run
 
 
-def test_what_is_known_is_not_begun(tmp_path: Path) -> None:
-    ahead = oracle(tmp_path, backends.right, 2)
-    asked(ahead, question(1))
-    ahead.ask_ahead([question(1)])
-    assert ahead.reruns == 1
+@PROPERTY
+@given(JOBS, st.data())
+def test_a_bisection_has_the_same_verdict_with_many_jobs(jobs: int, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 12), min_size=4, max_size=4))
+    steps = [
+        (f"{family}.{k // 4}", f"n{k}")
+        for family, size in zip(FAMILIES, sizes, strict=True)
+        for k in range(size)
+    ]
+    culprits = data.draw(st.lists(st.sampled_from(steps), min_size=1, max_size=3, unique=True))
+    run = compiled(steps, culprits)
+    failure = run(Toggles())
+
+    def search(ask: Callable[[Any], Outcome]) -> tuple[Verdict, object]:
+        def about(toggles: Toggles, purpose: str) -> Outcome:
+            return ask(toggles)
+
+        verdict = bisect(about, failure, Toggles(), EventLog(None))
+        units = verdict.units()
+        return verdict, [fewest_enabled(about, failure, u, Toggles()) for u in units]
+
+    verdicts = []
+    for count in (1, jobs):
+        time = VirtualTime(run, count, (OK, failure), key=lambda toggles: tuple(toggles.texts()))
+        verdicts.append((time.searched(search), time.asked))
+    assert verdicts[0] == verdicts[1]
 
 
-def test_a_used_up_budget_begins_nothing(tmp_path: Path) -> None:
-    ahead = oracle(tmp_path, backends.right, 2, reruns=1)
-    ahead.ask_ahead([question(1), question(2)])
-    assert asked(ahead, question(1)) is Kind.OK
-    with pytest.raises(BudgetUsed):
-        asked(ahead, question(2))
+# -- the reducer ----------------------------------------------------------------------------
 
 
-def searched(by: Oracle, cases: Sequence[Case]) -> int:
-    """The first case that fails, with both questions that may come next begun ahead."""
-    low, high = -1, len(cases) - 1
+def reduced(case: Case, time: VirtualTime) -> Case:
+    def interesting(ask: Callable[[Case], bool]) -> Interesting:
+        return lambda candidate, purpose: ask(candidate)
 
-    def about(k: int) -> Question:
-        return Question(cases[k], Toggles(), f"case {k}")
-
-    def bad(middle: int) -> bool:
-        nonlocal low, high
-        next_ones = {middle, (low + middle) // 2, (middle + high) // 2} - {low, high}
-        by.ask_ahead([about(k) for k in sorted(next_ones, key=lambda k: k != middle)])
-        found = asked(by, about(middle)) is not Kind.OK
-        low, high = (low, middle) if found else (middle, high)
-        return found
-
-    return first_bad(low, high, bad)
+    reducer = Reducer(case, EventLog(None))
+    reduce_ahead(reducer, time.ask, time, interesting)
+    assert not time.ends or time.jobs == 1
+    return reducer.best
 
 
-def test_a_search_finds_the_same_with_many_jobs_as_with_one(tmp_path: Path) -> None:
-    cases = [question(size).case for size in range(1, 10)]
-    one = oracle(tmp_path / "one", backends.wrong, 1)
-    three = oracle(tmp_path / "three", backends.wrong, 3)
-    assert searched(one, cases) == searched(three, cases) == 3
-    three.ask_ahead(())
-    shared = one.answers.known.keys() & three.answers.known.keys()
-    assert len(shared) == len(one.answers.known) <= len(three.answers.known)
-    assert all(one.answers.known[k] == three.answers.known[k] for k in shared)
+@pytest.fixture(scope="module")
+def graph() -> Case:
+    return block_graph(64)
+
+
+@settings(derandomize=True, deadline=None, max_examples=6, database=None)
+@given(st.sets(st.sampled_from(["relu", "softmax", "cat", "exp", "sin", "mean"]), min_size=1), JOBS)
+def test_the_smallest_case_is_the_same_with_many_jobs(
+    graph: Case, planted: set[str], jobs: int
+) -> None:
+    def truth(case: Case) -> bool:
+        return holds(case, tuple(planted))
+
+    one = VirtualTime(truth, 1, key=lambda case: case.key)
+    many = VirtualTime(truth, jobs, key=lambda case: case.key)
+    best = reduced(graph, one)
+    assert set(targets(best)) == planted
+    assert reduced(graph, many).key == best.key
+    assert many.asked == one.asked
+    assert many.seconds <= 0.85 * one.seconds
+
+
+@pytest.mark.parametrize(("jobs", "seconds"), [(1, 23), (2, 15), (4, 10)])
+def test_more_jobs_make_a_case_small_in_less_time(graph: Case, jobs: int, seconds: int) -> None:
+    time = VirtualTime(lambda case: holds(case, ("exp", "sin")), jobs, key=lambda case: case.key)
+    reduced(graph, time)
+    assert time.seconds == seconds
+
+
+def test_one_job_makes_no_candidate_that_is_not_asked_about(graph: Case) -> None:
+    made: list[str] = []
+
+    @dataclass(frozen=True)
+    class Watched:
+        """A reduction that says what it makes."""
+
+        reduction: Reduction
+        name: str = "watched"
+        ordered: bool = True
+
+        def edits(self, case: Case) -> list[str]:
+            return self.reduction.edits(case)
+
+        def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+            candidate = self.reduction.apply(case, edits)
+            assert candidate is not None
+            made.append(candidate.key)
+            return candidate
+
+    def asked(jobs: int) -> VirtualTime:
+        made.clear()
+        time = VirtualTime(lambda c: holds(c, ("relu",)), jobs, key=lambda case: case.key)
+        reducer = Reducer(graph, EventLog(None))
+
+        def search(ask: Callable[[Case], bool]) -> None:
+            reducer.rehearsal().reduce(Watched(Truncate()), lambda c, purpose: ask(c))
+
+        time.searched(search)
+        return time
+
+    assert asked(1).asked == made
+    assert asked(2).runs == len(set(made)) == len(made) > len(asked(1).asked)

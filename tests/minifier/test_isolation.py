@@ -398,3 +398,26 @@ for fork in (os.fork, fork_past_handlers):
 def test_handlers_that_libraries_register_are_passed_by() -> None:
     done = subprocess.run([sys.executable, "-c", HANDLER], capture_output=True, check=True)
     assert done.stdout == b"['C'] [] "
+
+
+def test_what_a_compiler_was_writing_goes_when_it_is_ended(tmp_path: Path) -> None:
+    whole, part, own = (tmp_path / name for name in ("whole.so", "part.so", "own.txt"))
+    text = f"""
+import time
+open({str(whole)!r}, "w").close()
+with open({str(part)!r}, "w") as file:
+    file.write("half of it")
+    file.flush()
+    time.sleep(60)
+"""
+
+    def work(notify: Notify) -> bytes:
+        with own.open("w") as file:
+            subprocess.run([sys.executable, "-c", text], stdout=file, check=False)
+        return b""
+
+    child = start(work, Limits(seconds=60.0))
+    while not part.exists():
+        time.sleep(0.02)
+    child.end()
+    assert [path.exists() for path in (whole, part, own)] == [True, False, True]

@@ -18,6 +18,7 @@ from tcdebug.compiler.gate import Decision, Toggles
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.candidate import Candidates
 from tcdebug.minifier.case import Case
+from tcdebug.minifier.endings import outcome_of
 from tcdebug.minifier.flaky import Rate, Tally
 from tcdebug.minifier.isolation import Ended, Limits
 from tcdebug.minifier.oracle import (
@@ -26,7 +27,7 @@ from tcdebug.minifier.oracle import (
     Budget,
     BudgetUsed,
     Oracle,
-    outcome_of,
+    Question,
     read_answers,
 )
 from tcdebug.minifier.outcome import Kind, Outcome
@@ -153,13 +154,13 @@ def test_other_cases_toggles_and_targets_are_other_questions(tmp_path: Path) -> 
     other = oracle(tmp_path, replace(backends.target("eager"), options={"a": 1}))
     small, large = tanh_case(3), tanh_case(4)
     questions = [
-        asked._question(small, Toggles()),
-        asked._question(large, Toggles()),
-        asked._question(small, OFF),
-        other._question(small, Toggles()),
+        asked._key(Question(small, Toggles(), "")),
+        asked._key(Question(large, Toggles(), "")),
+        asked._key(Question(small, OFF, "")),
+        other._key(Question(small, Toggles(), "")),
     ]
     assert len(set(questions)) == 4
-    assert asked._question(tanh_case(3), Toggles.parse(["fuse"])) == questions[2]
+    assert asked._key(Question(tanh_case(3), Toggles.parse(["fuse"]), "")) == questions[2]
 
 
 def test_the_budget_of_reruns_ends_a_search(tmp_path: Path) -> None:
@@ -254,8 +255,8 @@ def test_how_often_a_case_fails_again(tmp_path: Path) -> None:
     asked = oracle(tmp_path, sometimes(tmp_path, True, True, False, True, False))
     case = tanh_case()
     failure = asked.ask(case, Toggles(), "fails")
-    assert asked.of(case).rate(Toggles(), failure, 2) == Rate(1, 2)
-    assert asked.of(case).rate(Toggles(), failure, 4) == Rate(2, 4)
+    assert asked.rate(case, Toggles(), failure, 2) == Rate(1, 2)
+    assert asked.rate(case, Toggles(), failure, 4) == Rate(2, 4)
     assert asked.reruns == 5
     assert asked.contradicted
     assert asked.ask(case, Toggles(), "known to fail") == failure
@@ -332,7 +333,7 @@ def test_other_surroundings_are_another_question(
     case, target = tanh_case(), backends.target("eager")
 
     def question(**changes: Any) -> str:
-        return oracle(tmp_path, target, **changes)._question(case, Toggles())
+        return oracle(tmp_path, target, **changes)._key(Question(case, Toggles(), ""))
 
     first = question()
     assert question() == first

@@ -41,7 +41,7 @@ def reduced(name: str, *triggers: str) -> tuple[Case, Asked]:
     function, args = PROGRAMS[name]
     asked = Asked(*triggers)
     case = captured(function, *args, dynamic=name == "sized")
-    return Reducer(case, asked, EventLog(None)).run(), asked
+    return Reducer(case, EventLog(None)).run(asked), asked
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -75,7 +75,7 @@ def test_a_gradient_that_matters_is_kept() -> None:
         results = run(load(candidate, "candidate.py"), candidate)
         return "tanh" in targets(candidate) and len(results.gradients) > 0
 
-    best = Reducer(case, interesting, EventLog(None)).run()
+    best = Reducer(case, EventLog(None)).run(interesting)
     assert targets(best) == ["tanh"]
     assert [i.value.requires_grad for i in best.inputs] == [True]
 
@@ -86,7 +86,7 @@ def test_values_that_matter_are_kept() -> None:
     def interesting(candidate: Case, purpose: str) -> bool:
         return any(bool(torch.isnan(i.value).any()) for i in candidate.inputs)
 
-    best = Reducer(case, interesting, EventLog(None)).run()
+    best = Reducer(case, EventLog(None)).run(interesting)
     assert best.size == 1
     assert torch.isnan(best.inputs[0].value[1])
     assert best.inputs[0].recipe is None
@@ -95,7 +95,7 @@ def test_values_that_matter_are_kept() -> None:
 def test_nothing_interesting_leaves_the_case() -> None:
     function, args = PROGRAMS["chain"]
     case = captured(function, *args)
-    best = Reducer(case, lambda candidate, purpose: False, EventLog(None)).run()
+    best = Reducer(case, EventLog(None)).run(lambda candidate, purpose: False)
     assert best.key == case.key
 
 
@@ -109,9 +109,9 @@ def test_the_best_so_far_outlives_an_interruption() -> None:
             raise KeyboardInterrupt
         return asked(candidate, purpose)
 
-    reducer = Reducer(case, interrupted, EventLog(None))
+    reducer = Reducer(case, EventLog(None))
     with pytest.raises(KeyboardInterrupt):
-        reducer.run()
+        reducer.run(interrupted)
     assert reducer.best.size < case.size
     assert "tanh" in targets(reducer.best)
 
@@ -128,7 +128,7 @@ def asks(size: int, planted: tuple[str, ...]) -> tuple[Case, int, int]:
         asked.append((case.key, purpose))
         return holds(case, planted)
 
-    best = Reducer(block_graph(size), interesting, EventLog(None)).run()
+    best = Reducer(block_graph(size), EventLog(None)).run(interesting)
     assert len({key for key, _ in asked}) == len(asked), "nothing is asked twice"
     operators = sum(1 for _, purpose in asked if purpose in removing)
     return best, operators, len(asked) - operators
@@ -168,9 +168,8 @@ def test_operators_that_feed_each_other_are_left_connected() -> None:
         return False
 
     asked = []
-    best = Reducer(
-        block_graph(491), lambda c, p: asked.append(p) or chained(c, p), EventLog(None)
-    ).run()
+    reducer = Reducer(block_graph(491), EventLog(None))
+    best = reducer.run(lambda c, p: asked.append(p) or chained(c, p))
     assert targets(best) == ["matmul", "add", "tanh"]
     assert len(asked) <= 40
 

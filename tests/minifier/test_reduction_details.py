@@ -74,7 +74,7 @@ def test_with_every_detail_simplified_no_edits_are_listed(name: str) -> None:
             return False
         return len(candidate.calls) == calls
 
-    best = Reducer(case, interesting, EventLog(None)).run()
+    best = Reducer(case, EventLog(None)).run(interesting)
     assert len(best.calls) == calls
     assert [i.name for i in best.inputs if i.recipe is None and torch.is_tensor(i.value)] == []
     for reduction in DETAILS:
@@ -202,7 +202,7 @@ def test_the_smallest_size_that_fails_is_left() -> None:
         results = candidate.module(*candidate.values())
         return "relu" in targets(candidate) and results[0].shape[-1] >= 7
 
-    best = Reducer(case, interesting, EventLog(None)).run()
+    best = Reducer(case, EventLog(None)).run(interesting)
     assert targets(best) == ["relu"]
     assert shapes(best) == [(1, 8)]
 
