@@ -6,6 +6,7 @@ what becomes of its graphs is in the events of the run folder.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -16,26 +17,40 @@ import msgspec
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.minifier.capture import Capture
+from tcdebug.minifier.children import followed
 from tcdebug.minifier.request import Request
 from tcdebug.minifier.script_setup import Script
 from tcdebug.minifier.session import run_script
 from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
 
-def attended(request: Request, patches: contextlib.ExitStack) -> None:
-    """Put what the request asks for between the script and its backends."""
+def attended(request: Request, patches: contextlib.ExitStack, pid: int = 0) -> None:
+    """Put what the request asks for between the script and its backends.
+
+    With `pid` this is a process that the script has started: what it leaves has its number.
+    """
     folder = Path(request.run_dir)
     log = EventLog(folder)
-    script = Script(request.script, tuple(request.args))
+    script = Script.running() if pid else Script(request.script, tuple(request.args))
     if request.mode == "capture":
-        capture = Capture(Path(request.output), log, request.backend, script, request.graph)
+        output = Path(request.output) / (str(pid) if pid else "")
+        capture = Capture(output, log, request.backend, script, request.graph)
         patches.enter_context(compile_patched(capture.wrap))
         return
     watcher = Watcher(folder, log, script, request.check, request.every_call)
+    if pid:
+        watcher.journal.pid = 0
     patches.callback(watcher.journal.close)
     patches.enter_context(backward_watched(watcher.backward_failed))
     forced = request.backend
     patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend)))
+
+
+def attend_child(request: Request, patches: contextlib.ExitStack) -> None:
+    """The same in a process that the script has started, until that ends."""
+    if request.graph is None:  # graphs are counted in the script's own process
+        attended(request, patches, os.getpid())
+        atexit.register(patches.close)
 
 
 def main() -> NoReturn:
@@ -44,6 +59,7 @@ def main() -> NoReturn:
     os.environ["TCDEBUG_SESSION"] = "1"
     with contextlib.ExitStack() as patches:
         attended(request, patches)
+        patches.enter_context(followed(f"attend:{sys.argv[1]}", Path(request.run_dir)))
         status = run_script(request.script, request.args)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -84,7 +84,7 @@ class Capture:
         if backend.named and not foreign:
             return ""
         if self.script is not None:
-            return script_setup(self.script, ordinal, self.folder)
+            return script_setup(self.script, ordinal, self.folder, backend.name)
         if foreign:
             raise NotWritable(f"it uses objects of the program: {', '.join(foreign)}")
         return _imported(backend)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from tcdebug.compiler.gate import Decision
+from tcdebug.minifier.children import unfollowed
 from tcdebug.minifier.decisions import read_decisions
 from tcdebug.minifier.outcome import Kind, Outcome
 
@@ -42,7 +43,7 @@ def run_check(
     path = shlex.quote(str(script))
     line = command.replace(PLACE, path) if PLACE in command else f"{command} {path}"
     environment = {
-        **{k: v for k, v in os.environ.items() if k != "TCDEBUG_SESSION"},
+        **{k: v for k, v in unfollowed().items() if k != "TCDEBUG_SESSION"},
         CANDIDATE: str(script),
         "TCDEBUG_RUN_DIR": str(events),
         "TCDEBUG_ARTIFACTS": "0",
@@ -73,12 +74,12 @@ def run_check(
     outcome = outcome_of(status)
     fresh = sorted(set(events.glob("events*.jsonl")) - known)
     return replace(
-        outcome, decisions=_most_decisions(fresh), seconds=time.monotonic() - started
+        outcome, decisions=most_decisions(fresh), seconds=time.monotonic() - started
     )
 
 
-def _most_decisions(files: Sequence[Path]) -> tuple[Decision, ...]:
-    """Those of one process, for a command may compile the same graph in several."""
+def most_decisions(files: Sequence[Path]) -> tuple[Decision, ...]:
+    """Those of one process, for the same graphs may be compiled in several."""
     found = [tuple(read_decisions(file)) for file in files]
     return max(found, key=len, default=())
 

@@ -15,6 +15,8 @@ from tcdebug.compiler.options import Options
 from tcdebug.minifier.isolation import Limits
 from tcdebug.minifier.wanted import Wanted
 
+REPORT = "report.json"
+"""Where a session writes what it found."""
 SCRIPT_FAILED = 71
 """Exit status of a session whose script raised; the traceback is on its stderr."""
 FAULT = 70

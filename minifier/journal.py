@@ -75,7 +75,9 @@ class Journal:
         bare = repro.Repro(outcome, scene.backend.call(), ambient=scene.ambient, seconds=seconds)
         if self.script is not None:
             scene.path.parent.mkdir(parents=True, exist_ok=True)
-            setup = script_setup(self.script, scene.ordinal, scene.path.parent)
+            setup = script_setup(
+                self.script, scene.ordinal, scene.path.parent, scene.backend.name
+            )
             in_script = replace(bare, setup=setup, variables=variables)
             if not scene.backend.named:
                 return repro.write(as_called, in_script, scene.path)
@@ -108,7 +110,7 @@ class Journal:
         path = scene.path
         if self.script is not None and not scene.backend.named:
             path.parent.mkdir(parents=True, exist_ok=True)
-            setup = script_setup(self.script, scene.ordinal, path.parent)
+            setup = script_setup(self.script, scene.ordinal, path.parent, scene.backend.name)
             content = replace(content, setup=setup)
         repro.write(case, content, path, store=True)
         tensors = list(tensors_of(case.values()))

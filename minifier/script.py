@@ -25,8 +25,7 @@ from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CandidateRan
 from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier import environment
-from tcdebug.minifier.check import run_check
-from tcdebug.minifier.decisions import read_decisions
+from tcdebug.minifier.check import most_decisions, run_check
 from tcdebug.minifier.flaky import Rate, Tally, settle
 from tcdebug.minifier.job import SCRIPT_FAILED, Job, start
 from tcdebug.minifier.outcome import Kind, Outcome, crash_signature, normalised, signal_name
@@ -104,6 +103,8 @@ def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Out
         "TCDEBUG_RUN_DIR": job.run_dir,
         "TCDEBUG_ARTIFACTS": "0",
     }
+    folder = Path(job.run_dir)
+    known = set(folder.glob("events*.jsonl"))
     started, used = time.monotonic(), _children_seconds()
     with output.open("wb") as file:
         process = start(job, file, variables)
@@ -115,10 +116,10 @@ def run_script(job: Job, toggles: Toggles, seconds: float, log_name: str) -> Out
             kill_group(process.pid)
             process.wait()
     outcome = outcome_of(status, output.read_text(errors="replace"), seconds)
-    decisions = tuple(read_decisions(Path(job.run_dir) / f"events-{process.pid}.jsonl"))
+    fresh = sorted(set(folder.glob("events*.jsonl")) - known)
     return replace(
         outcome,
-        decisions=decisions,
+        decisions=most_decisions(fresh),
         seconds=time.monotonic() - started,
         cpu_seconds=_children_seconds() - used,
     )
@@ -176,9 +177,10 @@ def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) ->
         culprit=", ".join(units) or "not found",
         name=path.name,
         usage=f"With the culprit switched off it passes: {off}" if units else "",
-        script=copy.name,
+        script=repr(str(script)),
+        copy=repr(copy.name),
         args=job.args,
-        folder=str(script.parent),
+        folder=repr(str(script.parent)),
         expected=_expected(outcome),
         variables=environment.given(),
         seconds=600.0,

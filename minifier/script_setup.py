@@ -7,10 +7,17 @@ from there too.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+ALONE = {
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False",
+}  # fmt: skip
+"""What torchrun would tell a rank that has no others."""
 
 
 @dataclass(frozen=True)
@@ -19,31 +26,39 @@ class Script:
 
     path: str
     args: tuple[str, ...] = ()
+    imported: bool = False
+    """Whether the process is one that multiprocessing started: it imports the script only."""
 
     @classmethod
     def running(cls) -> Script | None:
         """The script of this process, None in a notebook or for `python -c`."""
-        path = getattr(sys.modules.get("__main__"), "__file__", None)
+        main = sys.modules.get("__main__")
+        path = getattr(main, "__file__", None)
         if path is None or not Path(path).is_file():
             return None
-        return cls(path, tuple(sys.argv[1:]))
+        imported = getattr(main, "__name__", "") == "__mp_main__"
+        return cls(str(Path(path).resolve()), tuple(sys.argv[1:]), imported)
 
 
-def script_setup(script: Script, ordinal: int, folder: Path) -> str:
+def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") -> str:
     """Python for a repro in `folder` that needs what a script sets up before graph `ordinal`.
 
-    A copy of the script is put beside the repro, for when it is read elsewhere.
+    One that is only imported may define the `backend`. A copy of the script is put beside the
+    repro, for when it is read elsewhere.
     """
+    ranked = "RANK" in os.environ
     path = Path(script.path).resolve()
     copy = folder / "repro_script.py"
     shutil.copyfile(path, copy)
-    return _SETUP.format(
+    return (_IMPORTED if script.imported else _SETUP).format(
         script=str(path),
         copy=copy.name,
         args=list(script.args),
         ordinal=ordinal,
         folder=str(path.parent),
         working=str(Path.cwd()),
+        backend=backend,
+        alone=f"\n    os.environ.update({ALONE})  # it was one of several ranks" * ranked,
     )
 
 
@@ -65,7 +80,7 @@ class Reached(BaseException):
 
 
 def set_up():
-    import runpy
+    import runpy{alone}
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
 
     def stopping(backend):
@@ -100,4 +115,29 @@ def set_up():
         pass
     finally:
         torch._dynamo.optimize, sys.argv = original, arguments
+'''
+
+_IMPORTED = '''
+# The failure needs what the script sets up: it is imported as a process of multiprocessing does
+# it, from where it was, or from the copy beside this file.
+SCRIPT, ARGS = {script!r}, {args!r}
+if not os.path.exists(SCRIPT):
+    SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {copy!r})
+
+
+def set_up():
+    import runpy{alone}
+    arguments = sys.argv
+    sys.argv = [SCRIPT, *ARGS]
+    sys.path.insert(0, {folder!r})
+    if os.path.isdir({working!r}):
+        os.chdir({working!r})  # where it was run
+    try:
+        names = runpy.run_path(SCRIPT, run_name="__mp_main__")
+    finally:
+        sys.argv = arguments
+    CALL["backend"] = CALL["backend"] or names.get({backend!r})
+    for name in Graph.forward.__code__.co_names:  # functions of the script's
+        if name in names:
+            globals().setdefault(name, names[name])
 '''

@@ -9,11 +9,12 @@ everything in force that the script has set up; candidates are forked from this 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import runpy
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,8 +27,9 @@ from tcdebug.compiler.gate import ALL, Toggles
 from tcdebug.compiler.options import Options
 from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case
+from tcdebug.minifier.children import followed
 from tcdebug.minifier.investigate import Found, Investigation
-from tcdebug.minifier.job import FAULT, SCRIPT_FAILED, Job
+from tcdebug.minifier.job import FAULT, REPORT, SCRIPT_FAILED, Job
 from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.recorder import Recorder
@@ -36,27 +38,40 @@ from tcdebug.minifier.script_setup import Script, script_setup
 from tcdebug.minifier.slippage import OtherFailures
 from tcdebug.minifier.switching import Switching
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+from tcdebug.minifier.threads import Threads, one_thread
 from tcdebug.minifier.watcher import compile_patched
 
 
-class _Finished(BaseException):
+class Finished(BaseException):
     """The report is written: leave the script, past anything that catches Exception."""
 
 
-class _Fault(BaseException):
+class Broken(BaseException):
     """A fault of ours; its traceback is printed."""
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let other processes of this run wait: they have the same cores, and often the same graphs."""
+    with (folder / "judging").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class Session:
     """One run of the script with its graphs judged."""
 
-    def __init__(self, job: Job, threads: Threads) -> None:
+    def __init__(self, job: Job, threads: Threads, answers: str = "answers.jsonl") -> None:
         self.job = job
+        self.script: Script | None = Script(job.script, tuple(job.args))
         self.threads = threads
         self.folder = Path(job.run_dir)
         self.log = EventLog(self.folder)
         earlier = Path(job.resume) / "answers.jsonl" if job.resume else None
-        self.answers = Answers(self.folder / "answers.jsonl", earlier)
+        self.answers = Answers(self.folder / answers, earlier)
         self.recorder = Recorder(self.judge, job.run_dir, job.backend)
         self.budget = Budget(job.seconds, job.reruns)
         self.limits = job.limits
@@ -69,15 +84,24 @@ class Session:
         """Judge a graph; investigate it, and leave the script, when it fails."""
         self.recorder.active = False
         try:
-            report = self._judged(case, backend, ordinal, call)
+            with one_at_a_time(self.folder):
+                finished = self._finished(case, backend, ordinal, call)
         except Exception:
             traceback.print_exc()
-            raise _Fault from None
+            raise Broken from None
         finally:
             self.recorder.active = True
+        if finished:
+            raise Finished
+
+    def _finished(self, case: Case, backend: Backend, ordinal: int, call: int) -> bool:
+        """Whether there is a report: of this graph, or by now of one in another process."""
+        if (self.folder / REPORT).exists():
+            return True
+        report = self._judged(case, backend, ordinal, call)
         if report is not None:
             self.write(report)
-            raise _Finished
+        return report is not None
 
     def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
         """The report of a graph that fails, None of one that does not."""
@@ -143,37 +167,17 @@ class Session:
 
     def _setups(self, backend: Backend, ordinal: int) -> tuple[str, ...]:
         """Nothing first, where that can do; then the script itself, up to the failing graph."""
-        script = Script(self.job.script, tuple(self.job.args))
-        setup = script_setup(script, ordinal, self.folder)
+        if self.script is None:
+            return ("",)
+        setup = script_setup(self.script, ordinal, self.folder, backend.name)
         return ("", setup) if backend.named else (setup,)
 
     def write(self, report: Report) -> None:
         """The report, whole or not at all."""
-        path = self.folder / "report.json"
+        path = self.folder / REPORT
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
         fresh.replace(path)
-
-
-class Threads:
-    """Keeps this process at one thread, for OpenMP pools do not survive a fork.
-
-    What the script asks for is remembered, and given to the children.
-    """
-
-    def __init__(self) -> None:
-        self._wanted = torch.get_num_threads()
-        self._set = torch.set_num_threads
-        self._set(1)
-        torch.set_num_threads = self._remember  # type: ignore[assignment] # positional is enough
-
-    def _remember(self, count: int) -> None:
-        self._wanted = count
-
-    def restore(self) -> None:
-        """In a child: the threads that the script would have."""
-        os.environ["OMP_NUM_THREADS"] = str(self._wanted)
-        self._set(self._wanted)
 
 
 def warm_up() -> None:
@@ -200,9 +204,9 @@ def run_script(script: str, args: list[str]) -> int:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:
         return _status(error.code)
-    except _Finished:
+    except Finished:
         return 0
-    except _Fault:
+    except Broken:
         return FAULT
     except KeyboardInterrupt:
         return 130
@@ -240,7 +244,7 @@ def wrapper(job: Job, patches: contextlib.ExitStack) -> Callable[[Any], Any]:
             torch.compiler.set_stance("force_eager")
             return lambda backend: "eager"
         case "search":
-            session = Session(job, Threads())
+            session = Session(job, one_thread())
             if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
                 warm_up()
             return session.recorder.wrap
@@ -254,6 +258,7 @@ def main() -> NoReturn:
     os.environ["TCDEBUG_SESSION"] = "1"
     with contextlib.ExitStack() as patches:
         patches.enter_context(compile_patched(wrapper(job, patches)))
+        patches.enter_context(followed(f"{job.mode}:{sys.argv[1]}", Path(job.run_dir)))
         status = run_script(job.script, job.args)
     sys.stdout.flush()
     sys.stderr.flush()

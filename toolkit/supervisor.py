@@ -23,9 +23,10 @@ from tcdebug.compiler import run_folder
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.compiler.gate import Toggles
+from tcdebug.descendants import Descendants
 from tcdebug.display.progress import Progress
 from tcdebug.minifier.bisect import Ask, Verdict, bisect
-from tcdebug.minifier.job import FAULT, SCRIPT_FAILED, Job, start
+from tcdebug.minifier.job import FAULT, REPORT, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.outcome import Outcome
 from tcdebug.minifier.report import STATUS_EXIT, Culprit, Failure, Fault, Report, culprits
 from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
@@ -62,6 +63,8 @@ class Supervisor:
     folder: Path
     started: float
     _tail: Tail = field(init=False)
+    _descendants: dict[int, str] = field(default_factory=dict)
+    """The processes of the script's own that load torch: their commands."""
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.folder)
@@ -128,8 +131,12 @@ class Supervisor:
 
     def _follow(self, process: subprocess.Popen[bytes], end: float) -> int:
         """Show what a session does until it ends; its exit status, or LATE at the time `end`."""
+        seen = Descendants(process.pid, self._descendants)
         while process.poll() is None and time.monotonic() < end:
             self.progress.feed(self._tail.new())
+            seen.look()
+            if (self.folder / REPORT).exists():
+                break  # found in a process that the script started: the others need not go on
             time.sleep(POLL)
         self.progress.feed(self._tail.new())
         return LATE if process.returncode is None else process.returncode
@@ -146,7 +153,7 @@ class Supervisor:
         return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
 
     def _read_report(self) -> Report | None:
-        path = self.folder / "report.json"
+        path = self.folder / REPORT
         if not path.exists():
             return None
         return msgspec.json.decode(path.read_bytes(), type=Report)
@@ -161,7 +168,9 @@ class Supervisor:
         oracle = ScriptOracle(self.job, self.log, self.job.limits.seconds * 3)
         base = Toggles.parse(self.job.toggles)
         failure = oracle.ask(base, "the whole script")
-        notes = [*_fallbacks(self.folder), *_recording_notes(recorded, self.folder)]
+        notes = [
+            *_fallbacks(self.folder), *_recording_notes(recorded, self.folder), *self._unwatched()
+        ]  # fmt: skip
         if not failure.failed:
             return Report("no_failure", run_dir=str(self.folder), notes=notes)
         oracle.hunted = failure
@@ -181,6 +190,16 @@ class Supervisor:
         status = "confirmed" if found.verdict.confirmed else "unconfirmed"
         named = culprits(found.verdict.decisions())
         return self._script_report(failure, oracle, status, named, notes)
+
+    def _unwatched(self) -> list[str]:
+        """The processes of the script's in whose graphs nothing was looked for, a line each."""
+        watched = {
+            r["data"]["worker_pid"]
+            for r in find(str(self.folder)).events()
+            if r["event"] == "worker.start"
+        }
+        left = {c: None for pid, c in self._descendants.items() if pid not in watched}
+        return [f"a process that uses torch was not watched: {command}" for command in left]
 
     def _script_report(
         self,

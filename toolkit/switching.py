@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.minifier.children import followed
 from tcdebug.minifier.targets import inductor
 
 
@@ -15,16 +18,20 @@ from tcdebug.minifier.targets import inductor
 def switched_off(*toggles: str) -> Iterator[list[Decision]]:
     """Compiles in this block go without some units: `with tcdebug.switched_off("fuse"): ...`.
 
-    Takes what `--off` takes; `only:UNIT` lets nothing else through. Yields the decisions of
-    inductor, and of backends built on AOTAutograd, as they are taken; the embedded compiler writes
-    its own to the log. What is compiled already stays: call torch.compiler.reset() first. Raises
-    BadToggle.
+    So do those of Python processes that are started in it. Takes what `--off` takes; `only:UNIT`
+    lets nothing else through. Yields the decisions of inductor, and of backends built on
+    AOTAutograd, as they are taken; the embedded compiler writes its own to the log. What is
+    compiled already stays: call torch.compiler.reset() first. Raises BadToggle.
     """
     parsed = Toggles.parse(toggles)
     before = os.environ.get("TCDEBUG_OFF")
     os.environ["TCDEBUG_OFF"] = ",".join(parsed.texts())
     try:
-        with inductor.switched(parsed, EventLog(None)) as gate:
+        with (
+            tempfile.TemporaryDirectory(prefix="tcdebug-off-") as folder,
+            followed("off:", Path(folder)),
+            inductor.switched(parsed, EventLog(None)) as gate,
+        ):
             yield gate.decisions
     finally:
         if before is None:

@@ -1,0 +1,88 @@
+"""A failing compile in a process that the script starts is found as one of the script's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+SPAWNS = """
+import torch.multiprocessing as mp
+
+def work(rank):
+    from torch._inductor import config
+    config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
+    torch.compile(lambda x: torch.sin(x) * 2)(torch.ones(4))
+    torch.compile(lambda x: torch.relu(x) + 1)(torch.randn(8, 8))
+
+if __name__ == "__main__":
+    mp.spawn(work, (), 2)
+"""
+
+STARTS = """
+import subprocess, sys
+subprocess.run([sys.executable, *sys.argv[1:], "worker.py", "2"], check=True)
+"""
+
+WORKER = """
+import sys
+import torch
+from tcdebug.compiler.lower import LOWERINGS
+right = LOWERINGS[torch.ops.aten.sin.default]
+LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+scale = int(sys.argv[1])
+torch.compile(lambda x: torch.sin(x) * scale, backend="tcdebug")(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_of_multiprocessing_is_searched(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", "--no-minify", script(SPAWNS))
+    assert done.status == 0, done.stderr
+    assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.relu.default"]
+    assert done.json["graph"] == 1
+    assert done.json["notes"][0].startswith(
+        "the graph is of a process that the script started: SpawnProcess-"
+    )
+    assert python(done.json["repro"]).status == 1
+    assert python(done.json["repro"], "--off=lower.aten.relu.default").status == 0
+
+
+def test_a_process_of_subprocess_is_searched(
+    tcdebug: Command, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    done = tcdebug("bisect", "--json", "--no-minify", script(STARTS))
+    assert done.status == 0, done.stderr
+    assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
+    assert done.json["notes"] == ["the graph is of a process that the script started: worker.py"]
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_be_watched_is_named(
+    tcdebug: Command, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    done = tcdebug("bisect", "--json", script(STARTS), "-I")
+    assert done.status == 4
+    (note,) = done.json["notes"]
+    assert note.startswith("a process that uses torch was not watched: ")
+    assert note.endswith("-I worker.py 2")
+
+
+@pytest.mark.slow
+def test_a_failure_in_a_process_that_is_run_leaves_a_repro(
+    tcdebug: Command, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    done = tcdebug("run", "--check", script(STARTS))
+    assert done.status == 1
+    (repro,) = tmp_path.glob(".tcdebug/*-run/graphs/0-*/repro.py")
+    assert str(repro.relative_to(tmp_path)) in done.stderr
