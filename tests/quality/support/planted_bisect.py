@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,35 @@ CONFIRMED_FAILURE = {
 """What a report calls each way in which a planted bug fails."""
 
 
-def bisected(folder: Path, unit: str, kind: str, blocks: int, script: Path) -> Any:
-    """The report on a model of so many blocks, of about 9 nodes each."""
+def arguments(unit: str, kind: str, blocks: int, script: Path) -> list[str]:
+    """A script and its arguments: a bug of this kind planted in this unit."""
+    return ["--timeout", "25", str(script), unit, kind, str(blocks)]
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """The command line that bisects a script."""
+    return [sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", *arguments]
+
+
+def report_of(folder: Path, arguments: Sequence[str]) -> Any:
+    """The report on a script, run in a folder."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     done = subprocess.run(
-        [
-            sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", "--timeout", "25",
-            str(script), unit, kind, str(blocks),
-        ],
+        command(arguments),
         cwd=folder,
         # one thread: several of these run side by side, and threads that wait spin
         env={**plain, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+def bisected(folder: Path, unit: str, kind: str, blocks: int, script: Path) -> Any:
+    """The report on a model of so many blocks, of about 9 nodes each."""
+    return report_of(folder, arguments(unit, kind, blocks, script))
 
 
 def check(report: Any, unit: str, kind: str) -> None:
