@@ -212,9 +212,9 @@ class Child:
         What those were writing goes with them: the next one would take a part for the whole.
         """
         unfinished = set() if _exited(self.pid) else _stopped_outputs(self.pid)
-        _kill_group(self.pid)
         for path in unfinished:
-            path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)  # while a lock on it is still held
+        _kill_group(self.pid)
         _, status, usage = os.wait4(self.pid, 0)
         os.close(self.pipe)
         stopped = self.timed_out or self.over_memory or not os.WIFSIGNALED(status)

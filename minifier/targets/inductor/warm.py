@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch._functorch import config as functorch_config
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Fallback
 from tcdebug.minifier.isolation import Limits, Notify, run_isolated
 from tcdebug.minifier.settings import changed
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
+from tcdebug.minifier.torn import remove_torn
 
 
 def register() -> None:
@@ -29,6 +33,7 @@ def warm_up(log: EventLog) -> None:
     It is compiled in a child before it is here: what the script has patched may break any compile.
     """
     register()
+    remove_torn(Path(cache_dir()))
     with config.patch({**changed(CONFIG), **UNCACHED}):
         pick_vec_isa()
 
