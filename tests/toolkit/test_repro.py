@@ -257,6 +257,33 @@ print(*paths)
     assert python("saved/graph_0.py").status == 0
 
 
+def test_a_process_that_cannot_be_forked_makes_the_call_itself(
+    python: Command, script: Script, tmp_path: Path
+) -> None:
+    text = """
+from pathlib import Path
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.minifier.capture import Capture
+from tcdebug.saving import _saved_here
+norm = torch.nn.BatchNorm1d(4)
+compiled = torch.compile(norm, backend="aot_eager")
+x = torch.randn(5, 4)
+compiled(x)
+mean, state = norm.running_mean.clone(), torch.get_rng_state()
+Path("saved").mkdir()
+saved = _saved_here(Capture(Path("saved"), EventLog(None)), lambda: compiled(x))
+assert torch.equal(state, torch.get_rng_state()) and not torch.equal(mean, norm.running_mean)
+print(saved.paths, saved.problems, len(saved.notes), saved.notes[0])
+assert torch.compiler.is_compiling() is False and compiled(x).shape == (5, 4)
+"""
+    done = python(script(text))
+    assert done.stdout == (
+        "['saved/graph_0.py'] [] 1 the call was made in this process, which cannot be forked: what "
+        "it changed stays changed, and what was compiled will be compiled again\n"
+    ), done.stderr
+    assert "it does not fail" in (tmp_path / "saved/graph_0.log").read_text()
+
+
 def test_what_cannot_be_saved_is_said(python: Command, script: Script) -> None:
     text = """
 import os, tcdebug
