@@ -250,7 +250,7 @@ class Oracle:
 
     def tighten(self, seconds: float) -> None:
         """Take the time of a first run, which was alone, as the measure of a hang."""
-        crowd = max(1.0, self.jobs / len(os.sched_getaffinity(0)))
+        crowd = max(1.0, self.jobs / (os.cpu_count() or 1))
         limit = crowd * max(LEAST_SECONDS, SLOWER * seconds)
         self.limits = Limits(min(limit, self.limits.seconds), self.limits.memory)
 

@@ -113,13 +113,14 @@ CONFIDENCE = click.option(
     show_default=True,
     help="Name a culprit of a flaky failure only if so sure.",
 )
+CORES = os.cpu_count() or 1
 JOBS = click.option(
     "-j",
     "--jobs",
     type=click.IntRange(1, 64),
-    default=min(2, os.cpu_count() or 1),
-    show_default=True,
-    help="Candidates that run at the same time.",
+    default=max(min(2, CORES), min(4, CORES // 2)),
+    show_default="half the cores, from 2 to 4",
+    help="Candidates that run at the same time; the result is the same.",
 )
 FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interrupted run.")
 LIMITS = (SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)

@@ -149,6 +149,16 @@ def test_many_jobs_find_the_case_and_the_answers_that_one_finds(tmp_path: Path) 
     assert {line.question for line in lines} == three.answers.known.keys()
 
 
+def test_jobs_without_a_core_of_their_own_have_more_time_before_they_hang(tmp_path: Path) -> None:
+    cores = os.cpu_count() or 1
+    limits = []
+    for jobs in (1, cores, 3 * cores):
+        by = oracle(tmp_path / str(jobs), backends.right, jobs)
+        by.tighten(1.5)
+        limits.append(by.limits.seconds)
+    assert limits == [15.0, 15.0, 45.0]
+
+
 # -- repeats --------------------------------------------------------------------------------
 
 
