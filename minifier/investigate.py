@@ -166,7 +166,7 @@ class Investigation:
 
         def interesting(ask: Callable[[Question], Outcome]) -> Interesting:
             def fails(case: Case, purpose: str) -> bool:
-                if not branch.failure.same_bug(ask(Question(case, branch.base, purpose))):
+                if not branch.failure.still_shown_by(ask(Question(case, branch.base, purpose))):
                     return False
                 if not branch.off:
                     return True

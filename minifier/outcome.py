@@ -48,6 +48,8 @@ class Outcome:
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
     seconds: float = field(default=0.0, compare=False)
     cpu_seconds: float = field(default=0.0, compare=False)
+    times: float = field(default=0.0, compare=False)
+    """How many times the seconds of eager it took, where that is the failure."""
 
     @property
     def failed(self) -> bool:
@@ -63,6 +65,14 @@ class Outcome:
     def event(self) -> Failure:
         """The event that tells of this failure."""
         return Failure(self.kind.value, self.signature, self.direction, self.message[:2000])
+
+    def still_shown_by(self, smaller: Outcome) -> bool:
+        """Whether a smaller case fails like this, and as plainly.
+
+        What is slow may become only just slow, and then fails every other time: half of it, on a
+        scale of ratios, has to stay.
+        """
+        return self.same_bug(smaller) and smaller.times >= self.times**0.5
 
     def same_bug(self, other: Outcome) -> bool:
         """Whether two failures are taken for one bug."""

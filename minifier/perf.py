@@ -98,7 +98,7 @@ def slow(times: Sequence[Seconds], slower_than: float) -> Outcome:
         wanted, taken = getattr(eager, phase), getattr(compiled, phase)
         if taken > slower_than * wanted + OVERHEAD:
             message = f"{taken * 1e3:.3g} ms, {taken / wanted:.1f} times eager's {wanted * 1e3:.3g}"
-            return Outcome(Kind.SLOW, phase, f"{phase} | slow", message)
+            return Outcome(Kind.SLOW, phase, f"{phase} | slow", message, times=taken / wanted)
     return Outcome(Kind.OK)
 
 

@@ -183,3 +183,14 @@ def test_a_frame_of_generated_code_is_the_same_whatever_its_file_is_called(tmp_p
             names["call"]()
         signatures.add(exception_signature(caught.value, "forward"))
     assert signatures == {"forward | RuntimeError | <generated>:call | unhandled"}
+
+
+def test_a_smaller_case_has_to_be_as_plainly_slow() -> None:
+    def slow(times: float) -> Outcome:
+        return Outcome(Kind.SLOW, "forward", "forward | slow", times=times)
+
+    assert slow(4.0).still_shown_by(slow(2.0))
+    assert not slow(4.0).still_shown_by(slow(1.9))
+    assert not slow(4.0).still_shown_by(Outcome(Kind.OK, times=9.0))
+    wrong = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    assert wrong.still_shown_by(wrong)
