@@ -31,9 +31,12 @@ from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.provenance import user_lines
 from tcdebug.minifier.reducer import Interesting, Reducer, reduce_ahead
 from tcdebug.minifier.sure import FURTHER, Sure, surely
+from tcdebug.minifier.targets.backends import EMBEDDED
 
 COLD = 3.0
 """How much longer than a warm candidate a repro script may take."""
+COLD_SECONDS = 60.0
+"""It is given at least this where another compiler than ours builds its kernels, none cached."""
 RECENT = 32
 """Passing candidates that are remembered: the nearest one is shown beside the repro."""
 
@@ -331,7 +334,9 @@ class Investigation:
         """A fresh process is slower than a warm one, and only a hang is measured by this."""
         if branch.failure.kind is not Kind.HANG:
             return verify.SECONDS
-        return min(verify.SECONDS, COLD * self.oracle.limits.seconds)
+        ours = self.oracle.target.call()["backend"] == EMBEDDED
+        least = 0.0 if ours else COLD_SECONDS
+        return min(verify.SECONDS, max(least, COLD * self.oracle.limits.seconds))
 
     # -- the report -------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from planted_bisect import CONFIRMED_FAILURE, bisected, check
+from repros_alone import PASSES, statuses
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted_inductor_model.py"
 UNITS = (
@@ -32,3 +33,13 @@ ROWS = [
 @pytest.mark.parametrize(("unit", "kind"), ROWS)
 def test_a_bug_in_inductor_is_found(tmp_path: Path, unit: str, kind: str) -> None:
     check(bisected(tmp_path, unit, kind, blocks=1, script=SCRIPT), unit, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_repro_of_a_hang_passes_without_its_culprit_where_no_kernel_is_cached(
+    tmp_path: Path,
+) -> None:
+    unit = "lower.aten.tanh.default"
+    (fault,) = bisected(tmp_path, unit, "hang", blocks=1, script=SCRIPT)["faults"]
+    assert statuses(Path(fault["repro"]), fault["passes"], times=1) == (PASSES,)

@@ -40,30 +40,29 @@ class Alone:
 def alone(fault: Mapping[str, Any], times: int = TIMES) -> Alone:
     """Run the repro of a fault of a report, by the commands that the report gives."""
     path = Path(fault["repro"])
-    fails = [_status(path, fault["fails"]) for _ in range(times)]
-    has_culprit = bool(fault["culprits"])
-    passes = [_status(path, fault["passes"]) for _ in range(times if has_culprit else 0)]
-    return Alone(tuple(fails), tuple(passes))
+    fails = statuses(path, fault["fails"], times)
+    return Alone(fails, statuses(path, fault["passes"], times if fault["culprits"] else 0))
 
 
-def _status(path: Path, command: str) -> int:
-    """The exit status of the command in an empty folder, with the script and its data copied."""
+def statuses(path: Path, command: str, times: int = TIMES) -> tuple[int, ...]:
+    """The exit statuses of a repro's command, each in a folder with the script and its data only.
+
+    The first run finds no kernel cached, the others find its.
+    """
+    python, *arguments = command.split()
+    assert python == "python"
+    with tempfile.TemporaryDirectory() as caches:
+        return tuple(_status(path, arguments, caches) for _ in range(times))
+
+
+def _status(path: Path, arguments: Sequence[str], caches: str) -> int:
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    env = {**plain, "TORCHINDUCTOR_CACHE_DIR": caches, "TCDEBUG_CACHE_DIR": caches}
     with tempfile.TemporaryDirectory() as folder:
         for file in (path, path.with_suffix(".safetensors")):
             if file.exists():
                 shutil.copy(file, folder)
-        python, *arguments = command.split()
-        assert python == "python"
-        return _run([sys.executable, *arguments], Path(folder))
-
-
-def _run(command: Sequence[str], folder: Path) -> int:
-    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
-    caches = {
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "TCDEBUG_CACHE_DIR": str(folder / "tcdebug"),
-    }
-    done = subprocess.run(
-        command, cwd=folder, env={**plain, **caches}, capture_output=True, check=False
-    )
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, check=False
+        )
     return done.returncode
