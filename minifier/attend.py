@@ -18,6 +18,7 @@ import msgspec
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.minifier.capture import Capture
 from tcdebug.minifier.children import followed
+from tcdebug.minifier.isolation import die_with_parent
 from tcdebug.minifier.request import Request
 from tcdebug.minifier.script_setup import Script
 from tcdebug.minifier.session import run_script
@@ -55,6 +56,7 @@ def attend_child(request: Request, patches: contextlib.ExitStack) -> None:
 
 def main() -> NoReturn:
     """Do what the request asks whose file is the only argument."""
+    die_with_parent()
     request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
     os.environ["TCDEBUG_SESSION"] = "1"
     with contextlib.ExitStack() as patches:

@@ -113,7 +113,7 @@ def _child(work: Work, writer: int, output: Path | None) -> None:
     status = 1
     try:
         os.setsid()
-        _die_with_parent()
+        die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
         _redirect(output)
 
@@ -136,7 +136,7 @@ def _child(work: Work, writer: int, output: Path | None) -> None:
         os._exit(status)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask Linux to end this process when the one that forked it ends, however that ends."""
     ask_for_signal_on_parent_death = 1  # PR_SET_PDEATHSIG of prctl(2)
     with contextlib.suppress(OSError, AttributeError):

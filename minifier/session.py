@@ -29,6 +29,7 @@ from tcdebug.minifier.ambient import Ambient
 from tcdebug.minifier.case import Case
 from tcdebug.minifier.children import followed
 from tcdebug.minifier.investigate import Found, Investigation
+from tcdebug.minifier.isolation import die_with_parent
 from tcdebug.minifier.job import FAULT, REPORT, SCRIPT_FAILED, Job
 from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
@@ -254,6 +255,7 @@ def wrapper(job: Job, patches: contextlib.ExitStack) -> Callable[[Any], Any]:
 
 def main() -> NoReturn:
     """Do the job whose file is the only argument."""
+    die_with_parent()
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
     os.environ["TCDEBUG_SESSION"] = "1"
     with contextlib.ExitStack() as patches:

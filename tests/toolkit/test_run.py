@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
 import tcdebug
@@ -220,3 +221,31 @@ def test_a_hang_that_is_interrupted_leaves_a_repro(
     assert process.returncode == 130, stderr
     path = Path(stderr.splitlines()[-1].removeprefix("tcdebug: repro "))
     assert f"EXPECTED = {expected}" in path.read_text()
+
+
+@pytest.mark.parametrize("command", ["run", "bisect"])
+def test_a_script_ends_with_the_command_whatever_ended_that(
+    command: str, script: Script, tmp_path: Path, environment: Mapping[str, str]
+) -> None:
+    name = script("import os, time; open('pid', 'w').write(f'{os.getpid()}\\n'); time.sleep(600)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tcdebug", command, name], cwd=tmp_path, env=environment
+    )
+    pid = tmp_path / "pid"
+    while not (pid.exists() and pid.read_text().endswith("\n")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while _runs(int(pid.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(int(pid.read_text()))
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process has not ended; where nobody waits for it, it stays on as a zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
