@@ -118,8 +118,8 @@ JOBS = click.option(
     "-j",
     "--jobs",
     type=click.IntRange(1, 64),
-    default=max(min(2, CORES), min(4, CORES // 2)),
-    show_default="half the cores, from 2 to 4",
+    default=min(4, max(1, CORES // 2)),
+    show_default="half the cores, at most 4",
     help="Candidates that run at the same time; the result is the same.",
 )
 FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interrupted run.")
