@@ -52,6 +52,8 @@ from tcdebug.minifier.wanted import Wanted
 
 SLOWER = 10.0
 """How many times the seconds of the first run a candidate may take before it hangs."""
+AS_SLOW = 3.0
+"""How many times the seconds of the slowest run that ended: a busy machine is no hang."""
 LEAST_SECONDS = 5.0
 """No candidate is given less: the machine may be busy."""
 FORK_REFUSED = "fork-based multiprocessing"
@@ -146,6 +148,7 @@ class Oracle:
         self.log = log
         self.answers = answers
         self.limits = limits
+        self._most_seconds = limits.seconds
         self.budget = budget
         self.folder = log.folder
         self.wanted = wanted or Wanted()
@@ -248,11 +251,16 @@ class Oracle:
         """CPU seconds of the runs that have ended."""
         return self._runs.cpu_seconds
 
-    def tighten(self, seconds: float) -> None:
+    def tighten(self, seconds: float, least: float = LEAST_SECONDS) -> None:
         """Take the time of a first run, which was alone, as the measure of a hang."""
         crowd = max(1.0, self.jobs / (os.cpu_count() or 1))
-        limit = crowd * max(LEAST_SECONDS, SLOWER * seconds)
+        limit = crowd * max(least, SLOWER * seconds)
         self.limits = Limits(min(limit, self.limits.seconds), self.limits.memory)
+
+    def _loosen(self, seconds: float) -> None:
+        """Give the runs to come as much as one suggests that took long, and ended."""
+        limit = min(self._most_seconds, AS_SLOW * seconds)
+        self.limits = Limits(max(limit, self.limits.seconds), self.limits.memory)
 
     def _key(self, question: Question) -> str:
         target = (self.target.name, repr(self.target.call()))
@@ -349,6 +357,8 @@ class Oracle:
                 seconds=ended.seconds,
                 cpu_seconds=ended.cpu_seconds,
             )
+            if not ended.timed_out:
+                self._loosen(ended.seconds)
             known = self._known(run.key)
             tally = Tally(outcome) if known is None else known.plus(outcome, self.hunted)
             self.answers.add(run.key, tally)

@@ -57,7 +57,7 @@ def torchs(folder: Path, wanted: list[list[str]]) -> str:
     )
     asks = len(re.findall(r"^ASKED$", run.output, re.MULTILINE))
     result = re.findall(r"^Bisection complete: (.*)", run.output, re.MULTILINE)
-    last = result[-1] if result else run.output.strip().splitlines()[-1]
+    last = result[-1] if result else f"no answer in {run.seconds:.0f} s"
     return f"?/{len(wanted)}  {asks:4} {run.cpu_seconds:7.1f}  {last[:160]}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,17 @@ def test_a_candidate_may_take_ten_times_as_long_as_the_first(tmp_path: Path) -> 
     assert asked.limits == Limits(5.0, 1 << 30)
     asked.tighten(100.0)
     assert asked.limits == Limits(5.0, 1 << 30)
+
+
+def test_a_run_that_took_long_and_ended_gives_the_others_more_time(tmp_path: Path) -> None:
+    def slow(module: torch.fx.GraphModule, inputs: object) -> object:
+        time.sleep(2)
+        return module.forward
+
+    asked = oracle(tmp_path, backends.target(slow), limits=Limits(120.0, 1 << 30))
+    asked.tighten(0.001)
+    assert asked.ask(tanh_case(), Toggles(), "slow, and ends").kind is Kind.OK
+    assert 6.0 < asked.limits.seconds < 120.0
 
 
 def test_decisions_of_a_child_are_read_from_its_events(

@@ -17,7 +17,7 @@ def sometimes(x):
     with open({compiles!r}, "a+") as file:
         file.write("x")
         number = file.tell()
-    wrong = number % 10 != 4
+    wrong = number % 4 != 2
     return lowering.lowerings[aten.abs.default](x) if wrong else relu(x)
 
 lowering.register_lowering(aten.relu.default, type_promotion_kind=None)(sometimes)
@@ -30,11 +30,11 @@ torch.compile(lambda x, w: torch.sigmoid(torch.relu(torch.softmax(x @ w, -1) - 0
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_failure_that_nine_of_ten_compiles_show_is_found(tmp_path: Path) -> None:
+def test_a_failure_that_three_of_four_compiles_show_is_found(tmp_path: Path) -> None:
     text = SCRIPT.format(compiles=str(tmp_path / "compiles"))
     (tmp_path / "script.py").write_text(text)
     report = report_of(tmp_path, ["script.py"])
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.relu.default"]
     assert report["confirmed"] is True
     assert report["nodes_after"] <= LEFT
-    assert report["notes"][0].startswith("it is flaky: it failed again in ")
+    assert any(note.startswith("it is flaky: it failed again in ") for note in report["notes"])
