@@ -85,6 +85,7 @@ def test_two_faults_in_different_parts_of_inductor_are_both_found(
         assert python(fault["repro"], f"--off={unit}").status == 0
 
 
+@pytest.mark.slow
 def test_units_that_are_wrong_only_together_are_a_pair(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", script(INDUCTOR + WRONG_TOGETHER + MODEL))
     assert done.status == 0
