@@ -67,6 +67,7 @@ class Backend:
             already = given if isinstance(given, Toggles) else Toggles.parse(given)
             options["off"] = toggles.without(off=already.off, sites=already.sites)
             options["run_dir"] = self.run_dir or None
+            options["log"] = bool(self.run_dir)  # whatever the script says: decisions are events
             options["artifacts"] = self.artifacts
             counts: dict[str, int] = {}
             return partial(embedded, mode=self.mode, options=options, counts=counts)

@@ -201,11 +201,12 @@ def test_a_run_that_took_long_and_ended_gives_the_others_more_time(tmp_path: Pat
     assert 6.0 < asked.limits.seconds < 120.0
 
 
-def test_decisions_of_a_child_are_read_from_its_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_decisions_of_a_child_are_read_from_its_events_whatever_a_script_says_of_logs(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.delenv("TCDEBUG_LOG")
-    target = replace(backends.target("tcdebug"), run_dir=str(tmp_path))
+    target = replace(
+        backends.target("tcdebug"), run_dir=str(tmp_path), options={"log": False}
+    )
     asked = oracle(tmp_path, target)
     found = asked.ask(tanh_case(), Toggles(), "which decisions")
     assert found.kind is Kind.OK
