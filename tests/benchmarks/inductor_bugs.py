@@ -3,8 +3,9 @@
     python tests/benchmarks/inductor_bugs.py bisect               a function of 4 operators
     python tests/benchmarks/inductor_bugs.py minify --blocks 6    a graph of 125 operators and more
 
-Each tool runs on the same script, one after the other, with a cache folder of its own that is
-deleted before: truly cold. CPU-seconds are those of all processes that a tool started.
+Each tool runs on the same script, one after the other, with cache folders of its own that are
+deleted before: truly cold. A bisector then runs once more with what it kept, as the second one of a
+person does. CPU-seconds are those of all processes that a tool started.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -67,12 +68,23 @@ class Measured:
     output: str
 
 
-def measured(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Measured:
-    """Run a tool to its end in a folder, its caches below it."""
-    caches = folder / "caches"
-    shutil.rmtree(caches, ignore_errors=True)
+def measured(
+    tool: str,
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    again: bool = False,
+) -> Measured:
+    """Run a tool to its end in a folder, its caches below it; `again`: with what is in them."""
+    caches = folder / "caches" / tool
+    if not again:
+        shutil.rmtree(caches, ignore_errors=True)
+    temporary = caches / "tmp"  # of precompiled headers
+    temporary.mkdir(parents=True, exist_ok=True)
     env = {
         **os.environ,
+        "TMPDIR": str(temporary),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "TCDEBUG_CACHE_DIR": str(caches / "tcdebug"),
         **environment,
@@ -86,11 +98,12 @@ def measured(command: Sequence[str], folder: Path, environment: Mapping[str, str
     return Measured(time.monotonic() - start, cpu, done.stdout + done.stderr)
 
 
-def ours(command: str, script: Path) -> tuple[Measured, str]:
+def ours(command: str, script: Path, *, again: bool = False) -> tuple[Measured, str]:
     """tcdebug on the script: what it cost, and what it found."""
     folder = script.parent
+    arguments = [command, "--json", "-q", "-j", "1", script.name]
     run = measured(
-        [sys.executable, "-m", "tcdebug", command, "--json", "-q", script.name], folder, {}
+        "tcdebug", [sys.executable, "-m", "tcdebug", *arguments], folder, {}, again=again
     )
     report = json.loads(run.output[run.output.index("{") :].splitlines()[0])
     units = ", ".join(c["unit"] for c in report["culprits"])
@@ -98,10 +111,11 @@ def ours(command: str, script: Path) -> tuple[Measured, str]:
     return run, found
 
 
-def torch_bisector(script: Path) -> tuple[Measured, str]:
+def torch_bisector(script: Path, *, again: bool = False) -> tuple[Measured, str]:
     """torch._inductor.compiler_bisector on the script."""
     command = [sys.executable, "-m", "torch._inductor.compiler_bisector", "run"]
-    run = measured([*command, sys.executable, script.name], script.parent, {})
+    command += [sys.executable, script.name]
+    run = measured("bisector", command, script.parent, {}, again=again)
     result = re.findall(r"Bisection complete: (.*)", run.output)
     return run, result[-1][:150] if result else "nothing"
 
@@ -115,13 +129,13 @@ def torch_minifier(script: Path, isolate: bool) -> tuple[Measured, str]:
         "TORCHDYNAMO_REPRO_LEVEL": level,
         "TORCH_COMPILE_DEBUG_DIR": str(folder / "torch_debug"),
     }
-    victim = measured([sys.executable, script.name], folder, env)
+    victim = measured("script", [sys.executable, script.name], folder, env)
     launchers = sorted((folder / "torch_debug").rglob("minifier_launcher.py"))
     if not launchers:
         return victim, "no launcher"
     command = [sys.executable, str(launchers[-1]), "minify"]
     command += [] if isolate else ["--no-isolate"]
-    run = measured(command, folder, {})
+    run = measured("minifier", command, folder, {})
     asks = len(re.findall(r"SUCCESS|FAIL", run.output))
     nodes = re.findall(r"(?:with|left with|reduced) (\d+) nodes|\((\d+) nodes\)", run.output)
     total = Measured(
@@ -144,16 +158,22 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             script = Path(name) / f"{bug}.py"
             script.write_text(HEAD.format(bug=bug) + body + TAIL)
-            rows = [("tcdebug", *ours(args.what, script))]
-            if not args.only_ours and args.what == "bisect":
-                rows.append(("torch", *torch_bisector(script)))
-            elif not args.only_ours:
-                rows.append(("torch", *torch_minifier(script, not args.no_isolate)))
-            for tool, run, found in rows:
-                cost = f"{run.cpu_seconds:7.1f} CPU-s {run.seconds:7.1f} s"
-                print(f"{bug:14} {tool:8} {cost}  {found}", flush=True)
-            if len(rows) == 2:
-                print(f"{bug:14} ratio    {rows[1][1].cpu_seconds / rows[0][1].cpu_seconds:7.1f}")
+            for again in (False, True) if args.what == "bisect" else (False,):
+                rows = [("tcdebug", *ours(args.what, script, again=again))]
+                if not args.only_ours and args.what == "bisect":
+                    rows.append(("torch", *torch_bisector(script, again=again)))
+                elif not args.only_ours:
+                    rows.append(("torch", *torch_minifier(script, not args.no_isolate)))
+                show(f"{bug} again" if again else bug, rows)
+
+
+def show(name: str, rows: Sequence[tuple[str, Measured, str]]) -> None:
+    """A line for each tool, and how many times the CPU-seconds of the first the second took."""
+    for tool, run, found in rows:
+        cost = f"{run.cpu_seconds:7.1f} CPU-s {run.seconds:7.1f} s"
+        print(f"{name:20} {tool:8} {cost}  {found}", flush=True)
+    if len(rows) == 2:
+        print(f"{name:20} ratio    {rows[1][1].cpu_seconds / rows[0][1].cpu_seconds:7.1f}")
 
 
 if __name__ == "__main__":
