@@ -21,7 +21,7 @@ from tcdebug.minifier.children import followed
 from tcdebug.minifier.isolation import die_with_parent
 from tcdebug.minifier.request import Request
 from tcdebug.minifier.script_setup import Script
-from tcdebug.minifier.session import run_script
+from tcdebug.minifier.session import leave, run_script
 from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
 
@@ -63,9 +63,7 @@ def main() -> NoReturn:
         attended(request, patches)
         patches.enter_context(followed(f"attend:{sys.argv[1]}", Path(request.run_dir)))
         status = run_script(request.script, request.args)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    leave(status)
 
 
 if __name__ == "__main__":

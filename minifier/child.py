@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
@@ -107,7 +106,7 @@ class ChildSession(session.Session):
         try:
             super().judge(case, backend, ordinal, call)
         except session.Finished:
-            _leave()
+            session.leave(SCRIPT_FAILED)
         except session.Broken:
             self.broken = True
             self.log.emit(Fallback(f"graphs of {name()} are not judged", "a fault of tcdebug"))
@@ -125,10 +124,3 @@ def _collective(case: Case) -> bool:
 
 def _named(target: object) -> str:
     return f"{getattr(target, '__module__', '')} {target}"
-
-
-def _leave() -> NoReturn:
-    """End this process, past all that catches exceptions."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(SCRIPT_FAILED)

@@ -222,6 +222,13 @@ def run_script(script: str, args: list[str]) -> int:
     return 0
 
 
+def leave(status: int) -> NoReturn:
+    """End this process with what it has printed, past all that catches exceptions."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _status(code: Any) -> int:
     if code is None:
         return 0
@@ -267,9 +274,7 @@ def main() -> NoReturn:
         patches.enter_context(compile_patched(wrapper(job, patches)))
         patches.enter_context(followed(f"{job.mode}:{sys.argv[1]}", Path(job.run_dir)))
         status = run_script(job.script, job.args)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    leave(status)
 
 
 if __name__ == "__main__":

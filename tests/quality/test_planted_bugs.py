@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted_bisect import CONFIRMED_FAILURE, bisected, check
+from planted_bisect import bisected, check, rows
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted_model.py"
 FAST = {
@@ -25,15 +25,10 @@ UNITS = (
     "codegen.vectorize",
     "memory.reuse",
 )
-ROWS = [
-    pytest.param(unit, kind, marks=() if (unit, kind) in FAST else pytest.mark.slow)
-    for unit in UNITS
-    for kind in CONFIRMED_FAILURE
-]
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("unit", "kind"), ROWS)
+@pytest.mark.parametrize(("unit", "kind"), rows(UNITS, FAST))
 def test_a_bug_in_a_small_model_is_found(tmp_path: Path, unit: str, kind: str) -> None:
     report = bisected(tmp_path, unit, kind, blocks=3, script=SCRIPT)
     assert report["nodes_before"] >= 20

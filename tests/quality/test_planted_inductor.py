@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted_bisect import CONFIRMED_FAILURE, bisected, check
+from planted_bisect import bisected, check, rows
 from repros_alone import PASSES, statuses
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted_inductor_model.py"
@@ -22,15 +22,10 @@ UNITS = (
     "codegen.vectorize",
 )
 FAST = {("decompose.aten.softplus.default", "segfault")}
-ROWS = [
-    pytest.param(unit, kind, marks=() if (unit, kind) in FAST else pytest.mark.slow)
-    for unit in UNITS
-    for kind in CONFIRMED_FAILURE
-]
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("unit", "kind"), ROWS)
+@pytest.mark.parametrize(("unit", "kind"), rows(UNITS, FAST))
 def test_a_bug_in_inductor_is_found(tmp_path: Path, unit: str, kind: str) -> None:
     check(bisected(tmp_path, unit, kind, blocks=1, script=SCRIPT), unit, kind)
 

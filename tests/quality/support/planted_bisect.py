@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 LEFT = 5
 """The most nodes that may be left."""
@@ -19,6 +21,15 @@ CONFIRMED_FAILURE = {
     "hang": "hang",
 }
 """What a report calls each way in which a planted bug fails."""
+
+
+def rows(units: Sequence[str], fast: Collection[tuple[str, str]]) -> list[Any]:
+    """Every unit with every way to fail; those that are not fast are marked slow."""
+    return [
+        pytest.param(unit, kind, marks=() if (unit, kind) in fast else pytest.mark.slow)
+        for unit in units
+        for kind in CONFIRMED_FAILURE
+    ]
 
 
 def arguments(unit: str, kind: str, blocks: int, script: Path) -> list[str]:
