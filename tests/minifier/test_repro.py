@@ -22,6 +22,7 @@ from tcdebug.minifier.compare import difference
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.reductions.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repro import Repro, expected, input_text, write, write_passing
+from tcdebug.minifier.settings import assignments
 from tcdebug.minifier.verify import AS_CALLED, IN_SCRIPT, settle, verify
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=150, database=None)
@@ -142,9 +143,11 @@ def test_the_state_of_torch_is_brought_about(ambient: Ambient, line: str, tmp_pa
 
 
 def test_the_current_state_of_torch_is_seen() -> None:
-    assert Ambient.current() == Ambient()
+    changed = assignments()  # CI=1 in the environment is enough to change one
+    assert Ambient.current() == Ambient(settings=changed)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        assert Ambient.current() == Ambient(grad=False, autocast="torch.bfloat16")
+        inside = Ambient(grad=False, autocast="torch.bfloat16", settings=changed)
+        assert Ambient.current() == inside
 
 
 def test_inductor_runs_without_its_caches(tmp_path: Path) -> None:
