@@ -43,7 +43,6 @@ class ScriptOracle:
     passes_needed: int = 1
     contradicted: bool = False
     reruns: int = 0
-    cpu_seconds: float = 0.0
     _tallies: dict[tuple[str, ...], Tally] = field(default_factory=dict)
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome:
@@ -75,7 +74,6 @@ class ScriptOracle:
     def _rerun(self, toggles: Toggles, purpose: str) -> Outcome:
         self.reruns += 1
         outcome = self._run(toggles)
-        self.cpu_seconds += outcome.cpu_seconds
         event = CandidateRan(
             self.reruns, purpose, toggles.texts(), 0, outcome.kind.value, outcome.signature,
             False, round(outcome.seconds, 3), round(outcome.cpu_seconds, 3),

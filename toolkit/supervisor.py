@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
 import time
 from collections.abc import Mapping
@@ -84,6 +85,15 @@ class Supervisor:
     # -- the search -------------------------------------------------------------------------
 
     def search(self) -> Report:
+        """What the search came to, with what the whole command took: sessions, checks of repros."""
+        report = self._search()
+        return msgspec.structs.replace(
+            report,
+            seconds=round(time.monotonic() - self.started, 3),
+            cpu_seconds=round(_cpu_seconds(), 3),
+        )
+
+    def _search(self) -> Report:
         """The search in the script's graphs; where none fails, the script eagerly and compiled."""
         try:
             recorded = self._searched()
@@ -233,11 +243,15 @@ class Supervisor:
             confirmed=confirmed,
             repro=str(path),
             reruns=oracle.reruns,
-            seconds=round(time.monotonic() - self.started, 3),
-            cpu_seconds=round(oracle.cpu_seconds, 3),
             run_dir=str(self.folder),
             notes=notes,
         )
+
+
+def _cpu_seconds() -> float:
+    """What this process and all that it started and waited for have used."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + usage.ru_utime + usage.ru_stime
 
 
 def _fallbacks(folder: Path) -> list[str]:

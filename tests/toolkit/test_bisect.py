@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -74,6 +75,17 @@ for rows in (3, 5):
     assert (tmp_path / "runs.txt").read_text() == "run run run "
     assert python(report["repro"]).status == 1
     assert python(report["repro"], "--off=lower.aten.sin.default").status == 0
+
+
+def test_the_cost_that_is_told_is_that_of_the_whole_command(
+    tcdebug: Command, script: Script
+) -> None:
+    name = script(NO_COS + 'torch.compile(torch.cos, backend="tcdebug")(torch.ones(2))')
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    report = tcdebug("bisect", "--json", name).json
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert 0.9 * used < report["cpu_seconds"] <= used
 
 
 def test_an_exception_in_backward_is_found(tcdebug: Command, script: Script) -> None:
