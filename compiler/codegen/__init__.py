@@ -4,6 +4,7 @@ UNITS = {
     "codegen.collapse": "make one loop of loops that run on without a gap",
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
     "codegen.split": "reduce to a single value in pieces that threads share",
+    "codegen.tile": "read in blocks what lies across the innermost loop in memory",
     "codegen.vectorize": "let the innermost loop use vector instructions",
     "codegen.parallelize": "share the outer loops among threads",
     "codegen.scratch": "keep a row of dear values for a later sweep",

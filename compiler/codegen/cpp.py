@@ -2,7 +2,8 @@
 
 Row mode: for each outer point, sweeps over the inner axes, the last one in vector lanes; a row
 stays in cache between sweeps. Column mode, for reductions over a strided axis: LANES neighbouring
-outer points at once, each vector lane accumulating its own.
+outer points at once, each vector lane accumulating its own. Blocks, for loads across the rows:
+what they read of a block is laid along the rows first.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.accumulator import CHUNK, Accumulator
+from tcdebug.compiler.codegen.choices import Choices, crossing
 from tcdebug.compiler.codegen.cpp_text import CHECKED, TYPES, CppIndex
 from tcdebug.compiler.codegen.emit import INNERMOST, Emitter, Place
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.sweeps import Segment, reads_of, segments
+from tcdebug.compiler.codegen.sweeps import Segment, segments
+from tcdebug.compiler.codegen.tile import COLUMNS, ROWS, Tiling, block_start
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, indices, loads, walk
 from tcdebug.compiler.ir.index import Axis, Index, Indirect, product, render, to_index
 from tcdebug.compiler.ir.operations import INTEGERS
-from tcdebug.compiler.schedule.cost import arithmetic
 
 LANES = 64
 """Outer points that column mode takes together."""
@@ -27,21 +29,6 @@ GRAIN = 1 << 15
 SLOTS = 64
 """Pieces that a reduction to few values is split into; fixed, so that sums do not depend on the
 number of threads."""
-SCRATCH = 1 << 13
-"""Elements of a row that are kept for a later sweep rather than computed again."""
-DEAR = 8
-"""Arithmetic (see schedule.cost) above which keeping pays."""
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How a kernel is written; each was asked of the gate."""
-
-    vectorize: bool = False
-    parallelize: bool = False
-    lane: Axis | None = None
-    split: bool = False
-    scratch: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,69 +39,43 @@ class Arguments:
     storage: dict[str, str]
 
 
-def contiguous(index: Index, axis: Axis) -> bool:
-    """Whether neighbours along the axis are neighbours in memory."""
-    return index.coefficient(axis) == 1
+@dataclass(frozen=True)
+class _Block:
+    """The variables of the part of an axis that a block covers."""
 
+    axis: Axis
+    step: int
 
-def addresses(kernel: FlatKernel) -> list[Index]:
-    """The addresses that the inner loops touch."""
-    found: list[Index] = []
-    for node in kernel.nodes:
-        if node.inside:
-            found += [i for e in walk(node.body) for i in indices(e)]
-            if node.name in kernel.stored and not node.kind:
-                found.append(node.address)
-    return found
+    @property
+    def low(self) -> str:
+        return block_start(self.axis).name
 
+    @property
+    def high(self) -> str:
+        return f"{self.axis.name}_high"
 
-def lane_axis(kernel: FlatKernel) -> Axis | None:
-    """The outer axis to run vector lanes along, None where the last inner axis serves better."""
-    if not kernel.reduces or not kernel.outer or not kernel.inner:
-        return None
-    touched = addresses(kernel)
-    best = max(kernel.outer, key=lambda a: sum(contiguous(i, a) for i in touched))
-    along_outer = sum(contiguous(i, best) for i in touched)
-    along_inner = sum(contiguous(i, kernel.inner[-1]) for i in touched)
-    return best if along_outer > along_inner else None
+    @property
+    def end(self) -> str:
+        return f"index_min({self.low} + {self.step}, {_text(self.axis.size)})"
 
-
-def can_split(kernel: FlatKernel) -> bool:
-    """Whether the only loops are those of one sweep of reductions."""
-    if kernel.outer or not kernel.reduces or not kernel.inner:
-        return False
-    return sum(s.sweep for s in segments(kernel)) == 1
-
-
-def crossing(kernel: FlatKernel) -> set[str]:
-    """Dear values that a later sweep reads, that are not stored, and of which a row is small."""
-    if len(kernel.inner) != 1:
-        return set()
-    size = kernel.inner[0].size.constant
-    if size is None or size > SCRATCH:
-        return set()
-    plan = [s for s in segments(kernel) if s.sweep]
-    found: set[str] = set()
-    for position, segment in enumerate(plan):
-        for node in segment.nodes:
-            if node.kind or node.name in kernel.stored or arithmetic(node.body) < DEAR:
-                continue
-            later = plan[position + 1 :]
-            if any(node.name in reads_of(n) for s in later for n in s.nodes):
-                found.add(node.name)
-    return found
+    @property
+    def loop(self) -> str:
+        """The loop over all blocks."""
+        return _loop(block_start(self.axis), "0", _text(self.axis.size), self.step)
 
 
 class KernelWriter:
     """Writes one kernel."""
 
     def __init__(self, kernel: FlatKernel, choices: Choices, arguments: Arguments) -> None:
+        kernel = choices.tiling.kernel if choices.tiling else kernel
+        tiles = {t.name: t.name for t in choices.tiling.tiles} if choices.tiling else {}
         self.kernel = kernel
         self.choices = choices
         self.arguments = arguments
         self.plan = segments(kernel)
         self.crossing = crossing(kernel)
-        self.emit = Emitter(arguments.storage)
+        self.emit = Emitter({**arguments.storage, **tiles})
         self.made = {n.name: n for n in kernel.nodes}
         self.lane = choices.lane
         self.outer = tuple(a for a in kernel.outer if a != self.lane)
@@ -126,6 +87,8 @@ class KernelWriter:
         function.add("int found = TCD_OK, *const status = &found;")
         if self.choices.split:
             self._split()
+        elif self.choices.tiling is not None:
+            self._tiled(self.choices.tiling)
         else:
             self._nest()
         function.add("return found;")
@@ -143,18 +106,49 @@ class KernelWriter:
         if self.lane is not None:
             size = _text(self.lane.size)
             loops.append((f"for (int64_t from = 0; from < {size}; from += {LANES})", ()))
-        for opening, axes in loops:
-            self.emit.enter(opening, axes)
+        self._open(loops)
         if self.lane is not None:
             size = _text(self.lane.size)
             self.emit.innermost.add(f"const int lanes = index_min({LANES}, {size} - from);")
-        # between collapsed loops nothing may stand: all of it belongs to the innermost
-        self.emit.depths.update(dict.fromkeys(self.outer, len(self.emit.blocks) - 1))
         for segment in self.plan:
             self._segment(segment)
-        for position in reversed(range(len(loops))):
-            pragma = self._parallel(len(loops)) if position == 0 else ""
-            self.emit.leave(pragma)
+        self._close(len(loops))
+
+    def _open(self, loops: Sequence[tuple[str, tuple[Axis, ...]]]) -> None:
+        """Begin loops, of which threads share all points."""
+        for opening, axes in loops:
+            self.emit.enter(opening, axes)
+        # between collapsed loops nothing may stand: all of it belongs to the innermost
+        depth = len(self.emit.blocks) - 1
+        self.emit.depths.update({axis: depth for _, axes in loops for axis in axes})
+
+    def _close(self, loops: int) -> None:
+        for position in reversed(range(loops)):
+            self.emit.leave(self._parallel(loops) if position == 0 else "")
+
+    def _tiled(self, tiling: Tiling) -> None:
+        """Loops over blocks, in each the tiles, then the points."""
+        loops: list[tuple[str, tuple[Axis, ...]]] = [
+            (_loop(a, "0", _text(a.size)), (a,)) for a in self.outer if a != tiling.across
+        ]
+        inner = self.kernel.inner[0]
+        blocks = (_Block(tiling.across, ROWS), _Block(inner, COLUMNS))
+        loops += [(b.loop, (block_start(b.axis),)) for b in blocks]
+        self._open(loops)
+        lines = self.emit.innermost
+        for block in blocks:
+            lines.add(f"const int64_t {block.high} = {block.end};")
+        extents = ", ".join(f"{b.high} - {b.low}" for b in blocks)
+        for tile in tiling.tiles:
+            source = f"{self.arguments.storage[tile.buffer]} + {_text(tile.address)}"
+            lines.add(f"{TYPES[tile.dtype]} {tile.name}[{ROWS * COLUMNS}];")
+            lines.add(f"load_tile({source}, {_text(tile.stride)}, {extents}, {tile.name});")
+        rows, columns = blocks
+        self.emit.enter(_loop(rows.axis, rows.low, rows.high), (rows.axis,))
+        for segment in self.plan:
+            self._inner_loops(segment, (), columns.low, columns.high)
+        self.emit.leave()
+        self._close(len(loops))
 
     def _parallel(self, loops: int) -> str:
         if not self.choices.parallelize:
@@ -427,8 +421,10 @@ def _follows(expr: Expr, last: Axis | None) -> bool:
     return last in expr.axes or any(not load.index for load in loads(expr))
 
 
-def _loop(axis: Axis, low: str, high: str) -> str:
-    return f"for (int64_t {axis.name} = {low}; {axis.name} < {high}; ++{axis.name})"
+def _loop(axis: Axis, low: str, high: str, step: int = 1) -> str:
+    name = axis.name
+    forward = f"++{name}" if step == 1 else f"{name} += {step}"
+    return f"for (int64_t {name} = {low}; {name} < {high}; {forward})"
 
 
 def _text(index: Index) -> str:

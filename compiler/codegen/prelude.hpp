@@ -158,3 +158,47 @@ static inline int64_t checked_place(int64_t place, int64_t size, int* status) {
   }
   return place;
 }
+
+// A block of at most 16 x 64 whose rows lie `stride` apart by column in memory: tile[r][c] is
+// from[c * stride + r]. Eight by eight elements of four bytes are turned in registers.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define TCD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+#endif
+enum { TILE_COLUMNS = 64 };
+#if defined(TCD_SHUFFLE)
+typedef uint32_t lanes8 __attribute__((vector_size(32)));
+static inline void turn8(const void* from, int64_t stride, void* to) {
+  lanes8 a[8], b[8];
+  for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], (const char*)from + k * stride * 4, 32);
+  for (int k = 0; k < 8; k += 2) {
+    b[k] = TCD_SHUFFLE(a[k], a[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    b[k + 1] = TCD_SHUFFLE(a[k], a[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int k = 0; k < 8; k += k % 4 == 1 ? 3 : 1) {
+    a[k] = TCD_SHUFFLE(b[k], b[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    a[k + 2] = TCD_SHUFFLE(b[k], b[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  for (int k = 0; k < 4; ++k) {
+    b[k] = TCD_SHUFFLE(a[k], a[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    b[k + 4] = TCD_SHUFFLE(a[k], a[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int k = 0; k < 8; ++k) __builtin_memcpy((char*)to + k * TILE_COLUMNS * 4, &b[k], 32);
+}
+#endif
+template <typename T>
+static inline void load_tile(const T* from, int64_t stride, int64_t rows, int64_t columns, T* to) {
+  int64_t whole = 0;
+#if defined(TCD_SHUFFLE)
+  if (sizeof(T) == 4 && rows == 16) {
+    whole = columns & ~7;
+    for (int64_t c = 0; c < whole; c += 8) {
+      turn8(from + c * stride, stride, to + c);
+      turn8(from + c * stride + 8, stride, to + 8 * TILE_COLUMNS + c);
+    }
+  }
+#endif
+  for (int64_t c = whole; c < columns; ++c)
+    for (int64_t r = 0; r < rows; ++r) to[r * TILE_COLUMNS + c] = from[c * stride + r];
+}

@@ -6,16 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from tcdebug.compiler.codegen.cpp import (
-    Arguments,
-    Choices,
-    KernelWriter,
-    can_split,
-    crossing,
-    lane_axis,
-)
+from tcdebug.compiler.codegen.choices import Choices, can_split, crossing, lane_axis
+from tcdebug.compiler.codegen.cpp import Arguments, KernelWriter
 from tcdebug.compiler.codegen.cpp_text import TYPES
 from tcdebug.compiler.codegen.flatten import FlatKernel, flat_indices, flatten
+from tcdebug.compiler.codegen.tile import tiling
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import Parameter, walk
 from tcdebug.compiler.ir.graph import Buffer
@@ -95,11 +90,15 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> Choices:
     if lane is not None and not gate.allows("codegen.column", subject):
         lane = None
     split = lane is None and can_split(flat) and gate.allows("codegen.split", subject)
+    tiled = tiling(flat)
+    if tiled is not None and not gate.allows("codegen.tile", subject):
+        tiled = None
     loops = bool(flat.outer or flat.inner)
     return Choices(
         vectorize=loops and gate.allows("codegen.vectorize", subject),
         parallelize=loops and gate.allows("codegen.parallelize", subject),
         lane=lane,
+        tiling=tiled,
         split=split,
         scratch=(
             lane is None
