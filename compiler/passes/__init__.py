@@ -12,6 +12,7 @@ from collections.abc import Callable
 from torch import fx
 
 from tcdebug.compiler.passes.algebraic import algebraic
+from tcdebug.compiler.passes.channels_last import channels_last
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 from tcdebug.compiler.passes.dead_code import dead_code
 from tcdebug.compiler.passes.noop_elimination import noop_elimination
@@ -23,6 +24,7 @@ PASSES: tuple[Pass, ...] = (
     noop_elimination,
     redundant_views,
     algebraic,
+    channels_last,
     common_subexpressions,
     dead_code,
 )

@@ -256,7 +256,8 @@ def test_a_pass_that_is_off_leaves_the_graph_alone(unit: str) -> None:
     def busy(x: torch.Tensor) -> torch.Tensor:
         x.exp()
         y = aten.clone.default(x.sin()).view(12).view(2, 6) * 1
-        return (y.cos() + y.cos()).sum()
+        w = x[:1, :2].reshape(1, 1, 1, 2)
+        return (y.cos() + y.cos()).sum() + torch.conv2d(torch.conv2d(x.view(1, 1, 3, 4), w), w)
 
     module = aten_graph(busy, X)
     assert applied(ATEN[unit], aten_graph(busy, X))[0], "the graph gives this pass nothing to do"

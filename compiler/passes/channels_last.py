@@ -1,0 +1,163 @@
+"""passes.channels_last"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+POOLS = (
+    aten.max_pool2d_with_indices.default,
+    aten.avg_pool2d.default,
+    aten._adaptive_avg_pool2d.default,
+)
+FOLLOWERS = (
+    *POOLS,
+    operator.getitem,
+    aten.cat.default,
+    aten.constant_pad_nd.default,
+    aten.mean.dim,
+    aten.sum.dim_IntList,
+    aten.amax.default,
+    aten.upsample_nearest2d.default,
+    aten.upsample_bilinear2d.default,
+    prims.convert_element_type.default,
+)
+"""Besides pointwise operators: what computes the same numbers in whatever layout it is given."""
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass
+class Plan:
+    """What would change: new fake results, and which values would have to be copied."""
+
+    results: dict[fx.Node, Any] = field(default_factory=dict)
+    """Nodes that would give another layout -> their new fake results."""
+    entering: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
+    """Values that are not channels-last by themselves -> the convolutions that read them."""
+    leaving: dict[fx.Node, None] = field(default_factory=dict)
+    """Values of a new layout that something reads which needs the old one."""
+    gains: int = 0
+    """Convolutions and poolings that would run in channels-last layout."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether more operators get faster than values are copied."""
+        copied = (*self.entering, *self.leaving)
+        tensors = all(isinstance(value.meta["val"], torch.Tensor) for value in copied)
+        return tensors and 1 < self.gains >= len(copied)
+
+
+def channels_last(graph: fx.Graph) -> bool:
+    """Run chains of convolutions and poolings with the channels as the contiguous dimension."""
+    plan = _plan(graph)
+    if not plan.pays:
+        return False
+    old = {node: node.meta["val"] for node in plan.leaving}
+    for node, result in plan.results.items():
+        node.meta["val"] = result
+    for value, convolutions in plan.entering.items():
+        turned = _copy(graph, value, torch.channels_last)
+        for node in convolutions:
+            node.update_arg(0, turned)
+    for value in plan.leaving:
+        readers = [user for user in value.users if user not in plan.results]
+        back = _copy(graph, value, torch.contiguous_format)
+        back.meta["val"] = old[value]
+        for reader in readers:
+            reader.replace_input_with(value, back)
+    return True
+
+
+def _plan(graph: fx.Graph) -> Plan:
+    plan = Plan()
+    for node in graph.nodes:
+        moved = [v for v in node.all_input_nodes if v in plan.results]
+        if _is_convolution(node):
+            value = node.args[0]
+            x = _value(plan, value)
+            if not _laid_out(x, torch.channels_last):
+                plan.entering.setdefault(value, []).append(node)
+                x = aten.clone.default(x, memory_format=torch.channels_last)
+            plan.results[node] = node.target(x, *_values(plan, node.args[1:]))
+            plan.leaving.update(dict.fromkeys(v for v in moved if v is not value))
+            plan.gains += 1
+        elif moved and _follows(node):
+            result = node.target(*_values(plan, node.args), **_values(plan, node.kwargs))
+            if _layout(result) != _layout(node.meta["val"]):
+                plan.results[node] = result
+            plan.gains += node.target in POOLS
+        else:
+            plan.leaving.update(dict.fromkeys(moved))
+    return plan
+
+
+def _is_convolution(node: fx.Node) -> bool:
+    """Whether a node is a two-dimensional convolution that is faster in channels-last layout."""
+    if node.target is not aten.convolution.default or node.args[6]:
+        return False
+    value = node.meta["val"]
+    return bool(
+        value.dim() == 4
+        and value.device.type == "cpu"
+        and value.dtype in FLOATS
+        and _laid_out(value, torch.contiguous_format)
+        and torch.backends.mkldnn.is_available()
+    )
+
+
+def _follows(node: fx.Node) -> bool:
+    """Whether a node may be given channels-last values instead; its old result was contiguous."""
+    if node.op != "call_function" or "val" not in node.meta:
+        return False
+    tags = getattr(node.target, "tags", ())
+    if node.target not in FOLLOWERS and torch.Tag.pointwise not in tags:
+        return False
+    results = node.meta["val"]
+    results = results if isinstance(results, tuple | list) else (results,)
+    return all(
+        isinstance(r, torch.Tensor) and _laid_out(r, torch.contiguous_format) for r in results
+    )
+
+
+def _laid_out(value: torch.Tensor, memory_format: torch.memory_format) -> bool:
+    """Whether a copy in the layout would have the same strides; asks symbolic sizes nothing."""
+    return bool(_layout(value) == _layout(aten.clone.default(value, memory_format=memory_format)))
+
+
+def _copy(graph: fx.Graph, value: fx.Node, memory_format: torch.memory_format) -> fx.Node:
+    """A copy of a value in a layout, right behind the value."""
+    with graph.inserting_after(_last_of_inputs(value)):
+        node = graph.call_function(
+            aten.clone.default, (value,), {"memory_format": memory_format}
+        )
+    node.meta["val"] = aten.clone.default(value.meta["val"], memory_format=memory_format)
+    return node
+
+
+def _last_of_inputs(value: fx.Node) -> fx.Node:
+    """The node after which something may be computed from a value: inputs stay together."""
+    while value.op == "placeholder" and value.next.op == "placeholder":
+        value = value.next
+    return value
+
+
+def _value(plan: Plan, node: Any) -> Any:
+    return plan.results.get(node, node.meta["val"])
+
+
+def _values(plan: Plan, arguments: Any) -> Any:
+    return fx.map_arg(arguments, lambda node: _value(plan, node))
+
+
+def _layout(result: Any) -> Any:
+    """The strides of dimensions that have more than one element, as expressions."""
+    if isinstance(result, tuple | list):
+        return [_layout(part) for part in result]
+    return [str(s) for n, s in zip(result.shape, result.stride(), strict=True) if str(n) != "1"]

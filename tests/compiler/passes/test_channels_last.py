@@ -1,0 +1,91 @@
+"""passes.channels_last: where convolutions follow each other the channels become contiguous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from graphs import applied, aten_graph, ops
+from judge import assert_as_eager, assert_same, compiled
+from torch.nn import functional as F
+
+from tcdebug.compiler.passes.channels_last import channels_last
+
+X = torch.randn(2, 3, 11, 10, generator=torch.Generator().manual_seed(0))
+W1 = torch.randn(5, 3, 3, 3, generator=torch.Generator().manual_seed(1))
+W2 = torch.randn(4, 5, 3, 3, generator=torch.Generator().manual_seed(2))
+
+
+def chain(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
+    x = torch.conv2d(x, w1).relu() + 1
+    x = F.max_pool2d(torch.cat([x, x.sin()], 1), 2)[:, :5]
+    return torch.conv2d(x, w2, padding=1)
+
+
+def layouts(module: torch.fx.GraphModule, op: Any) -> list[bool]:
+    """Of each call of an operator, whether its channels are contiguous."""
+    values = [n.meta["val"] for n in module.graph.nodes if n.target is op]
+    return [v.is_contiguous(memory_format=torch.channels_last) for v in values]
+
+
+def test_a_chain_of_convolutions_is_turned_once_and_turned_back_once() -> None:
+    def function(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
+        return torch.conv2d(F.max_pool2d(torch.conv2d(x, w1).relu(), 2), w2)
+
+    changed, module = applied(channels_last, aten_graph(function, X, W1, W2))
+    assert changed
+    assert layouts(module, torch.ops.aten.convolution.default) == [True, True]
+    assert ops(module)["clone.default"] == 2
+    out = module(X, W1, W2)
+    assert out.stride() == function(X, W1, W2).stride() == (16, 4, 2, 1)
+    assert_same(out, function(X, W1, W2))
+
+
+def test_one_convolution_alone_stays_as_it_is() -> None:
+    changed, _ = applied(channels_last, aten_graph(lambda x, w: torch.conv2d(x, w).relu(), X, W1))
+    assert not changed
+
+
+def test_more_copies_than_convolutions_are_not_made() -> None:
+    def function(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> Any:
+        x = torch.conv2d(x, w1)
+        flat = torch.sort(x, 1).values
+        return torch.sort(torch.conv2d(flat, w2), 1).values
+
+    changed, _ = applied(channels_last, aten_graph(function, X, W1, W2))
+    assert not changed
+
+
+def test_what_is_channels_last_already_is_not_copied() -> None:
+    x = X.to(memory_format=torch.channels_last)
+    graph = aten_graph(lambda x, a, b: torch.conv2d(torch.conv2d(x, a), b), x, W1, W2)
+    assert not applied(channels_last, graph)[0]
+
+
+def test_a_view_of_the_result_sees_the_old_layout() -> None:
+    def function(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(torch.conv2d(torch.conv2d(x, w1, padding=1), w2, padding=1), 2)
+        return x.view(2, -1) * 2
+
+    changed, module = applied(channels_last, aten_graph(function, X, W1, W2))
+    assert changed
+    assert_same(module(X, W1, W2), function(X, W1, W2))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_whole_compiler_agrees_with_eager(dtype: torch.dtype, dynamic: bool) -> None:
+    inputs = [v.to(dtype) for v in (X, W1, W2)]
+    torch._dynamo.reset()
+    with torch.no_grad():
+        assert_as_eager(compiled(chain, dynamic=dynamic), chain, inputs)
+
+
+def test_one_compile_serves_images_of_many_sizes() -> None:
+    torch._dynamo.reset()
+    f = compiled(chain, dynamic=True)
+    with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
+        for height, width in ((9, 8), (12, 16), (7, 31)):
+            x = torch.randn(3, 3, height, width)
+            assert_same(f(x, W1, W2), chain(x, W1, W2))
