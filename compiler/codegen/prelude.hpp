@@ -37,7 +37,9 @@ TCD_UNARY(exp) TCD_UNARY(exp2) TCD_UNARY(expm1)
 TCD_UNARY(log) TCD_UNARY(log2) TCD_UNARY(log10) TCD_UNARY(log1p)
 TCD_UNARY(sin) TCD_UNARY(cos) TCD_UNARY(tan) TCD_UNARY(asin) TCD_UNARY(acos) TCD_UNARY(atan)
 TCD_UNARY(sinh) TCD_UNARY(cosh) TCD_UNARY(tanh) TCD_UNARY(asinh) TCD_UNARY(acosh) TCD_UNARY(atanh)
-TCD_UNARY(erf) TCD_UNARY(erfc)
+TCD_UNARY(erfc)
+extern "C" TCD_SIMD double erf(double);
+static inline double erf_(double x) { return erf(x); }
 TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
 
 extern "C" float lgammaf(float);
@@ -65,13 +67,57 @@ template <typename T> static inline T abs_(T x) { return (T)(x < 0 ? -x : x); }
 static inline float copysign_(float x, float y) { return __builtin_copysignf(x, y); }
 static inline double copysign_(double x, double y) { return __builtin_copysign(x, y); }
 
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+static inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+static inline float multiply_add(float a, float b, float c) { return a * b + c; }
+#endif
+static inline float polynomial(float, float value) { return value; }
+template <typename... Rest>
+static inline float polynomial(float x, float high, float next, Rest... rest) {
+  return polynomial(x, multiply_add(high, x, next), rest...);
+}
+
+// Up to 1, x + x P(x^2); beyond, 1 - 2^(-x Q(x)), which is 1 from 3.95 on. P, Q and the power on
+// [-1/2, 1/2] are minimax fits, their highest coefficient first.
+static inline float erf_(float x) {
+  const float t = abs_(x);
+  const float near = multiply_add(polynomial(x * x,
+      7.85386146e-05f, -8.01019371e-04f, 5.18832775e-03f, -2.68538129e-02f, 1.12835854e-01f,
+      -3.76126260e-01f, 1.28379166e-01f), x, x);
+  const float u = t > 3.95f ? 3.95f : t;
+  const float exponent = -u * polynomial(u,
+      -3.03228677e-04f, 4.59226780e-03f, -3.28733735e-02f, 1.51622444e-01f, 9.17332411e-01f,
+      1.62804604e+00f);
+  const float whole = round_(exponent), rest = exponent - whole;
+  const uint32_t bits = (uint32_t)((int32_t)whole + 127) << 23;
+  float scale;
+  __builtin_memcpy(&scale, &bits, 4);
+  const float power = scale * polynomial(rest,
+      1.32647273e-03f, 9.67151299e-03f, 5.55073358e-02f, 2.40222424e-01f, 6.93147004e-01f, 1.0f);
+  return t > 1.0f ? copysign_(1.0f - power, x) : near;
+}
+
 template <typename T> static inline T sign_(T x) { return (T)((x > 0) - (x < 0)); }
+// two plain choices each: with the conditions joined, g++ 12 branches where several follow each other
 // NaN wins; of equal values, which zeros of both signs are, the first
-template <typename T> static inline T maximum_(T a, T b) { return (a >= b) | (a != a) ? a : b; }
-template <typename T> static inline T minimum_(T a, T b) { return (a <= b) | (a != a) ? a : b; }
+template <typename T> static inline T maximum_(T a, T b) {
+  T m = a >= b ? a : b;
+  return a != a ? a : m;
+}
+template <typename T> static inline T minimum_(T a, T b) {
+  T m = a <= b ? a : b;
+  return a != a ? a : m;
+}
 // NaN loses
-template <typename T> static inline T fmax_(T a, T b) { return (a > b) | (b != b) ? a : b; }
-template <typename T> static inline T fmin_(T a, T b) { return (a < b) | (b != b) ? a : b; }
+template <typename T> static inline T fmax_(T a, T b) {
+  T m = a > b ? a : b;
+  return b != b ? a : m;
+}
+template <typename T> static inline T fmin_(T a, T b) {
+  T m = a < b ? a : b;
+  return b != b ? a : m;
+}
 
 // bfloat16: round to nearest, ties to even; a NaN stays one
 static inline float from_bfloat16(bfloat16 x) {

@@ -38,7 +38,7 @@ BOUNDS: dict[str, tuple[Function, float, float, float]] = {
     "asinh": (torch.asinh, -HUGE, HUGE, 2.0),
     "acosh": (torch.acosh, 1, HUGE, 2.0),
     "atanh": (torch.atanh, -1, 1, 2.0),
-    "erf": (torch.erf, -6, 6, 4.0),
+    "erf": (torch.erf, -6, 6, 2.0),
     "erfc": (torch.erfc, -6, 9, 2.0),
     "lgamma": (torch.lgamma, 0.1, 1e6, 3.0),
     "sqrt": (torch.sqrt, 0, HUGE, 0.5),
