@@ -321,6 +321,40 @@ class ReproVerify(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FuzzCase(Event):
+    """A drawn program was judged: passed, failed, known, discarded or invalid.
+
+    `ops` are those that it was drawn from, `fused` the pairs that the compiler put into one kernel.
+    """
+
+    kind: ClassVar[str] = "fuzz.case"
+    level: ClassVar[str] = "debug"
+    status: str
+    signature: str
+    ops: list[str]
+    pairs: list[str]
+    fused: list[str]
+    dynamic: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzFinding(Event):
+    """A program that fails as none did before was kept: its ops, as few as it could be made of.
+
+    `culprits` are the units that a bisection names; empty where there was none.
+    """
+
+    kind: ClassVar[str] = "fuzz.finding"
+    level: ClassVar[str] = "error"
+    signature: str
+    ops: list[str]
+    path: str
+    examples: int
+    culprits: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStart(Event):
     """A process was started to run a script or a candidate."""
 
@@ -370,6 +404,8 @@ EVENTS: tuple[type[Event], ...] = (
     MinifyStep,
     ReproWrite,
     ReproVerify,
+    FuzzCase,
+    FuzzFinding,
     WorkerStart,
     WorkerExit,
 )

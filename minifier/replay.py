@@ -11,7 +11,7 @@ import torch
 
 from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.ambient import restored
-from tcdebug.minifier.case import Case, clone_values, flatten
+from tcdebug.minifier.case import Case, Input, clone_values, flatten
 from tcdebug.minifier.compare import Difference, Referee, first_difference
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.source import load
@@ -30,15 +30,24 @@ class Results:
     inputs: list[Any]
 
 
+class Called(Protocol):
+    """What a graph is called with: a case, or any other inputs."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
+
+    def values(self) -> list[Any]: ...
+
+
 def run(
     call: Callable[..., Any],
-    case: Case,
+    case: Called,
     notify: Notify = lambda phase: None,
     *,
     dtype: torch.dtype | None = None,
     mark: bool = False,
 ) -> Results:
-    """Call the case's graph on fresh copies of its inputs, and backward where gradients are wanted.
+    """Call a graph on fresh copies of its inputs, and backward where gradients are wanted.
 
     The cotangents are seeded; with `dtype`, floats are converted to it first.
     """

@@ -298,21 +298,24 @@ def _torch_imports(text: str) -> list[str]:
     return sorted(found)
 
 
-def load(case: Case, filename: str) -> torch.nn.Module:
-    """The case as a module whose code Dynamo captures; its constants are copies.
+def run_text(text: str, filename: str, namespace: dict[str, Any]) -> None:
+    """Run Python text, so that Dynamo captures the functions that it defines.
 
     Dynamo leaves generated code alone; text with a file name of its own is not generated to it.
     """
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    exec(compile(text, filename, "exec"), namespace)
+
+
+def load(case: Case, filename: str) -> torch.nn.Module:
+    """The case as a module whose code Dynamo captures; its constants are copies."""
     source = module_source(case.module)
-    linecache.cache[filename] = (
-        len(source.text), None, source.text.splitlines(True), filename,
-    )  # fmt: skip
 
     def stored() -> dict[str, torch.Tensor]:
         return {name: value.detach().clone() for name, value in source.constants.items()}
 
     namespace: dict[str, Any] = {"torch": torch, **source.names, "stored": stored}
-    exec(compile(source.text, filename, "exec"), namespace)
+    run_text(source.text, filename, namespace)
     module: torch.nn.Module = namespace["Graph"]()
     for name, value in case.attributes().items():
         if not isinstance(value, torch.Tensor | fx.GraphModule):

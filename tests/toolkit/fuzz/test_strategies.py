@@ -1,0 +1,95 @@
+"""Drawn programs: valid, reproducible, over every row of the tables; they shrink to little."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, seed, settings
+
+from tcdebug.fuzz.oracles import loaded
+from tcdebug.strategies.program import Program
+from tcdebug.strategies.programs import TABLES, programs
+from tcdebug.strategies.row import Row
+
+ROWS = [(table, row) for table, rows in TABLES.items() for row in rows]
+
+
+def drawn(count: int, rows: Sequence[Row] = (), start: int = 0) -> list[Program]:
+    """The programs of one seed."""
+    found: list[Program] = []
+
+    @seed(start)
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(programs(rows=rows))
+    def draw(program: Program) -> None:
+        found.append(program)
+
+    draw()
+    return found
+
+
+def test_at_least_95_of_100_drawn_programs_run_in_eager() -> None:
+    found = drawn(300)
+    assert len(found) == 300
+    assert sum(1 for p in found if not p.invalid) >= 0.95 * len(found)
+
+
+def test_the_text_of_a_program_runs_and_gives_its_outputs() -> None:
+    for program in drawn(60, start=1):
+        if not program.invalid:
+            names = loaded(program.source(), "program.py")
+            outputs = names["Graph"]()(*names["inputs"]())
+            assert len(outputs) == len(program.outputs)
+
+
+def test_equal_seeds_draw_equal_programs() -> None:
+    assert [p.key for p in drawn(30, start=2)] == [p.key for p in drawn(30, start=2)]
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{t}-{r.name}" for t, r in ROWS])
+def test_a_row_draws_lines_that_eager_runs(table: str, row: Row) -> None:
+    found = drawn(12, [row])
+    assert [p.invalid for p in found if p.invalid] == []
+
+
+def test_names_of_rows_are_told_apart() -> None:
+    assert [n for n, count in Counter(row.name for _, row in ROWS).items() if count > 1] == []
+
+
+def test_programs_have_all_that_compilers_stumble_over() -> None:
+    text = "\n".join(p.source() for p in drawn(900, start=3))
+    for part in (
+        "bfloat16", "float16", "float64", "int8", "uint8", "bool", "complex64", ".mT", "[..., ::2]",
+        ".expand(", "requires_grad_()", "float('nan')", "(0,", "torch.ones(())",
+        "as_strided", "checkpoint", "index_put", "_(",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_a_program_with_two_given_operations_shrinks_to_these_two_and_one_element() -> None:
+    def wanted(program: Program) -> bool:
+        return not program.invalid and "tanh>sum" in program.pairs
+
+    program = find(
+        programs(rows=[r for _, r in ROWS if r.name in ("sum", "permute", "tanh", "mul", "cat")]),
+        wanted,
+        settings=settings(max_examples=1000, database=None, deadline=None, derandomize=True),
+    )  # fmt: skip
+    assert program.ops == ("tanh", "sum")
+    assert program.source() == (
+        "class Graph(torch.nn.Module):\n"
+        "    def forward(self, a0):\n"
+        "        v0 = torch.tanh(a0)\n"
+        "        v1 = v0.sum()\n"
+        "        return (v1,)\n"
+        "\n"
+        "\n"
+        "def inputs():\n"
+        "    a0 = torch.ones(())\n"
+        "    return [a0]\n"
+    )

@@ -1,0 +1,1 @@
+"""Fuzzing: drawn programs, judged in processes of their own; what fails is kept as a finding."""

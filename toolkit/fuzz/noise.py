@@ -1,0 +1,145 @@
+"""Does rounding alone explain a difference? A float64 run, and runs with a little noise, tell.
+
+A program is chaotic where noise of a few units in the last place changes its result as much as
+compiling it did: behind a comparison of close numbers, a floor, an argmax of equals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.case import Input
+from tcdebug.minifier.replay import Results, run
+from tcdebug.strategies.program import Program
+
+RUNS = 3
+"""Runs with noise."""
+TIMES = 16.0
+"""How many times what the noise did is still explained by it."""
+EPSILONS = (("bfloat16", 2.0**-7), ("float16", 2.0**-9), ("", 2.0**-21))
+"""The narrowest dtype in a program, and the noise in its inputs."""
+
+WIDE = {
+    torch.bfloat16: torch.float64,
+    torch.float16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a program is called with."""
+
+    inputs: tuple[Input, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[torch.Tensor]) -> Arguments:
+        """The values as inputs."""
+        return cls(tuple(Input(f"a{k}", v) for k, v in enumerate(values)))
+
+    def values(self) -> list[Any]:
+        """The values themselves."""
+        return [i.value for i in self.inputs]
+
+
+@dataclass
+class Noise:
+    """What eager does with the inputs of a program when they are wider, or slightly different."""
+
+    program: Program
+    eager: torch.nn.Module
+    wide: Callable[[], torch.nn.Module]
+    arguments: Arguments
+
+    @cached_property
+    def reference(self) -> Results | None:
+        """A float64 run; None where there is none, or where it draws other random numbers."""
+        if self.program.random:
+            return None
+        try:
+            return run(self.wide(), Arguments.of(_changed(self.arguments.values(), _widened)))
+        except Exception:
+            return None
+
+    @cached_property
+    def noisy(self) -> list[Results]:
+        """Runs with noise in every float, and the signs of zeros changed."""
+        text = self.program.source()
+        scale = next(e for name, e in EPSILONS if name in text)
+        found: list[Results] = []
+        for seed in range(RUNS):
+            generator = torch.Generator().manual_seed(seed)
+
+            def noised(memory: torch.Tensor, generator: torch.Generator = generator) -> Any:
+                return _noised(memory, scale, generator)
+
+            try:
+                values = _changed(self.arguments.values(), noised)
+                found.append(run(self.eager, Arguments.of(values)))
+            except Exception:
+                continue
+        return found
+
+    def explains(self, group: str, place: int, eager: Any, compiled: Any) -> bool:
+        """Whether a difference between two tensors is no larger than noise makes it."""
+        if not isinstance(eager, torch.Tensor) or eager.shape != compiled.shape:
+            return False
+        others = [getattr(results, group) for results in self.noisy]
+        if self.reference is not None:
+            others.append(getattr(self.reference, group))
+        spread = torch.zeros(eager.shape, dtype=torch.float64)
+        for values in others:
+            if place >= len(values) or values[place] is None:
+                continue
+            if values[place].shape != eager.shape:
+                return True
+            spread = torch.maximum(spread, _distance(values[place], eager))
+        return bool((_distance(compiled, eager) <= TIMES * spread).all())
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """How far apart the elements are; infinitely where only one is a number."""
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+        return _distance(a, b).amax(-1)
+    a, b = a.double(), b.double()
+    apart = (a - b).abs()
+    same = (a == b) | (a.isnan() & b.isnan())
+    return torch.where(same, 0.0, torch.where(apart.isnan(), torch.inf, apart))
+
+
+def _changed(
+    values: Sequence[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]
+) -> list[torch.Tensor]:
+    """The same tensors over changed memory: sizes, strides, and what shares memory stay."""
+    memories: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+    made: list[torch.Tensor] = []
+    for value in values:
+        plain = value.detach()
+        memory = plain.untyped_storage()
+        key = (memory.data_ptr() or -id(value), plain.dtype)
+        if key not in memories:
+            flat = torch.empty(0, dtype=plain.dtype).set_(memory)
+            memories[key] = change(flat)
+        view = memories[key].as_strided(plain.shape, plain.stride(), plain.storage_offset())
+        made.append(view.detach().requires_grad_(value.requires_grad))
+    return made
+
+
+def _widened(memory: torch.Tensor) -> torch.Tensor:
+    return memory.to(WIDE.get(memory.dtype, memory.dtype))
+
+
+def _noised(memory: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
+    """Each number a little off, and zeros with the other sign."""
+    if not memory.is_floating_point():
+        return memory.clone()
+    noise = torch.rand(memory.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    noisy = (memory.double() * (1 + scale * noise)).to(memory.dtype)
+    return torch.where(memory == 0, -memory, noisy)

@@ -1,0 +1,212 @@
+"""The oracles: what a compiled program must have in common with eager.
+
+Values and gradients first, by the referee that all of tcdebug has (`minifier.compare`); what it
+calls wrong is a failure unless noise explains it (`noise`). Then strides, shared memory, the same
+answer twice, no compile for inputs that it was compiled for, and the second call with other sizes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.fuzz.noise import Arguments, Noise
+from tcdebug.fuzz.verdict import Status, Verdict, failed
+from tcdebug.minifier.compare import difference
+from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.replay import Progress, Results, fresh_capture, run
+from tcdebug.minifier.source import run_text
+from tcdebug.minifier.targets import Target
+from tcdebug.strategies.program import Program
+
+SLOW_COMPILE = 45.0
+"""Seconds that the first call of a program of a few lines may take."""
+
+GROUPS = (("forward", "output"), ("forward", "input"), ("backward", "gradient"))
+"""What is compared, in this order: a wrong forward makes backward wrong too."""
+
+
+class Discarded(Exception):
+    """Rounding alone explains the difference; the message says where."""
+
+
+@dataclass(frozen=True)
+class Called:
+    """One call of a program: its module in eager and what it gave, and the inputs."""
+
+    program: Program
+    module: torch.nn.Module
+    wide: Callable[[], torch.nn.Module]
+    arguments: Arguments
+    eager: Results
+
+    @classmethod
+    def in_eager(cls, program: Program, filename: str, *, second: bool = False) -> Called:
+        """Run a program in eager. Raises what eager raises."""
+        names = loaded(program.source(second=second), filename)
+        module = names["Graph"]()
+
+        def wide() -> torch.nn.Module:
+            made: torch.nn.Module = loaded(program.source(wide=True), filename)["Graph"]()
+            return made
+
+        arguments = Arguments.of(names["inputs"]())
+        return cls(program, module, wide, arguments, run(module, arguments))
+
+    def judged(self, actual: Results) -> Outcome | None:
+        """The first failure of a compiled run; None where there is none. Raises Discarded."""
+        return self._wrong(actual) or _layout_differs(self.eager, actual)
+
+    def _wrong(self, actual: Results) -> Outcome | None:
+        noise = Noise(self.program, self.module, self.wide, self.arguments)
+        explained = ""
+        for phase, what in GROUPS:
+            group = f"{what}s"
+            pairs = list(zip(getattr(self.eager, group), getattr(actual, group), strict=True))
+            for place, (e, c) in enumerate(pairs):
+                where = f"{what} {place}"
+                if difference(e, c, None, where) is None:
+                    continue
+                reference = getattr(noise.reference, group)[place] if noise.reference else None
+                found = difference(e, c, reference, where)
+                if found is None:
+                    continue
+                if not self._exact(what, place) and noise.explains(group, place, e, c):
+                    explained = explained or where
+                    continue
+                signature = f"{phase} | wrong {found.what}"
+                return Outcome(Kind.WRONG, phase, signature, f"{where}: {found.detail}")
+        if explained:
+            raise Discarded(explained)
+        return None
+
+    def _exact(self, what: str, place: int) -> bool:
+        return what == "output" and self.program.outputs[place] in self.program.exact
+
+
+def loaded(text: str, filename: str) -> dict[str, Any]:
+    """The names that a program's text defines."""
+    names: dict[str, Any] = {"torch": torch}
+    run_text(text, filename, names)
+    return names
+
+
+def judge(
+    program: Program, target: Target, notify: Callable[[str], None], folder: Path
+) -> Verdict:
+    """Run a program in eager and compiled in this very process, and compare."""
+    if program.invalid:
+        return Verdict(Status.INVALID, message=program.invalid)
+    filename = str(folder / "program.py")
+    start = time.monotonic()
+    notify("eager")
+    try:
+        first = Called.in_eager(program, filename)
+    except Exception as error:
+        return Verdict(Status.INVALID, message=f"{type(error).__name__}: {error}"[:500])
+    second = _second(program, filename)
+    at = Progress(notify)
+    at.follow("capture")
+    try:
+        found = _compiled(first, second, target, at)
+    except Discarded as where:
+        return Verdict(Status.DISCARDED, message=str(where), second=second is not None)
+    except Exception as error:
+        cause = root_cause(error)
+        message = f"{type(cause).__name__}: {cause}"
+        kind = Kind.INVALID if at.phase == "capture" else Kind.EXCEPTION
+        return failed(Outcome(kind, at.phase, exception_signature(error, at.phase), message))
+    if at.phase == "capture":
+        return Verdict(Status.INVALID, message="Dynamo found nothing to compile in it")
+    if found is not None:
+        return failed(found)
+    seconds = round(time.monotonic() - start, 3)
+    return Verdict(Status.PASSED, second=second is not None, seconds=seconds)
+
+
+def _second(program: Program, filename: str) -> Called | None:
+    """The call with other sizes; None where eager has none."""
+    if not program.dynamic:
+        return None
+    try:
+        return Called.in_eager(program, filename, second=True)
+    except Exception:
+        return None
+
+
+def _compiled(
+    first: Called, second: Called | None, target: Target, at: Progress
+) -> Outcome | None:
+    """What is wrong with a program under a target, None when nothing is."""
+    toggles = Toggles.parse(first.program.off)
+    began = time.monotonic()
+    module = loaded(first.program.source(), "program.py")["Graph"]()
+    with fresh_capture(), target.compiled(module, toggles, at.follow) as compiled:
+
+        def called(with_: Called) -> Results:
+            return run(compiled, with_.arguments, _backward(at.follow))
+
+        actual = called(first)
+        seconds, compiles = time.monotonic() - began, at.compiles
+        again = called(first)
+        if at.compiles > compiles:
+            return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", "for the same sizes")
+        other = called(second) if second is not None else None
+    found = first.judged(actual) or _not_the_same(actual, again)
+    if found is None and second is not None and other is not None:
+        found = second.judged(other)
+    if found is None and seconds > SLOW_COMPILE:
+        message = f"{seconds:.0f} s for the first call"
+        return Outcome(Kind.SLOW, "compile", "compile | slow", message)
+    return found
+
+
+def _backward(follow: Callable[[str], None]) -> Callable[[str], None]:
+    """It is the target that says when the forward run begins."""
+    return lambda phase: follow(phase) if phase == "backward" else None
+
+
+def _not_the_same(one: Results, other: Results) -> Outcome | None:
+    """Two calls with equal inputs give equal bits."""
+    for phase, what in GROUPS:
+        pairs = zip(getattr(one, f"{what}s"), getattr(other, f"{what}s"), strict=True)
+        for place, (a, b) in enumerate(pairs):
+            if isinstance(a, torch.Tensor) and not _same_bits(a, b):
+                where = f"{what} {place} of two calls with the same inputs"
+                return Outcome(Kind.WRONG, phase, f"{phase} | not the same twice", where)
+    return None
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _layout_differs(eager: Results, actual: Results) -> Outcome | None:
+    """Strides of outputs, and which outputs share memory with which, and with which inputs."""
+    for place, (e, c) in enumerate(zip(eager.outputs, actual.outputs, strict=True)):
+        if list(_strides(e)) != list(_strides(c)):
+            detail = f"output {place} of {tuple(e.shape)}: {c.stride()} instead of {e.stride()}"
+            return Outcome(Kind.WRONG, "forward", "forward | wrong strides", detail)
+    expected, found = _shares(eager), _shares(actual)
+    if expected != found:
+        detail = f"memory is shared as {found}, not as {expected}"
+        return Outcome(Kind.WRONG, "forward", "forward | wrong aliasing", detail)
+    return None
+
+
+def _strides(value: torch.Tensor) -> Iterator[int]:
+    """The strides that lead anywhere."""
+    if value.numel() > 1:
+        yield from (s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1)
+
+
+def _shares(results: Results) -> Sequence[int]:
+    """For each input and output, the first one that it shares memory with."""
+    places = [v.untyped_storage().data_ptr() for v in (*results.inputs, *results.outputs)]
+    return [places.index(p) if p else k for k, p in enumerate(places)]

@@ -1,0 +1,1 @@
+"""Hypothesis strategies: programs for torch.compile that are valid by construction."""

@@ -1,0 +1,95 @@
+"""Writing in place: to inputs, to intermediates, through views, and to memory that is shared."""
+
+from __future__ import annotations
+
+import torch
+
+from tcdebug.strategies.row import Draw, Row
+from tcdebug.strategies.scope import Scope, Value, Want
+
+
+def _writable(tensor: torch.Tensor) -> bool:
+    """Whether it may be written to: each element in a place of its own, and no gradient of it."""
+    apart = all(n <= 1 or s != 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return apart and not tensor.requires_grad and _dense(tensor)
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Whether no two indices lead to one place."""
+    places = torch.zeros(tensor.shape, dtype=torch.int64)
+    for dim, stride in enumerate(tensor.stride()):
+        shape = [1] * tensor.dim()
+        shape[dim] = tensor.shape[dim]
+        places = places + torch.arange(tensor.shape[dim]).reshape(shape) * stride
+    return len(set(places.flatten().tolist())) == tensor.numel()
+
+
+def _target(scope: Scope, kinds: str) -> Value:
+    """What is written to; sometimes another input is a view of it."""
+    x = scope.operand(Want(kinds, accept=_writable))
+    if x.tensor.requires_grad or not _writable(x.tensor):
+        text = f"{x}.detach().clone()"
+        return _made(scope, x, text)
+    if x.name.startswith("a") and scope.integer(0, 3) == 3:
+        view = f"{x}[:1]" if x.tensor.dim() and scope.flag() else f"{x}"
+        scope.operands.append(scope.alias(x, view))
+    return x
+
+
+def _made(scope: Scope, x: Value, text: str) -> Value:
+    """A line of its own, whose result can be written to."""
+    scope.add("clone", text, exact=True)
+    made = scope.values[-1]
+    scope.operands.append(made)
+    return made
+
+
+def _of_one(template: str, kinds: str) -> Draw:
+    return lambda scope: template.format(x=_target(scope, kinds))
+
+
+def _with_number(name: str) -> Draw:
+    def draw(scope: Scope) -> str:
+        return f"{_target(scope, 'fhi')}.{name}({scope.choose((2, 1, 3))})"
+
+    return draw
+
+
+def _with_tensor(name: str) -> Draw:
+    """The other operand has to fit: another value of the same sizes, itself at the least."""
+
+    def draw(scope: Scope) -> str:
+        x = _target(scope, "fh")
+        y = scope.alike(x)
+        return f"{x}.{name}({y}.detach())"
+
+    return draw
+
+
+def _first_row(scope: Scope) -> str:
+    want = Want("fhib", 1, nonempty=True, accept=_writable)
+    x = scope.operand(want)
+    if not want.fits(x.tensor):
+        x = _made(scope, x, f"{x}.detach().clone()")
+    return f"{x}.select({scope.dim(x)}, 0).fill_(1)"
+
+
+def _index_put(scope: Scope) -> str:
+    want = Want("fi", 1, nonempty=True, accept=_writable)
+    x = scope.operand(want)
+    if not want.fits(x.tensor):
+        x = _made(scope, x, f"{x}.detach().clone()")
+    index = scope.indices((scope.choose((2, 1, 5)),), x.tensor.shape[0])
+    value = f"torch.tensor(1, dtype={x.tensor.dtype})"
+    return f"{x}.index_put_(({index},), {value}, accumulate=True)"
+
+
+MUTATION = (
+    *(Row(n, _with_number(n)) for n in ("add_", "mul_")),
+    *(Row(f"{n}tensor", _with_tensor(n)) for n in ("add_", "mul_", "copy_", "sub_")),
+    Row("relu_", _of_one("{x}.relu_()", "fh"), exact=True),
+    Row("zero_", _of_one("{x}.zero_()", "fhib"), exact=True),
+    Row("fill_", _of_one("{x}.fill_(1)", "fhib"), exact=True),
+    Row("first_row", _first_row, exact=True),
+    Row("index_put_", _index_put),
+)

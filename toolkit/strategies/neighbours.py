@@ -1,0 +1,95 @@
+"""What fused loops stand beside: products, convolutions, pools, random numbers, other calls."""
+
+from __future__ import annotations
+
+from tcdebug.strategies.row import Draw, Row, of_one
+from tcdebug.strategies.scope import Scope, Want
+
+functional = "torch.nn.functional"
+
+
+def _matmul(scope: Scope) -> str:
+    x = scope.operand(Want("f", 1, 3, nonempty=True))
+    width = x.tensor.shape[-1]
+    fits = Want(
+        "f", 1, 2, accept=lambda t: t.dtype == x.tensor.dtype and t.shape[0] == width
+    )
+    known = [v for v in reversed(scope.values) if fits.fits(v.tensor)][:3]
+    if known and scope.flag():
+        scope.operands.append(known[0])
+        return f"torch.matmul({x}, {known[0]})"
+    return f"torch.matmul({x}, {x}.mT)" if x.tensor.dim() > 1 else f"torch.outer({x}, {x})"
+
+
+def _linear(scope: Scope) -> str:
+    x = scope.operand(Want("f", 1, 3, accept=lambda t: t.dtype.itemsize == 4))
+    if x.tensor.dtype.itemsize != 4:
+        return f"{x} + 1"
+    weight = scope.new_input((scope.choose((1, 3, 16)), x.tensor.shape[-1]), "f")
+    return f"{functional}.linear({x}, {weight}.to(torch.float32))"
+
+
+def _addmm(scope: Scope) -> str:
+    x = scope.operand(Want("f", 2, 2, nonempty=True))
+    return f"torch.addmm({x}.sum(0, keepdim=True)[:, :1], {x}, {x}.mT)"
+
+
+def _bmm(scope: Scope) -> str:
+    x = scope.operand(Want("f", 3, 3, nonempty=True))
+    return f"torch.bmm({x}, {x}.mT)"
+
+
+def _image(template: str) -> Draw:
+    """A line over the last two dimensions, which are there and not empty."""
+
+    def draw(scope: Scope) -> str:
+        x = scope.operand(Want("f", 4, 4, nonempty=True))
+        return template.format(x=x, channels=f"{x}.shape[1]")
+
+    return draw
+
+
+def _conv(scope: Scope) -> str:
+    x = scope.operand(Want("f", 4, 4, nonempty=True))
+    size = scope.choose((1, 3))
+    weight = f"torch.ones((2, {x.tensor.shape[1]}, {size}, {size}), dtype={x.tensor.dtype})"
+    return f"{functional}.conv2d({x}, {weight}, padding=1, stride={scope.choose((1, 2))})"
+
+
+def _conv1d(scope: Scope) -> str:
+    x = scope.operand(Want("f", 3, 3, nonempty=True))
+    weight = f"torch.ones((2, {x.tensor.shape[1]}, 1), dtype={x.tensor.dtype})"
+    return f"{functional}.conv1d({x}, {weight})"
+
+
+def _attention(scope: Scope) -> str:
+    x = scope.operand(Want("f", 3, 4, nonempty=True))
+    return f"{functional}.scaled_dot_product_attention({x}, {x}, {x})"
+
+
+FLOAT = Want("f")
+
+NEIGHBOURS = (
+    Row("matmul", _matmul),
+    Row("linear", _linear),
+    Row("addmm", _addmm),
+    Row("bmm", _bmm),
+    Row("conv2d", _conv),
+    Row("conv1d", _conv1d),
+    Row("max_pool2d", _image(functional + ".max_pool2d({x}, 2, padding=1)"), exact=True),
+    Row("avg_pool2d", _image(functional + ".avg_pool2d({x}, 1)")),
+    Row("interpolate", _image(functional + ".interpolate({x}, scale_factor=2)"), exact=True),
+    Row("attention", _attention),
+    Row("rand_like", of_one("torch.rand_like({x})", FLOAT), random=True),
+    Row("randn_like", of_one("torch.randn_like({x})", FLOAT), random=True),
+    Row("dropout", of_one(functional + ".dropout({x}, 0.5)", FLOAT), random=True),
+    Row("bernoulli", of_one("torch.bernoulli(torch.full_like({x}, 0.5))", FLOAT), random=True),
+    Row("checkpoint", of_one(
+        "torch.utils.checkpoint.checkpoint(lambda t: t.sin() * t, {x}, use_reentrant=False)",
+        FLOAT)),
+    Row("vmap", of_one(
+        "torch.vmap(lambda t: t.sum() + t)({x})", Want("f", 1, nonempty=True))),
+    Row("full", of_one("torch.full_like({x}, 2)", Want("fhib")), exact=True),
+    Row("zeros", of_one("torch.zeros({x}.shape)", Want("fhib")), exact=True),
+    Row("arange", of_one("torch.arange({x}.shape[0])", Want("fhib", 1)), exact=True),
+)  # fmt: skip

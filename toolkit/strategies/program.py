@@ -1,0 +1,123 @@
+"""A drawn program: a module and its inputs as Python text, in the form of a repro script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input: the expression that makes it, and the one for the second call."""
+
+    name: str
+    text: str
+    second: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of the program: `result = text`. `op` is the row of the table it was drawn from."""
+
+    result: str
+    text: str
+    op: str
+    operands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """Text that compiles: `steps` in order, what they begin with and what is returned.
+
+    `exact` are the outputs that no rounding can change. `dynamic` programs are called a second
+    time, with the sizes of `Argument.second`. `off` are units of the compiler to be switched off.
+    `invalid` says why eager refused a step, empty when it did not.
+    """
+
+    arguments: tuple[Argument, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+    exact: tuple[str, ...] = ()
+    random: bool = False
+    dynamic: bool = False
+    off: tuple[str, ...] = ()
+    invalid: str = ""
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The rows that it was drawn from, in order."""
+        return tuple(step.op for step in self.steps)
+
+    @property
+    def pairs(self) -> frozenset[str]:
+        """producer>consumer, by op, of every result that a step reads."""
+        made = {step.result: step.op for step in self.steps}
+        return frozenset(
+            f"{made[name]}>{step.op}"
+            for step in self.steps
+            for name in step.operands
+            if name in made
+        )
+
+    @property
+    def key(self) -> str:
+        """Equal programs have equal keys, in every process."""
+        return blake2b(repr(self).encode(), digest_size=8).hexdigest()
+
+    def source(self, *, second: bool = False, wide: bool = False) -> str:
+        """The class `Graph` and the function `inputs` that makes its arguments.
+
+        `second` are the inputs of the second call; `wide` has float64 for every narrower float.
+        """
+        names = ", ".join(a.name for a in self.arguments)
+        signature = f"self, {names}" if names else "self"
+        lines = ["class Graph(torch.nn.Module):", f"    def forward({signature}):"]
+        lines += [f"        {s.result} = {s.text}" for s in self.steps]
+        lines.append(f"        return ({', '.join(self.outputs)},)")
+        lines += ["", "", "def inputs():"]
+        lines += [f"    {a.name} = {a.second if second else a.text}" for a in self.arguments]
+        lines.append(f"    return [{names}]")
+        text = "\n".join(lines) + "\n"
+        return NARROW.sub("torch.float64", text) if wide else text
+
+
+def script(program: Program, call: Mapping[str, object], seed: int) -> str:
+    """A program as a script that compares compiled with eager; it raises where they differ."""
+    given = ", ".join(f"{name}={value!r}" for name, value in call.items())
+    parts = ["import torch", "", "", program.source()]
+    makers = ["inputs"]
+    if program.dynamic:
+        second = program.source(second=True).partition("def inputs")[2]
+        parts.append(f"\ndef second_inputs{second}")
+        makers.append("second_inputs")
+    parts.append(_SCRIPT.format(call=given, makers=", ".join(makers), seed=seed))
+    return "\n".join(parts)
+
+
+_SCRIPT = '''
+
+def called(graph, arguments):
+    """Outputs and gradients."""
+    torch.manual_seed({seed})
+    outputs = graph(*arguments)
+    roots = [o for o in outputs if o.requires_grad]
+    leaves = [a for a in arguments if a.requires_grad]
+    ones = [torch.ones_like(r) for r in roots]
+    if roots:
+        return outputs, torch.autograd.grad(roots, leaves, ones, allow_unused=True)
+    return outputs, ()
+
+
+if __name__ == "__main__":
+    compiled = torch.compile(Graph(), {call})
+    for make in ({makers},):
+        arguments, expected = make(), make()
+        actual, wanted = called(compiled, arguments), called(Graph(), expected)
+        torch.testing.assert_close(
+            (*actual, arguments), (*wanted, expected), equal_nan=True, check_stride=True
+        )
+'''

@@ -1,0 +1,133 @@
+"""The strategy: a whole program, drawn line by line from the tables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from tcdebug.strategies.indexing import INDEXING
+from tcdebug.strategies.mutation import MUTATION
+from tcdebug.strategies.neighbours import NEIGHBOURS
+from tcdebug.strategies.pointwise import POINTWISE
+from tcdebug.strategies.program import Program
+from tcdebug.strategies.reductions import REDUCTIONS
+from tcdebug.strategies.row import Row
+from tcdebug.strategies.scope import Scope
+from tcdebug.strategies.toggles import toggles
+from tcdebug.strategies.views import VIEWS
+
+TABLES: dict[str, Sequence[Row]] = {
+    "pointwise": POINTWISE,
+    "reductions": REDUCTIONS,
+    "views": VIEWS,
+    "indexing": INDEXING,
+    "neighbours": NEIGHBOURS,
+    "mutation": MUTATION,
+}
+TURNS = {
+    "pointwise": 6, "reductions": 4, "views": 4, "indexing": 2, "neighbours": 1, "mutation": 1
+}  # fmt: skip
+"""How often a line is drawn from a table."""
+COMMON = (
+    "add", "mul", "sub", "div", "exp", "tanh", "sigmoid", "relu", "where", "to", "lt", "sum",
+    "mean", "amax", "var", "cumsum", "softmax", "permute", "slice", "reshape", "expand", "cat",
+    "index", "index_put", "scatter_add", "matmul", "add_", "copy_tensor",
+)  # fmt: skip
+"""Rows that are drawn more often than others, as they are in programs that people write."""
+MORE_OFTEN = 5
+HANDFUL = 6
+"""How many rows most programs are drawn from: pairs of them are then met often."""
+LONGEST = 10
+"""Lines of a program at most."""
+STRETCHED = ((3, 5), (5, 2), (17, 9), (4, 11))
+"""Sizes that change in the second call of a dynamic program."""
+
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@st.composite
+def programs(
+    draw: Draw,
+    longest: int = LONGEST,
+    rows: Sequence[Row] = (),
+    units: bool = True,
+) -> Program:
+    """A program that eager runs; from these rows only, where some are given."""
+    scope = Scope(draw)
+    chances = {"": tuple(rows)} if rows else _chances()
+    if not rows and scope.integer(0, 3) > 0:
+        chosen = [scope.choose(chances[scope.choose(_turns())]) for _ in range(HANDFUL)]
+        chances = {"": tuple(chosen)}
+    scope.gradients = scope.integer(0, 3) == 3
+    if scope.integer(0, 4) == 4:
+        scope.stretched = scope.choose(STRETCHED)
+    invalid, random = "", False
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        while len(scope.steps) < longest and not invalid:
+            line = draw(_line(scope, chances))
+            if line is None:
+                break
+            row, invalid = line
+            random |= row.random
+    return _finished(scope, invalid, random, draw(toggles()) if units else ())
+
+
+@st.composite
+def _line(
+    draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]
+) -> tuple[Row, str] | None:
+    """Another line: its row, and why eager refused it. None ends the program."""
+    if scope.steps and draw(st.integers(0, 11)) == 0:
+        return None
+    table = draw(st.sampled_from(_turns())) if len(chances) > 1 else ""
+    row = draw(st.sampled_from(chances[table]))
+    try:
+        scope.add(row.name, row.draw(scope), row.exact or row in VIEWS)
+    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+        return row, f"{row.name}: {type(error).__name__}: {str(error)[:200]}"
+    return row, ""
+
+
+@cache
+def _turns() -> tuple[str, ...]:
+    """Names of tables, as often as they are drawn from."""
+    return tuple(name for name, times in TURNS.items() for _ in range(times))
+
+
+@cache
+def _chances() -> Mapping[str, Sequence[Row]]:
+    """The tables, with each row as often as it is drawn."""
+    return {
+        name: tuple(r for r in rows for _ in range(MORE_OFTEN if r.name in COMMON else 1))
+        for name, rows in TABLES.items()
+    }
+
+
+def _finished(scope: Scope, invalid: str, random: bool, off: tuple[str, ...]) -> Program:
+    """The program; what no line reads is returned, and sometimes one more."""
+    read = {name for step in scope.steps for name in step.operands}
+    exact = {v.name for v in scope.values if v.exact}
+    names = [s.result for s in scope.steps]
+    outputs = [n for n in names if n not in read] or names[-1:]
+    if len(names) > 1 and scope.integer(0, 5) == 5:
+        extra = scope.choose(names)
+        outputs += [extra] if extra not in outputs else []
+    return Program(
+        tuple(scope.arguments),
+        tuple(scope.steps),
+        tuple(outputs),
+        tuple(n for n in outputs if n in exact),
+        random,
+        scope.stretched is not None,
+        off,
+        invalid,
+    )
+

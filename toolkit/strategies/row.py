@@ -1,0 +1,36 @@
+"""A row of the tables: how one line of a program is drawn and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tcdebug.strategies.scope import Scope, Want
+
+Draw = Callable[[Scope], str]
+"""Draws the operands of a line, and writes it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operation. `exact`: its result is rounded nowhere; `random`: it draws random numbers."""
+
+    name: str
+    draw: Draw
+    exact: bool = False
+    random: bool = False
+
+
+def of_one(template: str, want: Want) -> Draw:
+    """A line with one operand: `torch.sin({x})`."""
+    return lambda scope: template.format(x=scope.operand(want))
+
+
+def with_dim(template: str, want: Want) -> Draw:
+    """A line with an operand that has dimensions, and one of these: `{x}.cumsum({dim})`."""
+
+    def draw(scope: Scope) -> str:
+        x = scope.operand(want)
+        return template.format(x=x, dim=scope.dim(x))
+
+    return draw

@@ -1,0 +1,226 @@
+"""What a program under construction holds, and the draws that its next line can make.
+
+Every line is run in eager as it is drawn: what is known of a result is what eager gave, so the
+next line is drawn for the dtype, the sizes and the strides that are really there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from hypothesis import strategies as st
+
+from tcdebug.strategies.arguments import LAYOUTS, PLAIN, Recipe, dtypes_in, recipe
+from tcdebug.strategies.program import Argument, Step
+
+T = TypeVar("T")
+
+SIZES = (1, 2, 3, 5, 4, 8, 17, 16, 33, 0)
+"""Sizes of a dimension, the simplest first: around the widths of vectors, odd ones, and none."""
+MOST_ELEMENTS = 4096
+NEAR = 3
+"""How many of the newest values an operand is looked for in."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A name of the program. `exact`: no rounding went into it, so it has to be equal."""
+
+    name: str
+    tensor: torch.Tensor
+    exact: bool
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Want:
+    """What an operand must be: its kinds (see `DTYPES`), dimensions, and whatever else."""
+
+    kinds: str = "fhib"
+    least: int = 0
+    most: int = 4
+    nonempty: bool = False
+    plain: bool = False
+    """Contiguous."""
+    accept: Callable[[torch.Tensor], bool] = lambda tensor: True
+
+    def fits(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor will do."""
+        return (
+            tensor.dtype in dtypes_in(self.kinds)
+            and self.least <= tensor.dim() <= self.most
+            and not (self.nonempty and tensor.numel() == 0)
+            and not (self.plain and not tensor.is_contiguous())
+            and self.accept(tensor)
+        )
+
+
+@dataclass
+class Scope:
+    """The program so far. Rows of the tables call its methods to draw what they need."""
+
+    draw: Callable[[st.SearchStrategy[Any]], Any]
+    gradients: bool = False
+    stretched: tuple[int, int] | None = None
+    """A size, and what becomes of it in the second call."""
+    values: list[Value] = field(default_factory=list)
+    arguments: list[Argument] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    operands: list[Value] = field(default_factory=list)
+    """Those of the line that is being drawn."""
+
+    # -- choices ----------------------------------------------------------------------------
+
+    def choose(self, options: Sequence[T]) -> T:
+        """One of several; the first is the simplest."""
+        chosen: T = self.draw(st.sampled_from(options))
+        return chosen
+
+    def integer(self, low: int, high: int) -> int:
+        """A number in a closed range; the nearest to zero is the simplest."""
+        chosen: int = self.draw(st.integers(low, high))
+        return chosen
+
+    def flag(self) -> bool:
+        """False is the simplest."""
+        return bool(self.draw(st.booleans()))
+
+    def size(self, *, nonempty: bool = False) -> int:
+        """The size of a dimension."""
+        options = tuple(s for s in SIZES if s or not nonempty)
+        if self.stretched is not None:
+            options = (self.stretched[0], self.stretched[0], self.stretched[0], *options)
+        return self.choose(options)
+
+    def dim(self, value: Value) -> int:
+        """A dimension of a tensor that has one, counted from the end."""
+        return self.integer(-value.tensor.dim(), -1)
+
+    def dims(self, value: Value) -> tuple[int, ...]:
+        """One or more dimensions of a tensor that has one."""
+        first = self.dim(value)
+        return (first, *(d for d in range(-value.tensor.dim(), first) if self.flag()))
+
+    # -- operands ---------------------------------------------------------------------------
+
+    def operand(self, want: Want) -> Value:
+        """A value of the program that will do, or a new input."""
+        found = self._existing(want)
+        return found or self.new_input(self._sizes(want), want.kinds, plain=want.plain)
+
+    def beside(self, other: Value, kinds: str = "fhib") -> Value:
+        """An operand that can be broadcast together with another one."""
+        shape = other.tensor.shape
+
+        def fits(tensor: torch.Tensor) -> bool:
+            pairs = list(zip(reversed(tensor.shape), reversed(shape), strict=False))
+            sizes = [max(a, b) for a, b in pairs] or [1]
+            small = torch.Size(sizes).numel() <= MOST_ELEMENTS
+            return small and all(a == b or 1 in (a, b) for a, b in pairs)
+
+        found = self._existing(Want(kinds, accept=fits))
+        if found is not None:
+            return found
+        kept = [1 if n != 1 and self.integer(0, 5) == 5 else n for n in shape]
+        return self.new_input(tuple(kept[self.integer(0, len(shape)) :]), kinds)
+
+    def alike(self, other: Value) -> Value:
+        """An operand of the size and dtype of another one."""
+        shape, dtype = other.tensor.shape, other.tensor.dtype
+        want = Want("fhibc", 0, 8, accept=lambda t: t.shape == shape and t.dtype == dtype)
+        fitting = self._fitting(want)
+        return self._use(fitting[self.integer(0, len(fitting) - 1)])
+
+    def indices(self, sizes: Sequence[int], bound: int) -> Value:
+        """A new input of integers below a bound, some of them repeated."""
+        return self.new_input(tuple(sizes), "i", bound=bound)
+
+    def new_input(
+        self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None, plain: bool = False
+    ) -> Value:
+        """Another argument of the program."""
+        layouts = LAYOUTS[:1] if plain else LAYOUTS
+        gradients = self.gradients
+        made = recipe(self, sizes, kinds, layouts, gradients=gradients, bound=bound)
+        return self._argument(made.text(sizes), made.text(self._stretch(sizes)))
+
+    def alias(self, value: Value, text: str) -> Value:
+        """Another argument, which is a view of one that there is."""
+        return self._argument(text, text)
+
+    def _argument(self, text: str, second: str) -> Value:
+        name = f"a{len(self.arguments)}"
+        value = Value(name, self.evaluate(text), True)
+        self.arguments.append(Argument(name, text, second))
+        self.values.append(value)
+        return self._use(value)
+
+    def _existing(self, want: Want) -> Value | None:
+        """One of the newest values that will do; None for a new input.
+
+        The simplest choice draws nothing more, whatever there is: when a shrinker leaves out the
+        line that made an operand, the lines after it still mean what they meant.
+        """
+        fitting = self._fitting(want)
+        place = self.integer(0, 15)
+        if fitting and place < 12:
+            return self._use(fitting[place % len(fitting)])
+        return None if place or fitting else self._plainest(want)
+
+    def _plainest(self, want: Want) -> Value | None:
+        """A new input of one element, if that will do."""
+        made = Recipe(dtypes_in(want.kinds)[0], "ones", PLAIN, 0, False, None)
+        text = made.text((1,) * want.least)
+        return self._argument(text, text) if want.fits(self.evaluate(text)) else None
+
+    def _fitting(self, want: Want) -> list[Value]:
+        return [v for v in reversed(self.values) if want.fits(v.tensor)][:NEAR]
+
+    def _sizes(self, want: Want) -> tuple[int, ...]:
+        """Sizes of a new tensor."""
+        count = self.integer(want.least, min(want.most, max(want.least, 3)))
+        sizes = tuple(self.size(nonempty=want.nonempty) for _ in range(count))
+        if torch.Size(sizes).numel() > MOST_ELEMENTS:
+            return (*(min(s, 4) for s in sizes[:-1]), sizes[-1])
+        return sizes
+
+    def _stretch(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if self.stretched is None:
+            return sizes
+        before, after = self.stretched
+        return tuple(after if s == before else s for s in sizes)
+
+    def _use(self, value: Value) -> Value:
+        self.operands.append(value)
+        return value
+
+    # -- lines ------------------------------------------------------------------------------
+
+    def evaluate(self, text: str) -> Any:
+        """What eager makes of an expression over the values so far."""
+        return eval(text, {"torch": torch, **{v.name: v.tensor for v in self.values}})
+
+    def add(self, op: str, text: str, exact: bool) -> None:
+        """Run a line in eager, and go on from its result. Raises what eager raises."""
+        value = Value(
+            f"v{len(self.steps)}",
+            self.evaluate(text),
+            exact and all(v.exact for v in self.operands),
+        )
+        names = tuple(dict.fromkeys(v.name for v in self.operands))
+        self.steps.append(Step(value.name, text, op, names))
+        if not value.exact:
+            self.values = [replace(v, exact=v.exact and not _shared(v, value)) for v in self.values]
+        self.values.append(value)
+        self.operands = []
+
+
+def _shared(a: Value, b: Value) -> bool:
+    """Whether two values share memory, so that writing to one may change the other."""
+    first, second = a.tensor.untyped_storage(), b.tensor.untyped_storage()
+    return first.data_ptr() == second.data_ptr() and first.nbytes() > 0
