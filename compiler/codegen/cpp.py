@@ -118,9 +118,7 @@ class KernelWriter:
         """Begin loops, of which threads share all points."""
         for opening, axes in loops:
             self.emit.enter(opening, axes)
-        # between collapsed loops nothing may stand: all of it belongs to the innermost
-        depth = len(self.emit.blocks) - 1
-        self.emit.depths.update({axis: depth for _, axes in loops for axis in axes})
+        self.emit.collapse(axis for _, axes in loops for axis in axes)
 
     def _close(self, loops: int) -> None:
         for position in reversed(range(loops)):

@@ -71,6 +71,13 @@ class Emitter:
         self._floors.append(floor)
         return block
 
+    def collapse(self, axes: Iterable[Axis]) -> None:
+        """Make one loop of the open ones over these axes: nothing may stand between them."""
+        depth = len(self.blocks) - 1
+        self.depths.update(dict.fromkeys(axes, depth))
+        if self._floors[-1]:
+            self._floors[-1] = depth
+
     def leave(self, pragma: str = "") -> Block:
         """End the innermost block and write it into the one around it, if there is one.
 

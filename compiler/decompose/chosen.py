@@ -4,15 +4,19 @@ ADDED = (
     "_log_softmax",
     "_softmax",
     "addmv",
-    "angle",
+    "as_strided_copy",
     "elu",
     "gelu",
     "hardtanh",
+    "ldexp",
     "leaky_relu",
     "linalg_vector_norm",
+    "narrow_copy",
     "native_group_norm",
     "native_layer_norm",
-    "round",
+    "permute_copy",
+    "unbind_copy",
+    "view_copy",
 )
 """Normalisations, softmax and activations: apart, they fuse with their neighbours."""
 
@@ -23,7 +27,6 @@ KEPT_WHOLE = (
     # one call of ATen does these better than the pieces would
     "_euclidean_dist",
     "_scaled_dot_product_flash_attention_for_cpu",
-    "addr",
     "affine_grid_generator",
     "baddbmm",
     "bernoulli",
@@ -41,7 +44,6 @@ KEPT_WHOLE = (
     "mv",
     "dot",
     "vdot",
-    "renorm",
     "unfold_backward",
     "upsample_bicubic2d",
     "upsample_bilinear2d",

@@ -477,6 +477,8 @@ def within(value: Index, size: Index) -> bool:
 
 def exact_quotient(numerator: Index, denominator: Index) -> Index | None:
     """numerator / denominator when it divides without remainder as a polynomial, else None."""
+    if denominator.constant == 0:
+        return None
     quotient, rest = _long_division(numerator, denominator)
     return quotient if not rest.terms else None
 

@@ -14,7 +14,10 @@ from tcdebug.compiler.lower import (
     factories,
     indexing,
     joining,
+    pooling,
     reductions,
+    scattering,
+    special,
     views,
 )
 from tcdebug.compiler.lower.site import Lowering
@@ -25,5 +28,8 @@ LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
     **joining.TABLE,
     **reductions.TABLE,
     **indexing.TABLE,
+    **pooling.TABLE,
+    **scattering.TABLE,
+    **special.TABLE,
 }
 VIEWS: dict[torch._ops.OpOverload, Lowering] = views.STRIDED

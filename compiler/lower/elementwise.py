@@ -276,6 +276,11 @@ def convert(site: Site, x: Tensor, *args: object, **kwargs: object) -> Tensor:
     return site.tensor(lambda point: x.broadcast(point, dtype))
 
 
+def copy(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """The source in the size and dtype of x."""
+    return convert(site, source)
+
+
 def silu(site: Site, x: Tensor) -> Tensor:
     """x * sigmoid(x), as x / (1 + exp(-x))."""
 
@@ -318,6 +323,7 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.sub.Tensor: sub,
     aten.sub.Scalar: sub,
     aten.rsub.Scalar: rsub,
+    aten.rsub.Tensor: rsub,
     aten.mul.Tensor: mul,
     aten.mul.Scalar: mul,
     aten.div.Tensor: div,
@@ -367,6 +373,7 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.bitwise_right_shift.Tensor_Scalar: binary("shift_right"),
     aten._to_copy.default: convert,
     aten.clone.default: convert,
+    aten.copy.default: copy,
     aten.lift_fresh_copy.default: convert,
     prims.convert_element_type.default: convert,
 }

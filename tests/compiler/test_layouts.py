@@ -47,6 +47,12 @@ EMPTY: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "sum_over_nothing": (lambda x: x.view(0, 5).sum(0), [torch.empty(3, 0)]),
     "zero_divisor": (lambda x, y: x // y, [i64(9, 0, 3), i64(1, 3)]),
     "slice": (lambda x: x[5:] * 2, [f32(4)]),
+    "stack": (lambda x: (x.tril(), torch.stack([x, x], 3)), [torch.empty(17, 3, 0)]),
+    # a constant that needs computing, in loops of which an outer one runs no times
+    "rounded_constant": (
+        lambda x, y: torch.ldexp(x, y),
+        [torch.empty(0, 1, 3, dtype=torch.bfloat16), torch.empty(0, 10, 3, dtype=torch.bfloat16)],
+    ),
 }
 
 

@@ -1,0 +1,108 @@
+"""Pooling: windows at the edge, ties, NaN, layouts, gradients, and what is left to ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from externs import reasons
+from judge import assert_as_eager, assert_same, compiled, gradients
+from programs import f32
+from torch.nn import functional as F
+
+INF, NAN = float("inf"), float("nan")
+
+POOLS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "avg": lambda x: F.avg_pool2d(x, 2),
+    "avg_padded": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "avg_ceil": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "avg_of_the_input_only": lambda x: F.avg_pool2d(x, (3, 2), 2, 1, True, False),
+    "avg_by_five": lambda x: F.avg_pool2d(x, 3, 2, divisor_override=5),
+    "avg_1d": lambda x: F.avg_pool1d(x[0], 3, 2, 1),
+    "max": lambda x: F.max_pool2d(x, 2),
+    "max_padded": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max_ceil": lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "max_dilated": lambda x: F.max_pool2d(x, 2, 1, 1, dilation=3),
+    "max_places": lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
+}
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("name", POOLS)
+def test_a_pool_and_its_gradient_are_those_of_eager(
+    name: str, memory_format: torch.memory_format
+) -> None:
+    x = f32(2, 3, 9, 8).contiguous(memory_format=memory_format)
+    torch._dynamo.reset()
+    mine = gradients(compiled(POOLS[name]), [x.clone().requires_grad_()])
+    assert_same(mine, gradients(POOLS[name], [x.clone().requires_grad_()]))
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: F.avg_pool3d(x, 2, 2, 1, count_include_pad=False),
+        lambda x: F.max_pool3d(x, 2, 1, 1, return_indices=True),
+        lambda x: F.adaptive_avg_pool3d(x, (2, 3, 1)),
+    ],
+    ids=["avg", "max", "adaptive"],
+)
+def test_pools_of_three_dimensions(pool: Callable[[torch.Tensor], Any]) -> None:
+    assert_as_eager(compiled(pool), pool, [f32(2, 2, 4, 6, 4)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int64])
+def test_the_largest_in_a_dtype(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return F.max_pool2d(x, 3, 2, 1, return_indices=True)
+
+    x = (f32(1, 2, 7, 7) * 9).to(dtype)
+    assert_as_eager(compiled(function), function, [x], exact=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[-INF] * 4] * 4,
+        [[NAN, 1.0, 2.0, NAN], [3.0, NAN, NAN, 1.0], [0.0] * 4, [NAN] * 4],
+        [[-0.0, 0.0, 0.0, -0.0], [0.0, -0.0, -0.0, 0.0], [7.0] * 4, [7.0] * 4],
+        [[INF, -INF, INF, 1.0]] * 4,
+    ],
+    ids=["lowest", "nan", "zeros", "infinite"],
+)
+def test_which_of_equal_elements_wins(values: list[list[float]]) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)
+
+    assert_as_eager(compiled(function), function, [torch.tensor([[values]]).float()], exact=True)
+
+
+def test_a_nan_beside_a_window_does_not_get_into_it() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.avg_pool2d(x, 2, 2, 1, count_include_pad=False)
+
+    x = f32(1, 1, 4, 4)
+    x[..., 0, 0] = NAN
+    assert compiled(function)(x).isnan().sum() == 1
+    assert_as_eager(compiled(function), function, [x])
+
+
+def test_one_compile_pools_many_sizes() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)
+
+    once = compiled(function, dynamic=True)
+    for size in ((2, 3, 9, 8), (4, 5, 7, 12), (3, 2, 10, 5)):
+        with torch._dynamo.config.patch(error_on_recompile=size[0] != 2):
+            assert_as_eager(once, function, [f32(*size)])
+
+
+def test_pools_that_are_left_to_aten() -> None:
+    x = f32(1, 2, 12, 12)
+    large = reasons(lambda x: F.avg_pool2d(x, 6), x)
+    assert large == {"aten.avg_pool2d.default": "windows of 36 places"}
+    uneven = reasons(lambda x: F.adaptive_avg_pool2d(x, 5), x)
+    assert uneven == {"aten._adaptive_avg_pool2d.default": "5 windows over 12 places"}

@@ -1,0 +1,39 @@
+"""Elementwise operators of several operations: special values as eager has them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from externs import reasons
+from judge import assert_as_eager, compiled
+
+INF, NAN = float("inf"), float("nan")
+VALUES = [0.0, -0.0, 1.5, 2.5, -2.5, 0.125, -1234.5678, 1e30, -1e-30, INF, -INF, NAN]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_angles_of_real_numbers(dtype: torch.dtype) -> None:
+    x = torch.tensor(VALUES, dtype=dtype)
+    assert_as_eager(compiled(torch.angle), torch.angle, [x], exact=True)
+
+
+@pytest.mark.parametrize("decimals", [0, 2, -3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.round(x, decimals=decimals)
+
+    x = torch.tensor(VALUES, dtype=dtype)
+    assert_as_eager(compiled(function), function, [x], exact=True)
+    torch._dynamo.reset()
+    assert reasons(function, x) == {}
+
+
+def test_the_other_operand_of_a_subtraction_comes_first() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.rsub(x, y, alpha=2)
+
+    inputs = [torch.tensor([1.0, 2.0]), torch.tensor([5.0, 5.0])]
+    assert compiled(function)(*inputs).tolist() == [3.0, 1.0]
+    torch._dynamo.reset()
+    assert reasons(function, *inputs) == {}
