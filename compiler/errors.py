@@ -9,7 +9,15 @@ class CompileError(RuntimeError):
     The cause is chained. The compile is not retried and nothing falls back silently.
     """
 
-    def __init__(self, stage: str, message: str, *, unit: str = "", node: str = "") -> None:
+    def __init__(
+        self,
+        stage: str,
+        message: str,
+        *,
+        unit: str = "",
+        node: str = "",
+        sites: frozenset[str] = frozenset(),
+    ) -> None:
         where = f"stage {stage}"
         if unit:
             where += f", unit {unit}"
@@ -21,6 +29,8 @@ class CompileError(RuntimeError):
         self.stage = stage
         self.unit = unit
         self.node = node
+        self.sites = sites
+        """The decisions without which it may well compile, as far as they are known."""
 
 
 class KernelError(RuntimeError):

@@ -125,6 +125,12 @@ class Gate:
         self._counts: dict[str, int] = {} if counts is None else counts
         self._seen: dict[tuple[str, str, str], int] = {}
 
+    def under(self, toggles: Toggles) -> Gate:
+        """A gate for another attempt at the same compile; its decisions are counted on."""
+        gate = Gate(toggles, self.graph_id, self._record, self._counts)
+        gate.scope = self.scope
+        return gate
+
     def allows(self, unit: str, subject: str) -> bool:
         """Whether a step that is otherwise decided may be taken; asks once for every step."""
         key = (self.scope, unit, subject)

@@ -13,7 +13,10 @@ import platformdirs
 
 from tcdebug.compiler.gate import Toggles
 
-MODES = ("default",)
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+"""Those of torch.compile. On a CPU there is nothing to capture or to tune: all are the default."""
+
+ON_ERROR = ("raise", "fallback")
 
 
 class BadOption(ValueError):
@@ -42,6 +45,14 @@ class Options:
     compiler: str = "g++"
     """The C++ compiler (TCDEBUG_CXX)."""
 
+    on_error: str = "raise"
+    """`fallback`: compile again without the unit, decision or kernel that failed, down to calling
+    ATen for everything; each time an event says so (TCDEBUG_ON_ERROR)."""
+
+    background: bool = False
+    """Build kernels in a thread, and run the graph in eager until they are there
+    (TCDEBUG_BACKGROUND=1)."""
+
     repro: bool = False
     """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""
 
@@ -52,7 +63,7 @@ class Options:
         given: dict[str, Any] = {}
         if off := env.get("TCDEBUG_OFF"):
             given["toggles"] = Toggles.parse(t for t in off.split(",") if t)
-        for name in ("log", "artifacts", "repro"):
+        for name in ("log", "artifacts", "repro", "background"):
             if (switch := env.get(f"TCDEBUG_{name.upper()}")) is not None:
                 given[name] = switch not in ("", "0")
         for name, variable in (("run_dir", "TCDEBUG_RUN_DIR"), ("cache_dir", "TCDEBUG_CACHE_DIR")):
@@ -60,6 +71,8 @@ class Options:
                 given[name] = Path(path)
         if compiler := env.get("TCDEBUG_CXX"):
             given["compiler"] = compiler
+        if on_error := env.get("TCDEBUG_ON_ERROR"):
+            given["on_error"] = _value("on_error", on_error)
         return cls(**given)
 
     def updated(self, mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -88,7 +101,9 @@ def _value(name: str, value: Any) -> Any:
         return value if isinstance(value, Toggles) else Toggles.parse(value)
     if name in ("run_dir", "cache_dir"):
         return None if value is None else Path(value)
-    expected = str if name == "compiler" else bool
+    if name == "on_error" and value not in ON_ERROR:
+        raise BadOption(f"option 'on_error' is one of {', '.join(ON_ERROR)}, not {value!r}")
+    expected = str if name in ("compiler", "on_error") else bool
     if not isinstance(value, expected):
         raise BadOption(f"option {name!r} takes {expected.__name__}, not {value!r}")
     return value

@@ -20,28 +20,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import fx
 
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.codegen.source import CppSource, write_kernels
-from tcdebug.compiler.codegen.wrapper import WrapperSource, WrapperWriter
+from tcdebug.compiler.codegen.wrapper import WrapperWriter
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import (
-    CacheUsed,
     CompileEnd,
     CompileStart,
     DecisionTaken,
     ExternCalled,
-    Fallback,
     GraphBreak,
     KernelWritten,
     Recompile,
 )
 from tcdebug.compiler.fingerprint import graph_id
-from tcdebug.compiler.gate import Decision, Gate
+from tcdebug.compiler.gate import Decision, Gate, Toggles
 from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.ir.printer import print_graph
 from tcdebug.compiler.ir.verifier import verify
@@ -49,9 +47,8 @@ from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
-from tcdebug.compiler.runtime.build import build
-from tcdebug.compiler.runtime.launch import load_wrapper
-from tcdebug.compiler.runtime.toolchain import find
+from tcdebug.compiler.recovery import copied, recovering
+from tcdebug.compiler.runtime.load import load
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
@@ -73,6 +70,10 @@ class Compile:
     log: EventLog
     gate: Gate
     compile_id: str
+
+    def under(self, toggles: Toggles) -> Compile:
+        """Another attempt at this compile."""
+        return replace(self, gate=self.gate.under(toggles))
 
     def stages(self, direction: str) -> Stages:
         """The stages of one of its graphs; decisions and events say which."""
@@ -107,6 +108,8 @@ def begin(
 
 def _report_capture(module: fx.GraphModule, log: EventLog) -> None:
     """Why Dynamo captured this frame again, and why it could not capture more of it."""
+    if seams.traced():
+        return
     if reason := seams.recompile_reason():
         log.emit(Recompile(reason), stage="capture")
     if broken := seams.graph_break(module):
@@ -126,11 +129,30 @@ def compile_captured(
     Compiles that share `counts` number their decisions as one; see `Gate`.
     """
     this = begin(module, inputs, options, log, counts)
+    if options.on_error != "fallback":
+        return compile_joint(module, inputs, this)
+    return recovering(
+        lambda toggles: compile_joint(copied(module), inputs, this.under(toggles)),
+        options.toggles,
+        this.log,
+    )
+
+
+def compile_joint(
+    module: fx.GraphModule, inputs: Sequence[Any], this: Compile
+) -> Callable[..., Any]:
+    """Run the stages up to the ATen graphs, and compile each of those."""
     stages = this.stages("capture")
     stages.run_passes("pregrad", module, PREGRAD)
 
     def compiler(direction: str) -> Callable[[fx.GraphModule, Sequence[Any]], Compiled]:
-        return lambda graph, examples: compile_aten(graph, direction, this)
+        if this.options.on_error != "fallback":
+            return lambda graph, examples: compile_aten(graph, direction, this)
+        return lambda graph, examples: recovering(
+            lambda toggles: compile_aten(copied(graph), direction, this.under(toggles)),
+            this.gate.toggles,
+            this.log,
+        )
 
     this.gate.scope = "joint"
     with stages.stage("aot", len(module.graph.nodes), foreign=True):
@@ -173,22 +195,9 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         step.suffix = "wrapper.py"
     _report_kernels(stages, source)
     with stages.stage("runtime", len(source.calls)):
-        compiled = load(stages, source, wrapper, this)
+        compiled = load(stages, source, wrapper, module.forward, this.options)
     _report(stages, lowered, schedule, source, time.perf_counter() - start)
     return seams.boxed(compiled)
-
-
-def load(stages: Stages, source: CppSource, wrapper: WrapperSource, this: Compile) -> Compiled:
-    """Build the kernels, if there are any, and make the wrapper callable."""
-    library = None
-    if source.calls:
-        toolchain = find(this.options.compiler)
-        if not toolchain.vector_math:
-            stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
-        built = build(source.text, toolchain, this.options.cache_dir)
-        stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
-        library = built.library
-    return load_wrapper(wrapper, library, source.calls, stages.name)
 
 
 def _report_kernels(stages: Stages, source: CppSource) -> None:

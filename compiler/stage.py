@@ -55,7 +55,7 @@ class Stages:
         try:
             yield step
         except CompileError as error:
-            _report(log, error, error)
+            _report(log, error, error.__cause__ or error)
             raise
         except Exception as error:
             wrapped = CompileError(name, _message(error))

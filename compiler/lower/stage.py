@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -64,6 +65,12 @@ def op_name(target: Any) -> str:
 def lower_graph(module: fx.GraphModule, gate: Gate) -> Lowered:
     """The loop IR of an ATen graph whose nodes carry fake tensors in meta["val"]."""
     return _Lowerer(module, gate).run()
+
+
+def _blamed(node: fx.Node, error: Exception) -> CompileError:
+    """A failure of a lowering, with its unit and the node that it was given."""
+    message = f"{type(error).__name__}: {error}"
+    return CompileError("lower", message, unit=f"lower.{op_name(node.target)}", node=node.name)
 
 
 class _Lowerer:
@@ -189,6 +196,8 @@ class _Lowerer:
         except (NotLowered, Unrepresentable) as reason:
             self._extern(node, str(reason))
             return
+        except Exception as error:
+            raise _blamed(node, error) from error
         base = self.names[_operand(node)]
         self._extern(node, "", alias_of=base)
         self.values[node] = value
@@ -206,6 +215,8 @@ class _Lowerer:
         except (NotLowered, Unrepresentable, UnsupportedOperands, OverflowError) as reason:
             self._extern(node, str(reason))
             return
+        except Exception as error:
+            raise _blamed(node, error) from error
         self.nodes.extend(site.emitted)
         self.values[node] = stored if isinstance(result, tuple) else stored[0]
         if not isinstance(result, tuple):

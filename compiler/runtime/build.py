@@ -37,7 +37,7 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
     """The shared object of a source, compiled unless the cache has it. Raises BuildError."""
     start = time.perf_counter()
     key = toolchain.key(source)
-    path = cache_dir / "so" / key[:2] / f"{key}.so"
+    path = _path(key, cache_dir)
     verdict = "hit"
     library = _load(path)
     if library is None:
@@ -49,6 +49,15 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
                 _compile(source, toolchain, path)
                 library = ctypes.CDLL(str(path))
     return Built(library, key, verdict, time.perf_counter() - start)
+
+
+def is_built(source: str, toolchain: Toolchain, cache_dir: Path) -> bool:
+    """Whether the cache has the shared object of a source."""
+    return _path(toolchain.key(source), cache_dir).exists()
+
+
+def _path(key: str, cache_dir: Path) -> Path:
+    return cache_dir / "so" / key[:2] / f"{key}.so"
 
 
 def _load(path: Path) -> ctypes.CDLL | None:
