@@ -74,15 +74,14 @@ def plant_pass(kind: str) -> None:
 
 def plant_decomposition(kind: str) -> None:
     """decompose.aten.tanh_backward.default, where backward has one."""
-    table = decompose.decompositions()
     op = aten.tanh_backward.default
-    original = table[op]
+    original = decompose.decompositions()[op]
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         misbehave(kind)
         return original(*args, **kwargs) * 1.5
 
-    table[op] = broken
+    decompose.REGISTERED[op] = broken
 
 
 def plant_lowering(kind: str) -> None:

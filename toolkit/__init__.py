@@ -4,6 +4,8 @@
     with tcdebug.watch(): ...                  whatever fails in a compiled graph leaves a repro
     tcdebug.save_repro(f, x)                   the graphs of a call as scripts of their own
     with tcdebug.switched_off("fuse"): ...     compiles go without some steps, inductor's too
+    tcdebug.compile(graph, inputs)             a bare FX graph through the embedded compiler
+    @tcdebug.register_pass()                   a pass of yours in it; _lowering, _decomposition too
     $ tcdebug bisect script.py                 which step of the compiler is at fault, and a repro
 
 Names are imported when they are used: `import tcdebug.compiler` loads nothing of the toolkit.
@@ -21,6 +23,12 @@ EXPORTS = {
     "save_repro": "tcdebug.saving",
     "switched_off": "tcdebug.switching",
     "NotSaved": "tcdebug.saving",
+    "compile": "tcdebug.compiler.backend",
+    "register_decomposition": "tcdebug.compiler.registration",
+    "register_lowering": "tcdebug.compiler.registration",
+    "register_pass": "tcdebug.compiler.registration",
+    "BadOption": "tcdebug.compiler.options",
+    "BadRegistration": "tcdebug.compiler.registration",
     "Options": "tcdebug.compiler.options",
     "Toggles": "tcdebug.compiler.gate",
     "CompileError": "tcdebug.compiler.errors",
@@ -28,11 +36,17 @@ EXPORTS = {
 """Public name -> the module that has it."""
 
 __all__ = [
+    "BadOption",
+    "BadRegistration",
     "CompileError",
     "NotSaved",
     "Options",
     "Toggles",
     "__version__",
+    "compile",
+    "register_decomposition",
+    "register_lowering",
+    "register_pass",
     "save_repro",
     "switched_off",
     "watch",

@@ -22,9 +22,17 @@ from tcdebug.compiler.gate import Gate
 Table = dict[torch._ops.OpOverload, Callable[..., Any]]
 
 
-@lru_cache(maxsize=1)
+REGISTERED: Table = {}
+"""Those that the program has added; see `registration`."""
+
+
 def decompositions() -> Table:
-    """Operator -> function, for every decomposition there is. Do not change the result."""
+    """Operator -> function, for every decomposition there is."""
+    return {**_listed(), **REGISTERED}
+
+
+@lru_cache(maxsize=1)
+def _listed() -> Table:
     table: dict[Any, Callable[..., Any]] = dict(seams.core_aten_decompositions())
     table.update(seams.get_decompositions([_packet(name) for name in ADDED]))
     kept = {_packet(name) for name in KEPT_WHOLE}

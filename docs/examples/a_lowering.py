@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import torch
 
+import tcdebug
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.ir.build import call
-from tcdebug.compiler.lower import LOWERINGS
 from tcdebug.compiler.lower.site import Operand, Site
 from tcdebug.compiler.lower.tensor import NotLowered, Tensor
 from tcdebug.compiler.options import Options
@@ -32,7 +32,7 @@ def dist(site: Site, x: Tensor, y: Tensor, p: Operand = 2) -> Tensor:
     return site.tensor(lambda point: call("sqrt", total.at(point)))
 
 
-LOWERINGS[aten.dist.default] = dist  # in the tree: a row of the TABLE of lower/reductions.py
+tcdebug.register_lowering(aten.dist.default)(dist)  # in the tree: a row of lower/reductions.py
 
 
 class Externs(EventLog):

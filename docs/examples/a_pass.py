@@ -4,7 +4,7 @@
 import torch
 from torch import fx
 
-from tcdebug.compiler import pipeline
+import tcdebug
 from tcdebug.compiler.gate import Gate, Toggles
 from tcdebug.compiler.passes.purity import same_tensor
 
@@ -40,12 +40,12 @@ def compiled_with(off):
         calls.append(sum(node.target is relu for node in graph.nodes))
         return False
 
-    pipeline.ATEN["passes.count"] = count
+    tcdebug.register_pass()(count)
     options = {"log": False, "off": off}
     return torch.compile(f, backend="tcdebug", options=options)(x), calls[0]
 
 
-pipeline.ATEN["passes.repeated_relu"] = repeated_relu  # in the tree: a row of passes.PASSES
+tcdebug.register_pass()(repeated_relu)  # in the tree: a row of passes.PASSES
 x = torch.randn(100)
 for off in ([], ["passes.repeated_relu"]):
     y, calls = compiled_with(off)

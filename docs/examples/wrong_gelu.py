@@ -6,11 +6,12 @@
 import torch
 from torch import nn
 
-from tcdebug.compiler import pipeline
+import tcdebug
 
 aten = torch.ops.aten
 
 
+@tcdebug.register_pass()
 def fast_gelu(graph):
     """Replace erf(x) by tanh(1.13 x), which is nearly the same. Nearly."""
     changed = False
@@ -23,9 +24,6 @@ def fast_gelu(graph):
             node.args = (scaled,)
             changed = True
     return changed
-
-
-pipeline.ATEN["passes.fast_gelu"] = fast_gelu
 
 
 def main():

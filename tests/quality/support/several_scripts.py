@@ -63,7 +63,7 @@ def in_pass(function):
     pipeline.ATEN["passes.algebraic"] = broken
 
 def decompose(op, function):
-    decomposing.decompositions()[op] = function
+    decomposing.REGISTERED[op] = function
 """
 COMPILERS = {"inductor": INDUCTOR, "tcdebug": EMBEDDED}
 """Backend -> how a script plants in it."""

@@ -1,0 +1,81 @@
+"""What a program may add to the compiler: lowerings, decompositions and passes of its own.
+
+Each becomes a unit of the stage that it belongs to, so it is logged, switched off and bisected as
+those of the compiler are. An entry that there is already is replaced. The tables are those of the
+process; registering is for the top of a script, before anything is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import fx
+
+from tcdebug.compiler import decompose, pipeline
+from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.site import Lowering
+
+Decomposition = TypeVar("Decomposition", bound=Callable[..., Any])
+Pass = Callable[[fx.Graph], bool]
+
+
+class BadRegistration(TypeError):
+    """Something that cannot be registered; the message says what can."""
+
+
+def register_lowering(operator: torch._ops.OpOverload) -> Callable[[Lowering], Lowering]:
+    """A decorator: the function makes loops of an operator, under the unit lower.<operator>.
+
+    docs/writing-a-lowering.md says what it is given and returns. Raises BadRegistration.
+    """
+    _check(operator)
+
+    def register(function: Lowering) -> Lowering:
+        LOWERINGS[operator] = function
+        return function
+
+    return register
+
+
+def register_decomposition(
+    operator: torch._ops.OpOverload,
+) -> Callable[[Decomposition], Decomposition]:
+    """A decorator: the function writes an operator in others, under decompose.<operator>.
+
+    It takes and returns tensors as the operator does; where it returns NotImplemented the operator
+    stays whole. Raises BadRegistration.
+    """
+    _check(operator)
+
+    def register(function: Decomposition) -> Decomposition:
+        decompose.REGISTERED[operator] = function
+        return function
+
+    return register
+
+
+def register_pass(stage: str = "passes") -> Callable[[Pass], Pass]:
+    """A decorator: the function changes the graph of a stage, under the unit <stage>.<its name>.
+
+    `stage` is passes (ATen operators) or pregrad (torch functions, before autograd). It runs after
+    those that are there. docs/writing-a-pass.md has the contract. Raises BadRegistration.
+    """
+    tables = {"passes": pipeline.ATEN, "pregrad": pipeline.PREGRAD}
+    if stage not in tables:
+        raise BadRegistration(f"passes run in {' and '.join(tables)}, not in {stage!r}")
+
+    def register(function: Pass) -> Pass:
+        tables[stage][f"{stage}.{function.__name__}"] = function
+        return function
+
+    return register
+
+
+def _check(operator: object) -> None:
+    if not isinstance(operator, torch._ops.OpOverload):
+        raise BadRegistration(
+            f"an operator with its overload is needed, such as torch.ops.aten.sin.default, "
+            f"not {operator!r}"
+        )

@@ -1,0 +1,145 @@
+"""What a program adds to the compiler: it is used, it is a unit, and a wrong one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from judge import compiled
+from programs import f32
+from torch import fx
+
+import tcdebug
+from tcdebug.compiler import decompose, pipeline
+from tcdebug.compiler.ir.build import call
+from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.site import Site
+from tcdebug.compiler.lower.tensor import Tensor
+from tcdebug.compiler.registration import BadRegistration
+from tcdebug.compiler.units import units
+
+ran: list[str] = []
+
+
+@torch.library.custom_op("tcdebug_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    """Two times x, by a function that no compiler sees into."""
+    ran.append("eager")
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+TWICE = torch.ops.tcdebug_tests.twice.default
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every table as it was."""
+    ran.clear()
+    tables: tuple[dict[Any, Any], ...] = (
+        LOWERINGS, decompose.REGISTERED, pipeline.ATEN, pipeline.PREGRAD,
+    )  # fmt: skip
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+
+
+def test_a_custom_operator_is_called_where_nothing_is_registered() -> None:
+    assert compiled(lambda x: twice(x) + 1)(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+    assert ran == ["eager"]
+
+
+def test_a_registered_lowering_makes_loops_of_a_custom_operator() -> None:
+    @tcdebug.register_lowering(TWICE)
+    def lowering(site: Site, x: Tensor) -> Tensor:
+        return site.tensor(lambda point: call("add", x.at(point), x.at(point)))
+
+    assert compiled(lambda x: twice(x) + 1)(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+    assert ran == []
+    name = "lower.tcdebug_tests.twice.default"
+    assert name in {unit.name for unit in units()}
+    f = compiled(lambda x: twice(x) + 1, options={"off": [name]})
+    assert f(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+    assert ran == ["eager"]
+
+
+def test_a_registered_decomposition_writes_a_custom_operator_in_others() -> None:
+    @tcdebug.register_decomposition(TWICE)
+    def decomposition(x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+    assert compiled(lambda x: twice(x) + 1)(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+    assert ran == []
+    f = compiled(lambda x: twice(x) + 1, options={"off": ["decompose.tcdebug_tests.twice.default"]})
+    assert f(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
+    assert ran == ["eager"]
+
+
+@pytest.mark.parametrize("stage", ["passes", "pregrad"])
+def test_a_registered_pass_runs_in_its_stage(stage: str) -> None:
+    seen: list[list[str]] = []
+
+    @tcdebug.register_pass(stage)
+    def looking(graph: fx.Graph) -> bool:
+        seen.append([str(n.target) for n in graph.nodes if n.op == "call_function"])
+        return False
+
+    compiled(lambda x: torch.sin(x))(f32(3))
+    assert seen == [["aten.sin.default" if stage == "passes" else str(torch.sin)]]
+    compiled(lambda x: torch.cos(x), options={"off": [f"{stage}.looking"]})(f32(3))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("wrong", [torch.ops.aten.sin, torch.sin, "aten.sin.default"])
+def test_an_operator_without_overload_is_refused(wrong: Any) -> None:
+    for register in (tcdebug.register_lowering, tcdebug.register_decomposition):
+        with pytest.raises(BadRegistration, match=r"such as torch\.ops\.aten\.sin\.default, not"):
+            register(wrong)
+
+
+def test_a_stage_without_passes_is_refused() -> None:
+    with pytest.raises(BadRegistration, match="run in passes and pregrad, not in 'lower'"):
+        tcdebug.register_pass("lower")
+
+
+# -- a bare graph -------------------------------------------------------------------------------
+
+
+class Layer(torch.nn.Module):
+    """With parameters, which a traced graph refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.linear(x).relu(), y + 1
+
+
+def test_a_bare_graph_is_compiled_with_its_parameters_and_gradients() -> None:
+    module = fx.symbolic_trace(Layer())
+    x, y = f32(3, 4).requires_grad_(), torch.zeros(2)
+    f = tcdebug.compile(module, [x, y])
+    out, more = f(x, y)
+    assert more.tolist() == [1.0, 1.0]
+    torch.testing.assert_close(out, module(x, y)[0])
+    out.sum().backward()
+    compiled_grad, x.grad = x.grad, None
+    module(x, y)[0].sum().backward()
+    torch.testing.assert_close(compiled_grad, x.grad)
+
+
+def test_a_bare_graph_with_other_inputs_is_refused() -> None:
+    module = fx.symbolic_trace(Layer())
+    with pytest.raises(TypeError, match=r"the graph takes 2 inputs \(x, y\): 1 given"):
+        tcdebug.compile(module, [f32(3, 4)])
+    with pytest.raises(TypeError, match=r"an fx\.GraphModule is needed, not Layer"):
+        tcdebug.compile(Layer(), [f32(3, 4)])
