@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +21,7 @@ import torch
 
 from tcdebug.cli import cli
 from tcdebug.compiler.events import EVENTS
+from tcdebug.compiler.options import Options
 from tcdebug.compiler.units import units
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +60,15 @@ def test_every_unit_is_in_the_page_of_units() -> None:
         pytest.skip(f"units.md lists the decompositions of torch {GENERATED_WITH}")
     text = (DOCS / "units.md").read_text()
     assert [u.name for u in units() if f"`{u.name}`" not in text] == []
+
+
+def test_every_option_of_the_compiler_is_in_its_page() -> None:
+    page = (ROOT / "docs" / "compiler.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(TCDEBUG_\w+)` \|", page, re.MULTILINE)
+    names = ["off" if f.name == "toggles" else f.name for f in fields(Options)]
+    assert sorted(name for name, _ in rows) == sorted(names)
+    read = set(re.findall(r"TCDEBUG_\w+", (ROOT / "compiler" / "options.py").read_text()))
+    assert {variable for _, variable in rows} >= read - {"TCDEBUG_"}
 
 
 def test_every_event_class_is_in_the_page_and_has_a_kind_of_its_own() -> None:

@@ -1,0 +1,81 @@
+"""tcdebug cache"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.compiler.options import Options
+from tcdebug.display.console import results
+from tcdebug.display.tables import show_table
+
+DAY = 86400.0
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A folder of the cache: kernels of the embedded compiler, or inductor's of candidates."""
+
+    name: str
+    files: int
+    bytes: int
+    newest: float
+    """Seconds since the epoch; 0 where there is no file."""
+
+
+def run(*, clear: bool, older_than: float, as_json: bool) -> int:
+    """Show what the cache holds, or empty it; 0."""
+    folder = Options.from_env().cache_dir
+    removed = _clear(folder, time.time() - older_than * DAY) if clear else []
+    parts = list(_parts(folder))
+    if as_json:
+        found = {"folder": str(folder), "parts": [asdict(p) for p in parts]}
+        if clear:
+            found["removed"] = {"files": len(removed), "bytes": sum(removed)}
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        return 0
+    if clear:
+        results().print(f"removed {len(removed)} files, {_size(sum(removed))}")
+    rows = [(p.name, str(p.files), _size(p.bytes), _day(p.newest)) for p in parts]
+    show_table([str(folder), "files", "size", "newest"], rows)
+    return 0
+
+
+def _parts(folder: Path) -> Iterator[Part]:
+    for part in sorted(p for p in folder.glob("*") if p.is_dir()):
+        stats = [f.stat() for f in _files(part)]
+        newest = max((s.st_mtime for s in stats), default=0.0)
+        yield Part(part.name, len(stats), sum(s.st_size for s in stats), newest)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """What may be removed while others build: not their locks, nor what they are writing."""
+    for path in folder.rglob("*"):
+        building = any(part.startswith(".build-") for part in path.parts)
+        if path.is_file() and path.suffix != LOCK and not building:
+            yield path
+
+
+def _clear(folder: Path, before: float) -> list[int]:
+    """Remove files last written before a time; their sizes."""
+    removed: list[int] = []
+    for path in list(_files(folder)):
+        stat = path.stat()
+        if stat.st_mtime <= before:
+            path.unlink(missing_ok=True)
+            removed.append(stat.st_size)
+    return removed
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "-"
