@@ -188,7 +188,10 @@ class WrapperWriter:
                 return render(value)
             case None | bool() | int() | str():
                 return repr(value)
-            case tuple() | list():
+            case tuple():  # stays one: higher-order operators tell it from a list
+                inner = "".join(f"{self._value(v)}, " for v in value)
+                return f"({inner.rstrip()})"
+            case list():
                 inner = ", ".join(self._value(v) for v in value)
                 return f"[{inner}]"
             case dict():
