@@ -103,6 +103,48 @@ class Recompile(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GuardSummary(Event):
+    """What has to hold for a compiled graph to be used again: how many guards there are.
+
+    `guards` are those on values of the program, each as "kind: condition"; `artifact` has all.
+    """
+
+    kind: ClassVar[str] = "guard.summary"
+    total: int
+    guards: list[str]
+    artifact: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileMetrics(Event):
+    """What torch says about one compile of a frame, or of its backward: size, seconds by phase.
+
+    `failure` is the exception that ended it; empty where it went well.
+    """
+
+    kind: ClassVar[str] = "compile.metrics"
+    frame: str
+    backward: bool
+    nodes: int
+    guards: int
+    breaks: int
+    seconds: float
+    phases: Mapping[str, float]
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChanged(Event):
+    """A value that was a constant became a symbol, as it differed in a later call."""
+
+    kind: ClassVar[str] = "size.changed"
+    name: str
+    reason: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class StageStart(Event):
     """A stage began, with this many nodes; `artifact` is the graph as the stage before left it.
 
@@ -201,7 +243,10 @@ class Fallback(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheUsed(Event):
-    """A shared object was found (`hit`), built (`miss`), or broken and rebuilt (`corrupt`)."""
+    """A shared object was found (`hit`), built (`miss`), or broken and rebuilt (`corrupt`).
+
+    Of other backends the caches of torch, which may also be passed by (`bypass`).
+    """
 
     kind: ClassVar[str] = "cache"
     verdict: str
@@ -355,6 +400,16 @@ class FuzzFinding(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FuzzAgain(Event):
+    """A finding was judged again: the name of its folder, and how it ended this time."""
+
+    kind: ClassVar[str] = "fuzz.again"
+    finding: str
+    status: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStart(Event):
     """A process was started to run a script or a candidate."""
 
@@ -385,6 +440,9 @@ EVENTS: tuple[type[Event], ...] = (
     CompileFail,
     GraphBreak,
     Recompile,
+    GuardSummary,
+    CompileMetrics,
+    SizeChanged,
     StageStart,
     StageEnd,
     PassRan,
@@ -406,6 +464,7 @@ EVENTS: tuple[type[Event], ...] = (
     ReproVerify,
     FuzzCase,
     FuzzFinding,
+    FuzzAgain,
     WorkerStart,
     WorkerExit,
 )

@@ -17,6 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext
+from torch._logging._internal import trace_log
 from torch._prims_common import suggest_memory_format
 
 __all__ = [
@@ -32,8 +33,12 @@ __all__ = [
     "path_steps",
     "recompile_reason",
     "suggest_memory_format",
+    "traced",
     "unbacked_bindings",
 ]
+
+TRACING = "tcdebug"
+"""The name of the handler that writes torch's structured trace to our events."""
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -60,6 +65,11 @@ def graph_break(module: fx.GraphModule) -> tuple[str, Mapping[str, Any]] | None:
     place = reason.user_stack[-1] if reason.user_stack else None
     where = {"filename": place.filename, "line": place.lineno, "name": place.name} if place else {}
     return str(reason.reason), where
+
+
+def traced() -> bool:
+    """Whether torch's structured trace is written to our events: it has breaks and recompiles."""
+    return any(handler.get_name() == TRACING for handler in trace_log.handlers)
 
 
 def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

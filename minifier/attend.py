@@ -22,6 +22,7 @@ from tcdebug.minifier.isolation import die_with_parent
 from tcdebug.minifier.request import Request
 from tcdebug.minifier.script_setup import Script
 from tcdebug.minifier.session import leave, run_script
+from tcdebug.minifier.torch_trace import traced
 from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
 
@@ -42,6 +43,7 @@ def attended(request: Request, patches: contextlib.ExitStack, pid: int = 0) -> N
     if pid:
         watcher.journal.pid = 0
     patches.callback(watcher.journal.close)
+    patches.enter_context(traced(log))
     patches.enter_context(backward_watched(watcher.backward_failed))
     forced = request.backend
     patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend)))

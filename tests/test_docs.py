@@ -122,6 +122,9 @@ def unknown_flags(command: str) -> list[str]:
     subcommand = cli.commands.get(words[0])
     if subcommand is None:
         return [words[0]]
+    if isinstance(subcommand, click.Group):
+        known = words[1:] and words[1] in subcommand.commands
+        subcommand = subcommand.commands[words.pop(1) if known else "show"]
     flags = {
         flag
         for parameter in subcommand.params
@@ -152,6 +155,8 @@ def test_a_flag_that_does_not_exist_is_noticed_and_a_script_may_have_its_own() -
     assert unknown_flags("tcdebug nonsense") == ["nonsense"]
     assert unknown_flags("tcdebug bisect --off=fuse --no-minify script.py --epochs 3") == []
     assert unknown_flags("tcdebug logs latest --unit fuse --json") == []
+    assert unknown_flags("tcdebug logs query --unit fuse --line f.py:3") == []
+    assert unknown_flags("tcdebug logs summary --unit fuse") == ["--unit"]
 
 
 # -- examples ---------------------------------------------------------------------------------

@@ -7,38 +7,28 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tcdebug import __version__
-from tcdebug.compiler.gate import BadToggle, Toggles
+from tcdebug.cli_fuzz import fuzz
+from tcdebug.cli_logs import logs
+from tcdebug.cli_options import (
+    ARGS,
+    BACKEND,
+    CONTEXT,
+    JSON,
+    OFF,
+    PASS_ON,
+    QUIET,
+    RUN,
+    SCRIPT,
+    call,
+    options,
+)
 from tcdebug.minifier.wanted import ORACLES
-
-USAGE = 2
-"""Exit status of a command that was called wrongly; click's own."""
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-PASS_ON = {"allow_interspersed_args": False}  # what stands behind SCRIPT is the script's
-
-SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False))
-ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
-BACKEND = click.option("--backend", help="Compile with this backend, whatever the script names.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
-
-
-def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    """What --off says, in its plain form."""
-    try:
-        return Toggles.parse(given).texts()
-    except BadToggle as problem:
-        from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
-
-        error(str(problem), "tcdebug units lists the units")
-        context.exit(USAGE)
 
 
 def _regex(context: click.Context, option: click.Parameter, given: str) -> str:
@@ -61,13 +51,6 @@ def _check(context: click.Context, option: click.Parameter, given: str) -> str:
     return given
 
 
-OFF = click.option(
-    "--off",
-    multiple=True,
-    metavar="TOGGLE",
-    callback=_toggles,
-    help="Switch off: UNIT, site:ID, or UNIT:COUNT.",
-)
 SECONDS = click.option(
     "--seconds", default=3600.0, show_default=True, help="Seconds the search may take."
 )
@@ -128,17 +111,6 @@ JUDGING = (ORACLE, SLOWER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
 SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, JSON)
 
 
-def _with(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several options as one decorator, in the order in which help shows them."""
-
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
 @click.group(context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="tcdebug")
 def cli() -> None:
@@ -148,13 +120,8 @@ def cli() -> None:
     """
 
 
-def _command(name: str, **arguments: Any) -> None:
-    """Run a command module and leave with its exit status."""
-    sys.exit(import_module(f"tcdebug.commands.{name}").run(**arguments))
-
-
 @cli.command(context_settings=PASS_ON)
-@_with(*SEARCH)
+@options(*SEARCH)
 @click.option("--minify/--no-minify", default=True, help="Also make the graph small.")
 @SCRIPT
 @ARGS
@@ -165,11 +132,11 @@ def bisect(**arguments: Any) -> None:
     1 fails but no culprit confirmed, 2 usage, 3 internal error, 4 nothing fails, 5 fails in eager,
     6 budget used up, 130 Ctrl-C (the same command goes on from there).
     """
-    _command("bisect", **arguments)
+    call("bisect", **arguments)
 
 
 @cli.command(context_settings=PASS_ON)
-@_with(*SEARCH)
+@options(*SEARCH)
 @SCRIPT
 @ARGS
 def minify(**arguments: Any) -> None:
@@ -177,7 +144,7 @@ def minify(**arguments: Any) -> None:
 
     Exit status: 0 minimised and verified, 1 fails but not by itself, otherwise as bisect.
     """
-    _command("minify", **arguments)
+    call("minify", **arguments)
 
 
 @cli.command(context_settings=PASS_ON)
@@ -194,7 +161,7 @@ def run(**arguments: Any) -> None:
     Exit status: that of the script; 1 when --check found a wrong result; 128 + n when the process
     died of signal n.
     """
-    _command("run", **arguments)
+    call("run", **arguments)
 
 
 @cli.command(context_settings=PASS_ON)
@@ -222,32 +189,18 @@ def repro(**arguments: Any) -> None:
     """
     if arguments["source"] == "issue":  # ./issue is a script
         issue.main(args=list(arguments["args"]), prog_name="tcdebug repro issue")
-    _command("repro", **arguments)
+    call("repro", **arguments)
 
 
 @click.command(context_settings=CONTEXT)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
-@click.argument("run_name", metavar="[RUN]", required=False)
+@RUN
 def issue(**arguments: Any) -> None:
     """Fill in PyTorch's form for bugs with what RUN found, or the newest that found a failure.
 
     Exit status: 0 written, 2 no such run or no failure in it, 3 internal error.
     """
-    _command("issue", **arguments)
-
-
-@cli.command()
-@click.argument("run_name", metavar="[RUN]", required=False)
-@click.option("--stage", help="Only this stage.")
-@click.option("--graph", help="Only this compile id, such as 0/0.")
-@click.option("--unit", help="Only decisions and passes of this unit.")
-@click.option("--diff", metavar="UNIT", help="The graph before and after a pass or a stage.")
-@click.option("--follow", is_flag=True, help="Show events as they are written.")
-@click.option("--all", "everything", is_flag=True, help="Debug events too, such as decisions.")
-@JSON
-def logs(**arguments: Any) -> None:
-    """Show what happened in RUN (the newest by default): stages, passes, decisions, kernels."""
-    _command("logs", **arguments)
+    call("issue", **arguments)
 
 
 @cli.command()
@@ -262,14 +215,33 @@ def logs(**arguments: Any) -> None:
 @JSON
 def units(**arguments: Any) -> None:
     """List the units that can be switched off, all of them or those below PREFIX."""
-    _command("units", **arguments)
+    call("units", **arguments)
+
+
+@cli.command()
+@click.argument("action", type=click.Choice(["info", "clear"]), default="info")
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    metavar="DAYS",
+    help="With clear: only what was written longer ago.",
+)
+@JSON
+def cache(action: str, **arguments: Any) -> None:
+    """Show what is kept between compiles (info), or remove it (clear)."""
+    call("cache", clear=action == "clear", **arguments)
 
 
 @cli.command()
 @JSON
 def doctor(**arguments: Any) -> None:
     """Check what compiling needs: torch, compiler, vector math, folders."""
-    _command("doctor", **arguments)
+    call("doctor", **arguments)
+
+
+cli.add_command(logs)
+cli.add_command(fuzz)
 
 
 def main() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +22,21 @@ f(torch.ones(4, 4))
 """
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, kernels: Path) -> Path:
+    """The folder of one run, which tests copy."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "TCDEBUG_CACHE_DIR": str(kernels), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tcdebug", "run", "script.py"]
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    return folder / ".tcdebug"
+
+
 @pytest.fixture
-def logs(tcdebug: Command, tmp_path: Path) -> Command:
+def logs(tcdebug: Command, tmp_path: Path, recorded: Path) -> Command:
     """`tcdebug logs` after one run."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    assert tcdebug("run", "script.py").status == 0
+    shutil.copytree(recorded, tmp_path / ".tcdebug", symlinks=True)
     return lambda *args, **variables: tcdebug("logs", *args, **variables)
 
 
@@ -73,3 +87,41 @@ def test_no_run_is_bad_usage(tcdebug: Command) -> None:
     done = tcdebug("logs")
     assert done.status == 2
     assert "tcdebug run or bisect makes one" in done.stderr
+
+
+def test_runs_are_listed_with_what_they_were_and_how_they_ended(logs: Command) -> None:
+    (run,) = logs("ls", "--json").json
+    assert run["command"] == "run script.py"
+    assert run["result"] == "exit 0"
+    assert run["run"] in logs("ls").stdout
+
+
+def test_a_summary_says_where_the_time_went(logs: Command) -> None:
+    summary = logs("summary", "--json").json
+    assert {"dynamo", "aot", "lower", "codegen", "runtime"} <= {
+        s["stage"] for s in summary["stages"]
+    }
+    assert [k["moved"] for k in summary["kernels"]] == [128]
+    assert 0 < summary["compile_seconds"] < summary["seconds"]
+    shown = logs("summary").stdout
+    assert "time by stage" in shown
+    assert summary["kernels"][0]["name"] in shown
+
+
+def test_events_are_asked_for_by_kind_and_line(logs: Command) -> None:
+    done = logs("query", "--event", "stage", "--stage", "lower", "--json")
+    assert {json.loads(line)["event"] for line in done.stdout.splitlines()} == {
+        "stage.start", "stage.end",
+    }  # fmt: skip
+    assert logs("query", "--line", "script.py").status == 2
+    nothing = logs("query", "--event", "graph.break")
+    assert nothing.status == 2
+    assert "its kinds are: " in nothing.stderr
+
+
+def test_a_trace_for_perfetto_has_complete_events_only(logs: Command, tmp_path: Path) -> None:
+    assert logs("export", "-o", "trace.json").status == 0
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {e["ph"] for e in events} == {"X"}
+    assert {"aot", "lower", "run"} <= {e["name"] for e in events}
+    assert logs("export", "-o", "/no/such/folder/trace.json").status == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tcdebug.cli import USAGE
+from tcdebug.cli_options import USAGE
 from tcdebug.display.console import error, note, write
 from tcdebug.issue import NoFailure, issue, newest
 from tcdebug.run_dir import NoRun, find

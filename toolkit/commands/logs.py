@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-import msgspec
-
-from tcdebug.cli import USAGE
+from tcdebug.cli_options import USAGE
 from tcdebug.compiler.gate import belongs
 from tcdebug.display.console import error, results
 from tcdebug.display.diff import show_diff
-from tcdebug.display.timeline import event_line, show_timeline
+from tcdebug.display.timeline import event_line, show_timeline, write_json_lines
 from tcdebug.run_dir import NoRun, Record, Run, Tail, find
 
 
@@ -51,15 +48,10 @@ def run(
         error(f"no event of {found.path.name} fits", "tcdebug logs --all")
         return USAGE
     if as_json:
-        _write_json(records)
+        write_json_lines(records)
     else:
         show_timeline(found, records)
     return 0
-
-
-def _write_json(records: Iterable[Record]) -> None:
-    for record in records:
-        sys.stdout.write(msgspec.json.encode(record).decode() + "\n")
 
 
 def _follow(found: Run, wanted: Callable[[Record], bool], *, as_json: bool) -> int:
@@ -71,7 +63,7 @@ def _follow(found: Run, wanted: Callable[[Record], bool], *, as_json: bool) -> i
                 if not wanted(record):
                     continue
                 if as_json:
-                    _write_json([record])
+                    write_json_lines([record])
                 else:
                     console.print(event_line(record))
                 if record.get("event") == "run.end":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tcdebug.cli import USAGE
+from tcdebug.cli_options import USAGE
 from tcdebug.commands.run import INTERRUPTED, stop
 from tcdebug.compiler.events import ReproVerify
 from tcdebug.display.console import error, note, write

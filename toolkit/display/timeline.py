@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import msgspec
 from rich.markup import escape
 
-from tcdebug.display.console import first_line, results
+from tcdebug.display.console import first_line, results, write
+from tcdebug.reading.breaks import read_break
+from tcdebug.reading.summary import place
 from tcdebug.run_dir import Record, Run
 
 MOST_LINES = 400
@@ -24,6 +27,12 @@ def show_timeline(run: Run, records: Sequence[Record]) -> None:
         lines = [*lines[:half], f"[dim]... {cut} more, see --json ...[/]", *lines[-half:]]
     for line in lines:
         console.print(line)
+
+
+def write_json_lines(records: Iterable[Record]) -> None:
+    """Print events for programs, one a line."""
+    for record in records:
+        write(msgspec.json.encode(record).decode() + "\n")
 
 
 def event_line(record: Record) -> str:
@@ -61,6 +70,16 @@ def _what(record: Record) -> str:
             return f"[bad]failed[/] {escape(data['exception'])}: {first_line(data['message'], 200)}"
         case "failure":
             return f"[bad]{data['failure']}[/] {first_line(data['message'], 200)}"
+        case "graph.break":
+            found = read_break(data["reason"], place(record))
+            return f"[warn]graph break[/] [path]{found.where}[/] {first_line(found.what, 200)}"
+        case "recompile":
+            return f"[warn]recompile[/] {first_line(data['reason'], 200)}"
+        case "guard.summary":
+            return f"{data['total']} guards, {len(data['guards'])} on values"
+        case "compile.metrics":
+            what = "backward" if data["backward"] else f"{escape(data['frame'])} {place(record)}"
+            return f"{what}: {data['nodes']} nodes, {data['guards']} guards"
         case "candidate":
             cached = " (known)" if data["cached"] else ""
             return f"{escape(data['purpose'])}: {data['outcome']}{cached}"
@@ -68,9 +87,12 @@ def _what(record: Record) -> str:
 
 
 def _stage(data: Record) -> str:
+    took = f"{data['seconds'] * 1e3:8.1f} ms"
+    if not data["nodes_before"]:  # a stage of torch's, of which only the time is known
+        return took
     sizes = f"{data['nodes_before']} -> {data['nodes_after']}"
     changed = "" if data["changed"] else " [dim]unchanged[/]"
-    return f"{data['seconds'] * 1e3:8.1f} ms  {sizes} nodes{changed}"
+    return f"{took}  {sizes} nodes{changed}"
 
 
 def _pass(record: Record, data: Record) -> str:

@@ -1,0 +1,80 @@
+"""Inductor's generated code, read: its kernels with the bytes they move, its calls of libraries."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from tcdebug.compiler.events import Event, ExternCalled, KernelWritten
+
+KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\((?:\[(.*?)\])?", re.MULTILINE)
+CALL = re.compile(r"^ +([\w.]+)\((.*)\)", re.MULTILINE)
+SOURCES = re.compile(r"Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")
+SIZED = re.compile(
+    r"(?:assert_size_stride\((\w+), |(\w+) = empty_strided_\w+\()(\([\d, ]*\)), (\([\d, ]*\))"
+)
+RENAMED = re.compile(r"^ +(\w+) = (?:reinterpret_tensor\()?(\w+)(?:,|;)", re.MULTILINE)
+LIBRARY = re.compile(r"(?:extern_kernels\.(\w+)|torch\.ops\.((?:aten|mkl\w*|onednn)\.[\w.]+))$")
+
+BYTES: Mapping[str, int] = {
+    "bool": 1, "int8_t": 1, "uint8_t": 1, "at::BFloat16": 2, "bfloat16": 2, "at::Half": 2,
+    "half": 2, "int16_t": 2, "float": 4, "int32_t": 4, "double": 8, "int64_t": 8,
+}  # fmt: skip
+"""Of the C++ types that kernels on the CPU take pointers to."""
+
+
+def generated(code: str, path: str) -> Iterator[Event]:
+    """The kernels and calls of one piece of code, which is kept at `path`."""
+    called: dict[str, tuple[str, list[str]]] = {}
+    elements = _elements(code)
+    for match in CALL.finditer(code):
+        name = match[1].removesuffix(".run")
+        nodes = _sources(code, match)
+        called.setdefault(name, (match[2], nodes))
+        if library := LIBRARY.match(name):
+            op = f"aten.{library[1]}" if library[1] else library[2]
+            yield ExternCalled(op, ", ".join(nodes), "inductor calls a library or ATen for it")
+    for match in KERNEL.finditer(code):
+        language = "c++" if match[2].startswith("cpp") else match[2]
+        arguments, nodes = called.get(match[1], ("", []))
+        moved = _moved(match[3] or "", arguments, elements)
+        yield KernelWritten(match[1], language, nodes, moved, path)
+
+
+def _sources(code: str, call: re.Match[str]) -> list[str]:
+    """The nodes that the comment right above a call names."""
+    above = code.rfind("Source Nodes:", 0, call.start())
+    about = SOURCES.match(code, above) if above >= 0 else None
+    if about is None or CALL.search(code, about.end(), call.start()):
+        return []
+    return _listed(about[1])
+
+
+def _elements(code: str) -> dict[str, int]:
+    """How many elements the buffers of a wrapper have; those of symbolic sizes are left out."""
+    found: dict[str, int] = {}
+    for match in SIZED.finditer(code):
+        size, stride = ast.literal_eval(match[3]), ast.literal_eval(match[4])
+        kept = [n for n, step in zip(size, stride, strict=True) if step]
+        found[match[1] or match[2]] = prod(kept)
+    for match in RENAMED.finditer(code):
+        if match[2] in found:
+            found.setdefault(match[1], found[match[2]])
+    return found
+
+
+def _moved(types: str, arguments: str, elements: Mapping[str, int]) -> int:
+    """Bytes that a kernel reads and writes, each argument once; 0 where a size is not known."""
+    pointers = [re.sub(r"const |[*' ]", "", t) for t in _listed(types) if "*" in t]
+    names = _listed(arguments)[: len(pointers)]
+    if not pointers or any(n not in elements for n in names) or len(names) < len(pointers):
+        return 0
+    return sum(
+        elements[name] * BYTES.get(kind, 0) for name, kind in zip(names, pointers, strict=True)
+    )
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

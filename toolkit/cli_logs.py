@@ -1,0 +1,96 @@
+"""The commands below `tcdebug logs`, which shows a run where none of them is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tcdebug.cli_options import CONTEXT, JSON, RUN, call, options
+
+STAGE = click.option("--stage", help="Only this stage.")
+GRAPH = click.option("--graph", help="Only this compile id, such as 0/0.")
+UNIT = click.option("--unit", help="Only decisions and passes of this unit.")
+EVENT = click.option("--event", help="Only this kind of event, such as graph.break.")
+LINE = click.option("--line", metavar="FILE:N", help="Only events of this line of your program.")
+
+
+class _ShowsByDefault(click.Group):
+    """A group whose first word may also be a run: then it is the command `show`."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Put `show` in front of what does not begin with a command's name."""
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["show", *args]
+        return super().parse_args(context, args)
+
+
+@click.group(cls=_ShowsByDefault, context_settings=CONTEXT)
+def logs() -> None:
+    """Show what happened in a run; `tcdebug logs [RUN]` is `tcdebug logs show [RUN]`.
+
+    RUN is a run folder or the beginning of its name; the newest one if there is none.
+    Exit status: 0 shown, 2 no such run or nothing in it fits, 3 internal error.
+    """
+
+
+@logs.command()
+@RUN
+@options(STAGE, GRAPH, UNIT)
+@click.option("--diff", metavar="UNIT", help="The graph before and after a pass or a stage.")
+@click.option("--follow", is_flag=True, help="Show events as they are written.")
+@click.option("--all", "everything", is_flag=True, help="Debug events too, such as decisions.")
+@JSON
+def show(**arguments: Any) -> None:
+    """Show RUN (the newest by default): stages, passes, decisions, kernels."""
+    call("logs", **arguments)
+
+
+@logs.command("ls")
+@JSON
+def list_runs(**arguments: Any) -> None:
+    """List the runs below ./.tcdebug, the newest first: when, which command, how it ended."""
+    call("logs_ls", **arguments)
+
+
+@logs.command()
+@RUN
+@JSON
+def summary(**arguments: Any) -> None:
+    """Sum RUN up: time by stage, kernels by bytes, extern calls, breaks, recompiles, caches."""
+    call("logs_summary", **arguments)
+
+
+@logs.command()
+@RUN
+@options(STAGE, GRAPH, UNIT, EVENT, LINE)
+@JSON
+def query(**arguments: Any) -> None:
+    """Show the events of RUN that fit all that is given; with --json one a line."""
+    call("logs_query", **arguments)
+
+
+@logs.command()
+@RUN
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["chrome", "json", "csv"]),
+    default="chrome",
+    show_default=True,
+    help="A trace for Perfetto or chrome://tracing, or all events as one table.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file; else stdout."
+)
+def export(**arguments: Any) -> None:
+    """Write RUN for other programs."""
+    call("logs_export", **arguments)
+
+
+@logs.command("import")
+@click.argument("source", metavar="FOLDER", type=click.Path(exists=True, path_type=Path))
+def import_trace(**arguments: Any) -> None:
+    """Read what TORCH_TRACE=FOLDER has written, of any backend, into a run folder."""
+    call("logs_import", **arguments)

@@ -1,0 +1,60 @@
+"""Arguments and options that several commands have, and how a command is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from tcdebug.compiler.gate import BadToggle, Toggles
+
+USAGE = 2
+"""Exit status of a command that was called wrongly; click's own."""
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+PASS_ON = {"allow_interspersed_args": False}  # what stands behind SCRIPT is the script's
+
+SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False))
+ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
+RUN = click.argument("run_name", metavar="[RUN]", required=False)
+BACKEND = click.option("--backend", help="Compile with this backend, whatever the script names.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+
+
+def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    """What --off says, in its plain form."""
+    try:
+        return Toggles.parse(given).texts()
+    except BadToggle as problem:
+        from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
+
+        error(str(problem), "tcdebug units lists the units")
+        context.exit(USAGE)
+
+
+OFF = click.option(
+    "--off",
+    multiple=True,
+    metavar="TOGGLE",
+    callback=_toggles,
+    help="Switch off: UNIT, site:ID, or UNIT:COUNT.",
+)
+
+
+def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in the order in which help shows them."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(given):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def call(name: str, **arguments: Any) -> None:
+    """Run a command module and leave with its exit status."""
+    sys.exit(import_module(f"tcdebug.commands.{name}").run(**arguments))

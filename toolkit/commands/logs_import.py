@@ -1,0 +1,38 @@
+"""tcdebug logs import"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tcdebug.cli_options import USAGE
+from tcdebug.compiler import run_folder
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import RunEnd, RunStart
+from tcdebug.display.console import error, note, write
+from tcdebug.reading.torch_files import NoTrace, import_files, trace_files
+
+
+def run(*, source: Path) -> int:
+    """Make a run folder of TORCH_TRACE files; its path on stdout. 2 where there are none."""
+    try:
+        files = trace_files(source)
+    except NoTrace as problem:
+        return _nothing(problem)
+    folder = run_folder.create("import")
+    log = EventLog(folder, own=True)
+    log.emit(RunStart("import", ["import", str(source)], str(Path.cwd())), t_ns=0)
+    try:
+        records, seconds = import_files(files, log)
+    except NoTrace as problem:
+        shutil.rmtree(folder)
+        return _nothing(problem)
+    log.emit(RunEnd(0, seconds), t_ns=round(seconds * 1e9))
+    note(f"{records} records of {len(files)} files; next  tcdebug logs summary {folder}")
+    write(f"{folder}\n")
+    return 0
+
+
+def _nothing(problem: NoTrace) -> int:
+    error(str(problem), "TORCH_TRACE=trace python script.py writes one")
+    return USAGE

@@ -1,0 +1,26 @@
+"""tcdebug logs summary"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tcdebug.cli_options import USAGE
+from tcdebug.display.console import error, write
+from tcdebug.display.summary import show_summary
+from tcdebug.reading.summary import summarise
+from tcdebug.run_dir import NoRun, find
+
+
+def run(*, run_name: str | None, as_json: bool) -> int:
+    """Sum a run up; 2 where there is none."""
+    try:
+        found = find(run_name)
+    except NoRun as problem:
+        error(str(problem), "tcdebug logs ls")
+        return USAGE
+    summary = summarise(found, found.events())
+    if as_json:
+        write(msgspec.json.encode(summary).decode() + "\n")
+    else:
+        show_summary(summary)
+    return 0

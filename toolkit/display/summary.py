@@ -1,0 +1,99 @@
+"""A run summed up, on one screen."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+
+from tcdebug.display.console import results
+from tcdebug.reading.breaks import Break
+from tcdebug.reading.summary import RecompileRow, Summary
+
+MOST_ROWS = 8
+"""Lines of each part that are shown; `--json` has all."""
+BAR = 20
+
+
+def show_summary(summary: Summary) -> None:
+    """Print where the time went, and what a reader would want to change."""
+    out = results()
+    end = "" if summary.exit_status is None else f", exit status {summary.exit_status}"
+    out.print(f"[path]{summary.run}[/]  {escape(summary.command)}")
+    share = 100 * summary.compile_seconds / summary.seconds if summary.seconds else 0
+    out.print(
+        f"{summary.seconds:.1f} s{end}; compiling {summary.compile_seconds:.1f} s"
+        f" ({share:.0f} %), {len(summary.compiles)} compiles by Dynamo"
+    )
+    _stages(out, summary)
+    _kernels(out, summary)
+    externs = [f"{e.calls:5}  {e.op}  [dim]{escape(e.reason)}[/]" for e in summary.externs]
+    _part(out, "calls of ATen", externs)
+    _part(out, "graph breaks", [line for b in summary.breaks for line in break_lines(b)], 24)
+    _part(out, "recompiles", [recompile_line(r) for r in summary.recompiles])
+    caches = [
+        f"{c.cache}: " + ", ".join(f"{n} {verdict}" for verdict, n in c.verdicts.items())
+        for c in summary.caches
+    ]
+    _part(out, "caches", caches)
+    _part(out, "slower than asked", [escape(f[:200]) for f in summary.fallbacks])
+    _part(out, "failures", [f"[bad]{escape(f[:200])}[/]" for f in summary.failures])
+
+
+def _stages(out: Console, summary: Summary) -> None:
+    most = max((s.seconds for s in summary.stages), default=0.0)
+    lines = []
+    for stage in summary.stages:
+        bar = "█" * round(BAR * stage.seconds / most) if most else ""
+        share = 100 * stage.seconds / summary.compile_seconds if summary.compile_seconds else 0
+        lines.append(
+            f"{stage.seconds:8.3f} s {share:3.0f} %  {escape(stage.stage):<16} "
+            f"[dim]x{stage.runs:<4}[/] [good]{bar}[/]"
+        )
+    _part(out, "time by stage, without the stages inside", lines, 16)
+
+
+def _kernels(out: Console, summary: Summary) -> None:
+    lines = [
+        f"{size(k.moved) if k.moved else '?':>9}  [unit]{k.name}[/] [dim]{k.graph}[/]"
+        for k in summary.kernels
+    ]
+    _part(out, f"{len(summary.kernels)} kernels, by bytes moved", lines)
+
+
+def break_lines(found: Break) -> list[str]:
+    """A graph break: where and what, then why and what to do."""
+    times = f" [dim]x{found.times}[/]" if found.times > 1 else ""
+    name = f" [dim]{found.id}[/]" if found.id else ""
+    lines = [f"[path]{escape(found.where) or '?'}[/]  {escape(found.what[:160])}{name}{times}"]
+    if found.explanation:
+        lines.append(f"    {escape(found.explanation[:240])}")
+    lines += [f"    [good]do[/] {escape(hint[:240])}" for hint in found.hints[:2]]
+    return lines
+
+
+def recompile_line(row: RecompileRow) -> str:
+    """A recompile: which guard failed, which value changed, what it cost."""
+    why = "; ".join(row.changed) or "; ".join(row.reasons)
+    cost = f" [dim]{row.seconds:.1f} s[/]" if row.seconds else ""
+    frame = f" {escape(row.frame)}" if row.frame else ""
+    return f"{row.compile_id}{frame} [path]{escape(row.where)}[/]  {escape(why[:200])}{cost}"
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _part(out: Console, title: str, lines: list[str], most: int = MOST_ROWS) -> None:
+    """A heading and its lines; nothing where there are none."""
+    if not lines:
+        return
+    out.print(f"[dim]{title}[/]")
+    for line in lines[:most]:
+        out.print(f"  {line}")
+    if len(lines) > most:
+        out.print(f"  [dim]and {len(lines) - most} more, see --json[/]")

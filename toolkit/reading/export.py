@@ -1,0 +1,81 @@
+"""A run for other programs: a trace for Perfetto, or a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tcdebug.reading.spans import spans
+from tcdebug.run_dir import Record, Run
+
+LEAST = 1e-4
+"""Seconds below which a pass is left out of a trace."""
+COLUMNS = (
+    "ts", "t_ns", "pid", "event", "level", "compile_id", "direction", "stage", "unit", "site",
+    "file", "line", "seconds", "data",
+)  # fmt: skip
+
+
+def chrome_trace(run: Run, records: Sequence[Record]) -> str:
+    """The spans of a run as complete events of a Chrome trace, which Perfetto opens.
+
+    Processes are told apart; what lies inside of a span in time is drawn below it.
+    """
+    events: list[dict[str, Any]] = []
+    for span in spans(records):
+        if span.kind == "pass" and span.seconds < LEAST:
+            continue
+        context = ("compile_id", "direction", "stage", "unit", "graph_id")
+        args = {k: span.record[k] for k in context if span.record.get(k)}
+        events.append(
+            {
+                "name": span.name,
+                "cat": span.kind,
+                "ph": "X",
+                "ts": round(span.start * 1e6, 1),
+                "dur": round(span.seconds * 1e6, 1),
+                "pid": span.pid,
+                "tid": 1,
+                "args": {**args, **_plain(span.record["data"])},
+            }
+        )
+    least = min((e["ts"] for e in events), default=0.0)
+    for event in events:
+        event["ts"] = round(event["ts"] - min(least, 0.0), 1)
+    trace = {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"run": run.path.name, "command": " ".join(run.info.argv)},
+    }
+    return msgspec.json.encode(trace).decode()
+
+
+def json_array(records: Sequence[Record]) -> str:
+    """All events as one JSON array."""
+    return msgspec.json.encode(list(records)).decode() + "\n"
+
+
+def csv_table(records: Sequence[Record]) -> str:
+    """All events as a table; what only their kind has is JSON in the last column."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(COLUMNS)
+    for record in records:
+        where, data = record.get("user_loc") or {}, record.get("data") or {}
+        row = {
+            **record,
+            "file": where.get("filename", ""),
+            "line": where.get("line", ""),
+            "seconds": data.get("seconds", ""),
+            "data": msgspec.json.encode(data).decode(),
+        }
+        writer.writerow([row.get(column, "") for column in COLUMNS])
+    return out.getvalue()
+
+
+def _plain(data: Record) -> Record:
+    return {k: v for k, v in data.items() if isinstance(v, str | int | float | bool) and v != ""}

@@ -1,0 +1,59 @@
+"""Which events are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tcdebug.compiler.gate import belongs
+from tcdebug.run_dir import Record
+
+
+class BadLine(ValueError):
+    """A place that is not FILE:N; the message says so."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Events of a stage, a graph, a unit, a kind, a line of the program; empty means any."""
+
+    stage: str = ""
+    graph: str = ""
+    unit: str = ""
+    event: str = ""
+    line: tuple[str, int] | None = None
+
+    def fits(self, record: Record) -> bool:
+        """Whether an event is asked for."""
+        return (
+            (not self.stage or record.get("stage") == self.stage)
+            and (not self.graph or record.get("compile_id") == self.graph)
+            and (not self.unit or belongs(str(record.get("unit", "")), self.unit))
+            and (not self.event or belongs(str(record.get("event", "")), self.event))
+            and (self.line is None or any(_same(p, self.line) for p in places(record)))
+        )
+
+
+def places(record: Record) -> list[tuple[str, int]]:
+    """The lines of the program that an event is about: its own, and those a kernel comes from."""
+    where: dict[str, Any] = record.get("user_loc") or {}
+    found = [(str(where["filename"]), int(where["line"]))] if where.get("filename") else []
+    for origin in record.get("data", {}).get("origins") or ():
+        filename, _, number = str(origin[-1]).rpartition(":")
+        if filename and number.isdecimal():
+            found.append((filename, int(number)))
+    return found
+
+
+def parse_line(text: str) -> tuple[str, int]:
+    """FILE:N as its parts. Raises BadLine."""
+    filename, _, number = text.rpartition(":")
+    if not filename or not number.isdecimal():
+        raise BadLine(f"{text!r} is no line of a file: write model.py:12")
+    return filename, int(number)
+
+
+def _same(place: tuple[str, int], wanted: tuple[str, int]) -> bool:
+    """Whether a place is the one asked for, of whose path only the end has to be given."""
+    path = "/" + wanted[0].removeprefix("./").lstrip("/")
+    return place[1] == wanted[1] and ("/" + place[0].lstrip("/")).endswith(path)

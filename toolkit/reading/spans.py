@@ -1,0 +1,63 @@
+"""The events that took time as spans, and how much of each was its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tcdebug.run_dir import Record
+
+TIMED = ("stage.end", "pass", "compile.end", "candidate", "worker.exit", "repro.verify", "run.end")
+"""Kinds that are written when something ends, with the seconds that it took."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that took time. Seconds since the run began; `own` is without spans inside it."""
+
+    name: str
+    kind: str
+    start: float
+    seconds: float
+    own: float
+    pid: int
+    record: Record
+
+    @property
+    def end(self) -> float:
+        """When it ended."""
+        return self.start + self.seconds
+
+
+def spans(records: Iterable[Record], kinds: Sequence[str] = TIMED) -> list[Span]:
+    """The spans of these kinds in the order of their starts, an outer one before what is in it."""
+    found = [_span(r) for r in records if r.get("event") in kinds and "seconds" in r["data"]]
+    found.sort(key=lambda s: (s.pid, s.start, -s.seconds))
+    own = [s.seconds for s in found]
+    open_: list[int] = []
+    for k, span in enumerate(found):
+        middle = span.start + span.seconds / 2  # an end is written a little late
+        while open_ and (found[open_[-1]].pid != span.pid or found[open_[-1]].end < middle):
+            open_.pop()
+        if open_:
+            own[open_[-1]] -= span.seconds
+        open_.append(k)
+    return [replace(s, own=max(0.0, o)) for s, o in zip(found, own, strict=True)]
+
+
+def _span(record: Record) -> Span:
+    kind = str(record["event"])
+    data = record["data"]
+    name = {
+        "stage.end": record.get("stage"),
+        "pass": record.get("unit"),
+        "compile.end": f"compile {record.get('compile_id', '')} {record.get('direction', '')}",
+        "candidate": f"candidate {data.get('number')}: {data.get('purpose')}",
+        "worker.exit": data.get("purpose"),
+        "repro.verify": "repro.verify",
+        "run.end": "run",
+    }[kind]
+    seconds = float(data["seconds"])
+    end = float(record.get("t_ns", 0)) / 1e9
+    pid = int(record.get("pid", 0))
+    return Span(str(name or kind), kind, end - seconds, seconds, seconds, pid, record)

@@ -1,0 +1,108 @@
+"""The files that TORCH_TRACE writes, read into a run folder with the same events as a live run.
+
+A line is a prefix with the time, process and place, then {kind: details}; a payload follows on
+lines that begin with a tab. The time has no year and no zone: those of the file and of this
+machine are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.minifier.trace_records import Translator
+
+PREFIX = re.compile(r"V(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) +(\d+) [^\]]+\] ")
+RANK = re.compile(r"_rank_(\d+)_")
+MICROSECOND = timedelta(microseconds=1)
+SEVERAL = ("*torch_trace_*.log", "*.log")
+
+
+class NoTrace(Exception):
+    """Nothing that TORCH_TRACE wrote; the message says where it was looked for."""
+
+
+@dataclass(frozen=True)
+class TraceLine:
+    """One record of a file."""
+
+    time: datetime
+    pid: int
+    metadata: dict[str, Any]
+    payload: str
+
+
+def trace_files(source: Path) -> list[Path]:
+    """The trace files of a folder, or the one that is named. Raises NoTrace."""
+    if source.is_file():
+        return [source]
+    for pattern in SEVERAL:
+        if found := sorted(source.glob(pattern)):
+            return found
+    raise NoTrace(f"no *.log of TORCH_TRACE in {source}")
+
+
+def import_files(files: list[Path], log: EventLog) -> tuple[int, float]:
+    """Write the events of trace files to a log; how many records, over how many seconds.
+
+    Raises NoTrace.
+    """
+    lines = {file: list(read_lines(file)) for file in files}
+    times = [line.time for records in lines.values() for line in records]
+    if not times:
+        names = ", ".join(str(f) for f in files)
+        raise NoTrace(f"no record of torch's structured trace in {names}")
+    start = min(times)
+    for file, records in lines.items():
+        rank = RANK.search(file.name)
+        translator = Translator(log)
+        for line in records:
+            translator.feed(
+                line.metadata,
+                line.payload,
+                ts=_written(line.time),
+                t_ns=(line.time - start) // MICROSECOND * 1000,
+                pid=line.pid,
+                rank=int(rank[1]) if rank else None,
+            )
+    return len(times), (max(times) - start).total_seconds()
+
+
+def read_lines(file: Path) -> Iterator[TraceLine]:
+    """The records of a file; a line that is no record is left out, as after a crash."""
+    year = datetime.fromtimestamp(file.stat().st_mtime).year
+    head, payload = "", list[str]()
+    with file.open(errors="replace") as opened:
+        for line in opened:
+            if line.startswith("\t"):
+                payload.append(line[1:])
+                continue
+            if head and (record := _record(head, payload, year)):
+                yield record
+            head, payload = line, []
+    if head and (record := _record(head, payload, year)):
+        yield record
+
+
+def _record(head: str, payload: list[str], year: int) -> TraceLine | None:
+    match = PREFIX.match(head)
+    if match is None:
+        return None
+    month, day, hour, minute, second, micro, pid = (int(g) for g in match.groups())
+    try:
+        metadata = msgspec.json.decode(head[match.end() :], type=dict[str, Any])
+        time = datetime(year, month, day, hour, minute, second, micro).astimezone(UTC)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return TraceLine(time, pid, metadata, "".join(payload).removesuffix("\n"))
+
+
+def _written(time: datetime) -> str:
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
