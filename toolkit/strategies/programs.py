@@ -18,7 +18,7 @@ from tcdebug.strategies.program import Program
 from tcdebug.strategies.reductions import REDUCTIONS
 from tcdebug.strategies.row import Row
 from tcdebug.strategies.scope import Scope
-from tcdebug.strategies.toggles import toggles
+from tcdebug.strategies.toggles import FAMILIES, toggles
 from tcdebug.strategies.views import VIEWS
 
 TABLES: dict[str, Sequence[Row]] = {
@@ -56,9 +56,12 @@ def programs(
     draw: Draw,
     longest: int = LONGEST,
     rows: Sequence[Row] = (),
-    units: bool = True,
+    units: Sequence[str] = FAMILIES,
 ) -> Program:
-    """A program that eager runs; from these rows only, where some are given."""
+    """A program that eager runs; from these rows only, where some are given.
+
+    `units` are those that it may be compiled without.
+    """
     scope = Scope(draw)
     chances = {"": tuple(rows)} if rows else _chances()
     if not rows and scope.integer(0, 3) > 0:
@@ -77,7 +80,7 @@ def programs(
                 break
             row, invalid = line
             random |= row.random
-    return _finished(scope, invalid, random, draw(toggles()) if units else ())
+    return _finished(scope, invalid, random, draw(toggles(units)) if units else ())
 
 
 @st.composite

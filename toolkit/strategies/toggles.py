@@ -13,7 +13,7 @@ FAMILIES = (
 """What is switched off most often is none; then whole families, which end in other neighbours."""
 
 
-def toggles(names: Sequence[str] = FAMILIES) -> st.SearchStrategy[tuple[str, ...]]:
+def toggles(names: Sequence[str]) -> st.SearchStrategy[tuple[str, ...]]:
     """Units to switch off: none in three of four programs, else one to three."""
     some = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
     chosen = some.map(lambda found: tuple(sorted(found)))

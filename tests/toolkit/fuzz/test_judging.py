@@ -1,0 +1,115 @@
+"""The oracles on programs written by hand: what fails, what rounding explains, what passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.fuzz.oracles import judge
+from tcdebug.fuzz.verdict import Status, Verdict
+from tcdebug.strategies.program import Argument, Program, Step
+
+NOISE = "torch.randn((64,), generator=torch.Generator().manual_seed(0))"
+
+
+def program(text: str, argument: str = NOISE, exact: bool = False) -> Program:
+    """A program of one line."""
+    return Program(
+        (Argument("a0", argument, argument),), (Step("v0", text, "row"),), ("v0",),
+        ("v0",) if exact else (),
+    )  # fmt: skip
+
+
+@dataclass
+class Broken:
+    """A target that changes what eager returns, and calls that a compile."""
+
+    change: Callable[[Any], Any]
+    name: str = "broken"
+    compiles: int = 1
+    calls: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def compiled(
+        self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
+    ) -> Iterator[Callable[..., Any]]:
+        """Eager with a change."""
+
+        def call(*args: Any) -> Any:
+            if len(self.calls) < self.compiles:
+                notify("compile")
+            self.calls.append(1)
+            notify("forward")
+            return tuple(self.change(v) for v in module(*args))
+
+        yield call
+
+    def keeping(self, folder: Path) -> Broken:
+        """This target."""
+        return self
+
+    def call(self) -> dict[str, Any]:
+        """Nothing that a repro could use."""
+        return {"backend": None}
+
+
+def verdict(text: str, change: Callable[[Any], Any], **more: Any) -> Verdict:
+    """How a program ends whose results are changed."""
+    return judge(program(text, **more), Broken(change), lambda phase: None, Path("."))
+
+
+@pytest.mark.parametrize(
+    ("change", "signature"),
+    [
+        (lambda v: v * 1.01, "forward | wrong value"),
+        (lambda v: v.double(), "forward | wrong dtype"),
+        (lambda v: v[:-1], "forward | wrong shape"),
+        (lambda v: torch.where(v > 0, v, torch.nan), "forward | wrong nan"),
+        (lambda v: torch.stack((v, v), 1)[:, 0], "forward | wrong strides"),
+    ],
+)
+def test_a_change_of_the_result_is_a_failure(
+    change: Callable[[Any], Any], signature: str
+) -> None:
+    found = verdict("a0 * 2", change)
+    assert (found.status, found.signature) == (Status.FAILED, signature)
+
+
+def test_what_was_a_view_of_an_input_has_to_be_one() -> None:
+    found = verdict("a0[1:]", lambda v: v.clone())
+    assert found.signature == "forward | wrong aliasing"
+
+
+def test_a_result_within_the_rounding_of_eager_passes() -> None:
+    assert verdict("torch.sin(a0)", lambda v: v * (1 + 2e-7)).status is Status.PASSED
+
+
+def test_a_flip_behind_a_close_comparison_is_discarded_and_one_without_rounding_fails() -> None:
+    ties = "torch.ones((4,))"
+    chaotic = verdict("torch.sin(a0) >= 0.8414709848", lambda v: ~v, argument=ties)
+    assert chaotic.status is Status.DISCARDED
+    exact = verdict("a0 >= 1.0", lambda v: ~v, argument=ties, exact=True)
+    assert (exact.status, exact.signature) == (Status.FAILED, "forward | wrong value")
+
+
+def test_other_answers_for_the_same_inputs_are_a_failure() -> None:
+    generator = torch.Generator().manual_seed(0)
+    found = verdict("a0 * 2", lambda v: v * (1 + 1e-7 * torch.rand((), generator=generator)))
+    assert found.signature == "forward | not the same twice"
+
+
+def test_a_compile_for_inputs_that_it_was_compiled_for_is_a_failure() -> None:
+    target = Broken(lambda v: v, compiles=2)
+    found = judge(program("a0 * 2"), target, lambda phase: None, Path("."))
+    assert found.signature == "forward | recompile"
+
+
+def test_what_eager_refuses_is_no_program() -> None:
+    assert verdict("a0 @ a0.unsqueeze(0).sum(2)", lambda v: v).status is Status.INVALID

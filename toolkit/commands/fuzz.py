@@ -1,0 +1,252 @@
+"""tcdebug fuzz: run, ci, replay, triage, stats"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tcdebug.cli_options import USAGE
+from tcdebug.compiler import run_folder
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import RunEnd, RunStart
+from tcdebug.display.console import error, write
+from tcdebug.display.fuzz import FuzzProgress, show_findings, show_tally
+from tcdebug.fuzz.campaign import BadJob, Campaign, WorkerFailed
+from tcdebug.fuzz.ci import FORMATS, MODES
+from tcdebug.fuzz.findings import Finding, Findings, State
+from tcdebug.fuzz.job import FuzzJob
+from tcdebug.fuzz.tally import Tally
+from tcdebug.minifier.isolation import Limits
+from tcdebug.run_dir import NoRun, Run, find, runs
+
+FAILS, FAULT, INTERRUPTED = 1, 3, 130
+SECONDS = 600.0
+"""What a campaign takes that is not told."""
+
+
+def run(
+    *, quiet: bool, as_json: bool, seconds: float | None, examples: int | None, jobs: int,
+    findings: Path, **options: Any,
+) -> int:  # fmt: skip
+    """Fuzz, and show what was found; the exit status."""
+    if seconds is None and examples is None:
+        seconds = SECONDS
+    job = _job(findings, seconds, examples, **options)
+    status, tally, found = _campaign("fuzz-run", job, jobs, quiet)
+    if status > FAILS and status != INTERRUPTED:
+        return status
+    if as_json:
+        summary = {**tally.summary, "new": [f.slug for f in found], "seed": job.seed}
+        sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
+    else:
+        show_tally(tally.summary)
+        show_findings(found, findings)
+    return status
+
+
+def ci(
+    *, mode: str, style: str, output: Path | None, quiet: bool, seconds: float | None,
+    examples: int | None, seed: int | None, jobs: int, findings: Path, bisect: bool,
+    database: str, **options: Any,
+) -> int:  # fmt: skip
+    """Judge again what was fixed, fuzz, and write what is new; the exit status."""
+    chosen = MODES[mode]
+    limit = chosen.seconds if seconds is None and examples is None else seconds
+    job = _job(
+        findings, limit, examples, seed=chosen.seed if seed is None else seed,
+        bisect=bisect and chosen.bisect, database=database if chosen.database else "", **options,
+    )  # fmt: skip
+    fixed = [f for f in Findings(findings) if f.state is State.FIXED]
+    status, failing = _again(fixed, job) if fixed else (0, {})
+    if status:
+        return status
+    for finding in fixed:
+        if finding.slug in failing:
+            Findings(findings).write(msgspec.structs.replace(finding, state=State.NEW))
+    status, tally, found = _campaign("fuzz-ci", job, jobs, quiet)
+    if status > FAILS:
+        return status
+    found = [*(f for f in fixed if f.slug in failing), *found]
+    text = FORMATS[style](found, tally.summary, findings)
+    if output is None:
+        write(text)
+    else:
+        try:
+            output.write_text(text)
+        except OSError as problem:
+            error(f"cannot write {output}: {problem.strerror}", "-o FILE in a folder that exists")
+            return USAGE
+    return FAILS if found else 0
+
+
+def replay(
+    *, findings: Path, timeout: float, memory: float, as_json: bool, names: Sequence[str]
+) -> int:
+    """Judge findings again and show how each ended; the exit status."""
+    chosen = _chosen(findings, names)
+    if chosen is None:
+        return USAGE
+    status, failing = _again(chosen, _job(findings, timeout=timeout, memory=memory))
+    if status:
+        return status
+    ended = {f.slug: failing.get(f.slug, "passes") for f in chosen}
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(ended).decode() + "\n")
+    else:
+        write("".join(f"{slug}: {how}\n" for slug, how in ended.items()))
+    return FAILS if failing else 0
+
+
+def triage(
+    *, findings: Path, timeout: float, memory: float, as_json: bool, names: Sequence[str],
+    known: bool,
+) -> int:  # fmt: skip
+    """Mark findings as what they are by now; the exit status."""
+    chosen = _chosen(findings, names)
+    if chosen is None:
+        return USAGE
+    failing: dict[str, str] = {}
+    if not known:
+        status, failing = _again(chosen, _job(findings, timeout=timeout, memory=memory))
+        if status:
+            return status
+    states = {f.slug: State.KNOWN if known else _state(f, f.slug in failing) for f in chosen}
+    for finding in chosen:
+        Findings(findings).write(msgspec.structs.replace(finding, state=states[finding.slug]))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(states).decode() + "\n")
+    else:
+        write("".join(f"{slug}: {state.value}\n" for slug, state in states.items()))
+    return 0
+
+
+def stats(*, run_name: str | None, as_json: bool) -> int:
+    """Show the numbers of a campaign; the exit status."""
+    try:
+        chosen = _newest() if run_name is None else find(run_name)
+    except NoRun as problem:
+        error(str(problem), "tcdebug fuzz run makes one")
+        return USAGE
+    tally = Tally()
+    tally.feed(chosen.events())
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(tally.summary).decode() + "\n")
+    else:
+        show_tally(tally.summary)
+    return 0
+
+
+def _newest() -> Run:
+    for known in runs():
+        if known.info.command.startswith("fuzz-"):
+            return known
+    raise NoRun("no campaign in .tcdebug")
+
+
+def _state(finding: Finding, fails: bool) -> State:
+    if not fails:
+        return State.FIXED
+    return State.NEW if finding.state is State.FIXED else finding.state
+
+
+def _job(
+    findings: Path,
+    seconds: float | None = None,
+    examples: int | None = None,
+    *,
+    backend: str = "tcdebug",
+    seed: int | None = None,
+    units: str = "",
+    database: str = "",
+    bisect: bool = False,
+    setup: Path | None = None,
+    timeout: float,
+    memory: float,
+    stop_after: int | None = None,
+) -> FuzzJob:
+    """The job that the options ask for; its folder comes later."""
+    if seed is None:
+        seed = int.from_bytes(os.urandom(3), "little")
+    remote = "://" in database
+    return FuzzJob(
+        run_dir="",
+        findings=str(findings.resolve()),
+        backend=backend,
+        seed=seed,
+        examples=examples,
+        seconds=seconds,
+        units=tuple(u for u in units.split(",") if u),
+        database=database if remote or not database else str(Path(database).resolve()),
+        bisect=bisect,
+        limits=Limits(timeout, int(memory * (1 << 30))),
+        stop_after=stop_after,
+        setup="" if setup is None else str(setup.resolve()),
+    )
+
+
+def _campaign(
+    command: str, job: FuzzJob, jobs: int, quiet: bool
+) -> tuple[int, Tally, list[Finding]]:
+    """Exit status, numbers, and the findings that are new."""
+    tally = Tally()
+    if importlib.util.find_spec("hypothesis") is None:
+        error("Hypothesis is not installed", "pip install 'tcdebug[fuzz]'")
+        return USAGE, tally, []
+    before = {f.slug for f in Findings(Path(job.findings))}
+    began = time.monotonic()
+    folder = run_folder.create(command).resolve()
+    log = EventLog(folder, own=True)
+    log.emit(RunStart(command, sys.argv[1:], str(Path.cwd())))
+    job = msgspec.structs.replace(job, run_dir=str(folder))
+    status = 0
+    with FuzzProgress(quiet=quiet) as progress:
+        progress.say(f"fuzzing {job.backend}, seed {job.seed}: tcdebug logs {folder.name}")
+        try:
+            Campaign(folder, log, tally, progress.show).run(job, jobs)
+        except KeyboardInterrupt:
+            status = INTERRUPTED
+        except BadJob as problem:
+            error(str(problem))
+            status = USAGE
+        except WorkerFailed as problem:
+            error(f"a worker ended by a fault:\n{problem}", f"see {folder}")
+            status = FAULT
+    found = [f for f in Findings(Path(job.findings)) if f.slug not in before]
+    status = status or (FAILS if found else 0)
+    log.emit(RunEnd(status, round(time.monotonic() - began, 3)))
+    return status, tally, found
+
+
+def _again(findings: Sequence[Finding], job: FuzzJob) -> tuple[int, dict[str, str]]:
+    """Exit status, and how the findings end that fail: slug -> signature."""
+    failing: dict[str, str] = {}
+    for backend in sorted({f.backend for f in findings}):
+        slugs = tuple(f.slug for f in findings if f.backend == backend)
+        part = msgspec.structs.replace(job, backend=backend, again=slugs, seconds=None)
+        status, tally, _ = _campaign("fuzz-replay", part, 1, quiet=True)
+        if status:
+            return status, {}
+        failing.update(tally.failing)
+    return 0, failing
+
+
+def _chosen(folder: Path, names: Sequence[str]) -> list[Finding] | None:
+    """Findings by name, all of them where none is given; None after an error message."""
+    known = Findings(folder)
+    if not names:
+        return list(known)
+    chosen: list[Finding] = []
+    for name in names:
+        found = known.named(Path(name).name)
+        if not found:
+            error(f"no finding {name!r} in {folder}", "tcdebug fuzz replay judges all there are")
+            return None
+        chosen += found
+    return chosen

@@ -1,0 +1,79 @@
+"""A campaign on the console: one live line, then the numbers and the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.markup import escape
+from rich.status import Status
+
+from tcdebug.display.console import first_line, messages, results
+from tcdebug.fuzz.findings import PROGRAM, Finding
+from tcdebug.fuzz.tally import Tally
+
+
+class FuzzProgress:
+    """What a campaign is doing, on stderr: a live line on a terminal, else a line a finding."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.console = messages()
+        self.quiet = quiet
+        self._status: Status | None = None
+        self._told = 0
+
+    def __enter__(self) -> FuzzProgress:
+        if not self.quiet and self.console.is_terminal:
+            self._status = self.console.status("starting", spinner="dots")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, text: str) -> None:
+        """One line about what begins."""
+        if not self.quiet:
+            self.console.print(f"[dim]·[/] {escape(text)}")
+
+    def show(self, tally: Tally) -> None:
+        """The numbers so far, and the findings that were not told yet."""
+        for found in tally.findings[self._told :]:
+            if not self.quiet:
+                ops = " ".join(found["ops"])
+                self.console.print(f"[bad]finding[/] {escape(found['signature'])}: {escape(ops)}")
+        self._told = len(tally.findings)
+        if self._status is not None:
+            numbers = tally.summary
+            self._status.update(
+                f"{numbers['examples']} programs, {numbers['pairs']} pairs, "
+                f"{numbers['findings']} findings [dim]({numbers['seconds']:.0f} s)[/]"
+            )
+
+
+def show_tally(numbers: Mapping[str, Any]) -> None:
+    """The numbers of a campaign."""
+    console = results()
+    for name, number in numbers.items():
+        console.print(f"{name.replace('_', ' '):<20} {number}")
+
+
+def show_findings(findings: Sequence[Finding], folder: Path) -> None:
+    """New findings, each with what it is, who is at fault and how to see it."""
+    console = results()
+    for finding in findings:
+        path = folder / finding.slug / (finding.repro or PROGRAM)
+        console.print(f"\n[bad]{finding.kind}[/] {escape(finding.signature)}")
+        console.print(f"  message  {first_line(finding.message, 200)}")
+        console.print(f"  made of  {' '.join(finding.ops)}")
+        if finding.culprits:
+            console.print(f"  culprit  [unit]{' '.join(finding.culprits)}[/]")
+        console.print(f"  shows    python [path]{escape(str(path))}[/]")

@@ -1,0 +1,54 @@
+"""What is done with a finding: its program goes through the minifier and the bisector."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.fuzz.findings import PROGRAM, REPRO, Finding
+from tcdebug.minifier.report import Report
+
+SECONDS = 240
+"""What the minifier may take for one finding."""
+REPORT = "report.json"
+
+
+def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
+    """The finding with its culprits, and a repro script of its own beside it, if there can be one.
+
+    What the minifier does not judge, such as strides, leaves `program.py` as the repro.
+    """
+    path = folder / PROGRAM
+    if setup:
+        path.write_text(f"import runpy\n\nrunpy.run_path({setup!r})\n\n{path.read_text()}")
+    command = [
+        sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", f"--seconds={SECONDS}",
+        f"--timeout={SECONDS // 4}", path.name,
+    ]  # fmt: skip
+    with (folder / "log.txt").open("wb") as log:
+        try:
+            done = subprocess.run(
+                command, cwd=folder, stdout=subprocess.PIPE, stderr=log, timeout=SECONDS * 3,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return msgspec.structs.replace(finding, note="the minifier did not end")
+    try:
+        report = msgspec.json.decode(done.stdout, type=Report)
+    except msgspec.DecodeError:
+        return msgspec.structs.replace(finding, note=f"the minifier ended with {done.returncode}")
+    (folder / REPORT).write_bytes(done.stdout)
+    repro = None
+    if report.repro is not None and Path(report.repro).exists():
+        for file in Path(report.repro).parent.glob("repro*"):
+            shutil.copy(file, folder)
+        repro = REPRO
+    shutil.rmtree(folder / ".tcdebug", ignore_errors=True)
+    units = tuple(dict.fromkeys(c.unit for c in report.culprits))
+    return msgspec.structs.replace(
+        finding, culprits=units, repro=repro, note=f"bisect: {report.status}"
+    )

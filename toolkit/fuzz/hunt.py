@@ -1,0 +1,135 @@
+"""One round after the other of Hypothesis: programs are drawn and judged until one fails anew.
+
+The one that does is shrunk; then the hunt goes on, and takes that failure for known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from hypothesis import HealthCheck, Phase, event, given, seed, settings, target
+from hypothesis.database import ExampleDatabase
+
+from tcdebug.fuzz.findings import Findings
+from tcdebug.fuzz.verdict import Status, Verdict
+from tcdebug.strategies.program import Program
+from tcdebug.strategies.programs import programs
+
+ROUND = 60
+"""Programs of one seed: Hypothesis varies what it has drawn, so a fresh seed is more various."""
+SHRINKING = 120.0
+"""Seconds that shrinking a program may take."""
+
+
+class Enough(BaseException):
+    """The seconds or examples are used up: leave the round, past all that catches Exception."""
+
+
+class Failing(Exception):
+    """A program fails in a way that no finding covers."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A program that fails, as small as Hypothesis could make it."""
+
+    program: Program
+    verdict: Verdict
+    examples: int
+    seed: int
+
+
+@dataclass
+class _Round:
+    """What a round has come to: the signature that is shrunk, and the smallest program so far."""
+
+    hunted: str = ""
+    smallest: tuple[Program, Verdict] | None = None
+    until: float = 0.0
+
+
+@dataclass
+class Hunt:
+    """The rounds of one worker. `told` hears of every program that is judged while drawing."""
+
+    judge: Callable[[Program], Verdict]
+    findings: Findings
+    backend: str
+    told: Callable[[Program, Verdict], None]
+    database: ExampleDatabase | None
+    units: Sequence[str] = ()
+    """What is switched off now and then."""
+    examples: int | None = None
+    seconds: float | None = None
+    judged: int = 0
+    _known: dict[str, Verdict] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+
+    def round(self, start: int) -> Found | None:
+        """The programs of one seed; the first failure that is new ends it. Raises Enough."""
+        state = _Round()
+        phases = [Phase.reuse, Phase.generate, Phase.target, Phase.shrink]
+
+        @seed(start)
+        @settings(
+            max_examples=ROUND, database=self.database, deadline=None, phases=phases,
+            suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
+        )  # fmt: skip
+        @given(programs(units=tuple(self.units)))
+        def attempt(program: Program) -> None:
+            self._attempt(program, state)
+
+        try:
+            attempt()
+        except Failing:
+            assert state.smallest is not None
+            return Found(*state.smallest, self.judged, start)
+        return None
+
+    def _attempt(self, program: Program, state: _Round) -> None:
+        verdict = self._verdict(program, state)
+        for op in {*program.ops}:
+            event(op)
+        target(float(len(program.pairs)), label="pairs of operations")
+        target(float(len(verdict.fused)), label="pairs in one kernel")
+        if verdict.status is not Status.FAILED or state.hunted not in ("", verdict.signature):
+            return
+        state.hunted = verdict.signature
+        state.smallest = (program, verdict)
+        raise Failing(verdict.signature)
+
+    def _verdict(self, program: Program, state: _Round) -> Verdict:
+        """The verdict; a failure that a finding covers is known."""
+        known = self._known.get(program.key)
+        if known is not None:
+            return known
+        if state.hunted:
+            if time.monotonic() > state.until:
+                return Verdict(Status.DISCARDED, message="no more time to shrink")
+            verdict = self._covered(program, self.judge(program))
+        else:
+            self._afford()
+            self.judged += 1
+            verdict = self._covered(program, self.judge(program))
+            self.told(program, verdict)
+            state.until = time.monotonic() + SHRINKING
+        if verdict.status is Status.FAILED:
+            self._known[program.key] = verdict
+        return verdict
+
+    def _covered(self, program: Program, verdict: Verdict) -> Verdict:
+        if verdict.status is not Status.FAILED:
+            return verdict
+        finding = self.findings.covering(self.backend, verdict.signature, program.ops)
+        if finding is None:
+            return verdict
+        return msgspec.structs.replace(verdict, status=Status.KNOWN)
+
+    def _afford(self) -> None:
+        if self.examples is not None and self.judged >= self.examples:
+            raise Enough
+        if self.seconds is not None and time.monotonic() - self._began > self.seconds:
+            raise Enough

@@ -1,0 +1,81 @@
+"""The numbers of a campaign, counted from its events as they come."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcdebug.run_dir import Record
+
+
+@dataclass
+class Tally:
+    """What came of the programs so far."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    ops: Counter[str] = field(default_factory=Counter)
+    pairs: set[str] = field(default_factory=set)
+    fused: set[str] = field(default_factory=set)
+    second_calls: int = 0
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    failing: dict[str, str] = field(default_factory=dict)
+    """Findings that fail again: name of the folder -> signature."""
+    judging: float = 0.0
+    """Seconds of the workers together in which programs were judged."""
+    seconds: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+
+    def feed(self, records: Iterable[Record]) -> None:
+        """Count events."""
+        for record in records:
+            data = record["data"]
+            if record["event"] == "fuzz.case":
+                self._case(data)
+            elif record["event"] == "fuzz.finding":
+                self.findings.append(data)
+            elif record["event"] == "fuzz.again" and data["status"] == "failed":
+                self.failing[data["finding"]] = data["signature"]
+            elif record["event"] == "run.end":
+                self.seconds = data["seconds"]
+
+    def _case(self, data: dict[str, Any]) -> None:
+        self.statuses[data["status"]] += 1
+        self.ops.update(set(data["ops"]))
+        self.pairs.update(data["pairs"])
+        self.fused.update(data["fused"])
+        self.second_calls += data["dynamic"]
+        self.judging += data["seconds"]
+
+    @property
+    def examples(self) -> int:
+        """Programs that were drawn."""
+        return self.statuses.total()
+
+    @property
+    def valid(self) -> float:
+        """The share of programs that eager runs and that Dynamo captures."""
+        return 1.0 - self.statuses["invalid"] / self.examples if self.examples else 1.0
+
+    @property
+    def rate(self) -> float:
+        """Programs a second of a worker's time in which it judged."""
+        return self.examples / self.judging if self.judging else 0.0
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The numbers by name."""
+        return {
+            "examples": self.examples,
+            **{name: self.statuses[name] for name in sorted(self.statuses)},
+            "valid": round(self.valid, 4),
+            "programs_per_second": round(self.rate, 2),
+            "second_calls": self.second_calls,
+            "operations": len(self.ops),
+            "pairs": len(self.pairs),
+            "fused_pairs": len(self.fused),
+            "findings": len(self.findings),
+            "seconds": round(self.seconds or time.monotonic() - self._began, 1),
+        }

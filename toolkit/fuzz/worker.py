@@ -1,0 +1,199 @@
+"""The process of one worker of a campaign: `python -m tcdebug.fuzz.worker job.json`.
+
+It draws programs and keeps findings; what runs what a backend made is a child of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import torch
+from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import FuzzAgain, FuzzCase, FuzzFinding
+from tcdebug.fuzz.findings import PROGRAM, Finding, Findings
+from tcdebug.fuzz.followup import minified
+from tcdebug.fuzz.hunt import Enough, Found, Hunt
+from tcdebug.fuzz.job import BAD_JOB, FuzzJob
+from tcdebug.fuzz.oracles import judge
+from tcdebug.fuzz.runner import Notify, Runner
+from tcdebug.fuzz.verdict import Verdict
+from tcdebug.minifier.decisions import read_decisions
+from tcdebug.minifier.isolation import die_with_parent
+from tcdebug.minifier.replay import SEED
+from tcdebug.minifier.session import warm_up
+from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.minifier.threads import one_thread
+from tcdebug.strategies.program import Program, script
+from tcdebug.strategies.toggles import FAMILIES
+
+OF_BACKEND = {EMBEDDED: FAMILIES}
+"""Units that are switched off now and then where the job does not say which."""
+APART = 1_000_003
+"""The seeds of two workers of a campaign are this far apart."""
+COUNTED = re.compile(r"_\d+\b")
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Judges a program in the process that it is called in, and says what was fused."""
+
+    backend: Backend
+    folder: Path
+
+    def __call__(self, program: Program, notify: Notify) -> Verdict:
+        """The verdict on a program."""
+        events = self.folder / f"events-{os.getpid()}.jsonl"
+        verdict = judge(program, self.backend, notify, self.folder)
+        fused = tuple(sorted(set(_fused(events))))
+        if events.exists():
+            os.truncate(events, 0)  # what is worth keeping is told by the worker
+        return msgspec.structs.replace(verdict, fused=fused)
+
+
+def _fused(events: Path) -> Iterator[str]:
+    """Pairs that came into one kernel, or one into the other."""
+    for decision in read_decisions(events):
+        if decision.allowed and decision.unit.startswith("fuse."):
+            yield COUNTED.sub("", decision.subject)
+
+
+def runner(job: FuzzJob) -> Runner:
+    """What judges the programs of a job, set up and warm."""
+    one_thread()
+    folder = Path(job.run_dir) / f"worker-{job.worker}"
+    folder.mkdir(parents=True, exist_ok=True)
+    backend = Backend(job.backend, job.backend, run_dir=str(folder))
+    if job.backend == EMBEDDED:
+        warm_up()
+    elif job.backend == INDUCTOR:
+        backend.warm_up(EventLog(folder))
+    if job.setup:
+        runpy.run_path(job.setup)  # when all is warm: it may break what warming up takes
+    return Runner(Judging(backend, folder), job.limits, folder / "output.log")
+
+
+def database(address: str) -> ExampleDatabase | None:
+    """Where Hypothesis keeps what failed. Raises ImportError without redis for redis://."""
+    if not address:
+        return None
+    if address.startswith("redis://"):
+        extra = import_module("hypothesis.extra.redis")  # both are optional packages
+        client = import_module("redis").Redis.from_url(address)
+        made: ExampleDatabase = extra.RedisExampleDatabase(client)
+        return made
+    return DirectoryBasedExampleDatabase(address)
+
+
+class Worker:
+    """Hunts until there is enough, and keeps what it finds."""
+
+    def __init__(self, job: FuzzJob) -> None:
+        self.job = job
+        self.log = EventLog(Path(job.run_dir))
+        self.findings = Findings(Path(job.findings))
+        self.runner = runner(job)
+        self.hunt = Hunt(
+            self.runner, self.findings, job.backend, self._tell, database(job.database),
+            job.units or OF_BACKEND.get(job.backend, ()), job.examples, job.seconds,
+        )  # fmt: skip
+
+    def run(self) -> None:
+        """Hunt, a seed a round."""
+        start = self.job.seed + APART * self.job.worker
+        kept = 0
+        try:
+            while self.job.stop_after is None or kept < self.job.stop_after:
+                found = self.hunt.round(start)
+                if found is not None:
+                    kept += self._keep(found)
+                start += 1
+        except Enough:
+            pass
+        finally:
+            self.runner.close()
+
+    def judge_again(self) -> None:
+        """Judge findings that there are; events tell how each ended."""
+        for finding in self.findings:
+            if finding.slug in self.job.again:
+                verdict = self.runner(finding.program)
+                self.log.emit(
+                    FuzzAgain(finding.slug, verdict.status.value, verdict.signature)
+                )
+        self.runner.close()
+
+    def _tell(self, program: Program, verdict: Verdict) -> None:
+        self.log.emit(
+            FuzzCase(
+                verdict.status.value, verdict.signature, list(program.ops), sorted(program.pairs),
+                list(verdict.fused), verdict.second, verdict.seconds,
+            )
+        )  # fmt: skip
+
+    def _keep(self, found: Found) -> bool:
+        """Make a folder of a finding, then minify and bisect it; False of one that there was."""
+        verdict, program = found.verdict, found.program
+        finding = Finding(
+            verdict.signature, verdict.kind, self.job.backend, verdict.message, program,
+            str(torch.__version__), ops=tuple(sorted(set(program.ops))), seed=found.seed,
+            examples=found.examples,
+        )  # fmt: skip
+        if not self.findings.add(finding):
+            return False
+        folder = self.findings.path(finding)
+        call: dict[str, object] = {"backend": self.job.backend}
+        if self.job.backend == EMBEDDED and program.off:
+            call["options"] = {"off": list(program.off)}
+        (folder / PROGRAM).write_text(script(program, call, SEED))
+        if self.job.bisect:
+            finding = minified(finding, folder, self.job.setup)
+            self.findings.write(finding)
+        event = FuzzFinding(
+            finding.signature, list(finding.ops), str(folder), finding.examples,
+            list(finding.culprits),
+        )  # fmt: skip
+        self.log.emit(event)
+        return True
+
+
+def unfit(job: FuzzJob) -> str:
+    """Why a job cannot be done; empty when it can."""
+    if job.backend not in torch.compiler.list_backends(exclude_tags=()):
+        return f"torch.compile has no backend {job.backend!r}"
+    try:
+        database(job.database)
+    except ImportError as missing:
+        return f"{missing}: pip install 'tcdebug[redis]'"
+    return ""
+
+
+def main() -> None:
+    """Do the job whose file is the only argument."""
+    die_with_parent()
+    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=FuzzJob)
+    if problem := unfit(job):
+        sys.exit(_said(problem))
+    worker = Worker(job)
+    if job.again:
+        worker.judge_again()
+    else:
+        worker.run()
+
+
+def _said(problem: str) -> int:
+    sys.stderr.write(f"{problem}\n")
+    return BAD_JOB
+
+
+if __name__ == "__main__":
+    main()
