@@ -39,14 +39,19 @@ def attended(request: Request, patches: contextlib.ExitStack, pid: int = 0) -> N
         capture = Capture(output, log, request.backend, script, request.graph)
         patches.enter_context(compile_patched(capture.wrap))
         return
+    if request.mode == "explain":
+        patches.enter_context(traced(log))
+        if forced := request.backend:
+            patches.enter_context(compile_patched(lambda backend: forced))
+        return
     watcher = Watcher(folder, log, script, request.check, request.every_call)
     if pid:
         watcher.journal.pid = 0
     patches.callback(watcher.journal.close)
     patches.enter_context(traced(log))
     patches.enter_context(backward_watched(watcher.backward_failed))
-    forced = request.backend
-    patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend)))
+    chosen = request.backend
+    patches.enter_context(compile_patched(lambda backend: watcher.wrap(chosen or backend)))
 
 
 def attend_child(request: Request, patches: contextlib.ExitStack) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -14,7 +15,8 @@ import msgspec
 class Request(msgspec.Struct, frozen=True):
     """A script, and what to do with its graphs.
 
-    `mode`: watch (failures leave repros) or capture (every graph does, or the one of `graph`).
+    `mode`: watch (failures leave repros), capture (every graph does, or the one of `graph`) or
+    explain (nothing does, torch is only listened to).
     """
 
     mode: str
@@ -29,9 +31,16 @@ class Request(msgspec.Struct, frozen=True):
     """Where captured graphs go."""
 
 
-def start(request: Request, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the process of a request; it has our terminal."""
+def start(
+    request: Request, environment: Mapping[str, str], output: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start the process of a request; what it prints goes to `output`, or to our terminal."""
     path = Path(request.run_dir) / "request.json"
     path.write_bytes(msgspec.json.encode(request))
     command = [sys.executable, "-m", "tcdebug.minifier.attend", str(path)]
-    return subprocess.Popen(command, env={**os.environ, **environment})
+    return subprocess.Popen(
+        command,
+        stdout=output,
+        stderr=None if output is None else subprocess.STDOUT,
+        env={**os.environ, **environment},
+    )

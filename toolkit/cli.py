@@ -165,6 +165,21 @@ def run(**arguments: Any) -> None:
 
 
 @cli.command(context_settings=PASS_ON)
+@BACKEND
+@JSON
+@SCRIPT
+@ARGS
+def explain(**arguments: Any) -> None:
+    """Run SCRIPT with ARGS and say what torch.compile made of it, on one screen.
+
+    Graphs, graph breaks with their lines and what to do, recompiles with the value that caused
+    them, constants, what is left to ATen, and what each costs. Exit status: 0 explained, 1 SCRIPT
+    failed, 2 usage, 3 internal error, 4 SCRIPT compiles nothing, 130 Ctrl-C.
+    """
+    call("explain", **arguments)
+
+
+@cli.command(context_settings=PASS_ON)
 @click.option("--graph", type=click.IntRange(0), help="Only this graph of SCRIPT, from 0.")
 @BACKEND
 @click.option(

@@ -1,0 +1,68 @@
+"""tcdebug explain"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.commands.run import stop
+from tcdebug.display.console import error, note, write
+from tcdebug.display.explanation import show_explanation
+from tcdebug.minifier.job import Job
+from tcdebug.minifier.request import Request, start
+from tcdebug.reading.explanation import explain
+from tcdebug.run_dir import find
+from tcdebug.supervisor import begin
+
+SCRIPT_LOG = "script.log"
+FAILED, NOTHING, INTERRUPTED = 1, 4, 130
+
+
+def run(
+    *,
+    script: str,
+    args: Sequence[str],
+    backend: str | None,
+    as_json: bool,
+) -> int:
+    """Run the script traced, and say what became of it; 1 where it failed, 4 without a graph."""
+    supervisor = begin("explain", Job("watch", script, list(args), ""), quiet=True, fresh=True)
+    folder = supervisor.folder
+    request = Request("explain", script, list(args), str(folder), backend)
+    with (folder / SCRIPT_LOG).open("wb") as output:
+        process = start(request, {"TCDEBUG_RUN_DIR": str(folder)}, output)
+        status = _wait(process)
+    supervisor.finish(status)
+    run = find(str(folder))
+    found = explain(run, run.events())
+    if as_json:
+        write(msgspec.json.encode(found).decode() + "\n")
+    elif found.frames or found.failures or found.breaks:
+        show_explanation(found)
+    if status:
+        _say_how_it_ended(status, folder)
+        return INTERRUPTED if status == INTERRUPTED else FAILED
+    if not found.frames:
+        error(f"{script} compiles no graph", "does it call torch.compile, and what that returns?")
+        return NOTHING
+    return 0
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of the script; Ctrl-C ends it, and what there is by then is explained."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        stop(process)
+        return INTERRUPTED
+
+
+def _say_how_it_ended(status: int, folder: Path) -> None:
+    text = (folder / SCRIPT_LOG).read_text(errors="replace").strip()
+    last = text.rpartition("\n")[2]
+    how = f"signal {-status}" if status < 0 else f"exit status {status}"
+    error(f"the script ended with {how}: {last[:200]}", f"its output is in {folder / SCRIPT_LOG}")
+    note("what is told here is up to that point")

@@ -1,0 +1,111 @@
+"""Why torch.compile does what it does to a script, on one screen."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+from rich.markup import escape
+
+from tcdebug.display.console import results
+from tcdebug.reading.explanation import BreakCost, Explanation, RecompileCost
+
+MOST = 6
+"""Entries of each part that are shown; `--json` has all."""
+
+
+def show_explanation(found: Explanation) -> None:
+    """Print the parts that there is something to say about, what costs most first."""
+    out = results()
+    out.print(_headline(found))
+    _part(out, "frames", [_frame_line(found, k) for k in range(len(found.frames))])
+    _part(out, "graph breaks", [_break_lines(b) for b in found.breaks])
+    _part(out, "recompiles", [_recompile_lines(r) for r in found.recompiles])
+    constants = [[escape(c[:120])] for c in found.constants]
+    _part(out, "constants: another value compiles again", constants)
+    externs = [[f"{e.op} x{e.calls}  [dim]{escape(e.reason)}[/]"] for e in found.externs]
+    _part(out, "left to ATen or a library", externs)
+    _part(out, "slower than asked", [[escape(f[:200])] for f in found.fallbacks])
+    _part(out, "failures", [[f"[bad]{escape(f[:200])}[/]"] for f in found.failures])
+    out.print(f"[dim]next[/]  tcdebug logs summary {short(found.run)}")
+
+
+def _headline(found: Explanation) -> str:
+    compiles = sum(f.compiles for f in found.frames)
+    parts = [
+        counted(compiles, "graph"),
+        counted(len(found.frames), "frame"),
+        counted(len(found.breaks), "graph break"),
+        counted(len(found.recompiles), "recompile"),
+        counted(found.guards, "guard"),
+        counted(found.kernels, "kernel"),
+    ]
+    return (
+        f"{', '.join(parts)}; compiling {found.compile_seconds:.1f} s of {found.seconds:.1f} s"
+    )
+
+
+def _frame_line(found: Explanation, k: int) -> list[str]:
+    frame = found.frames[k]
+    return [
+        f"{frame.seconds:7.1f} s  {escape(frame.name)} [path]{short_place(frame.where)}[/]  "
+        f"[dim]{counted(frame.compiles, 'graph')}, up to {frame.nodes} nodes and "
+        f"{frame.guards} guards[/]"
+    ]
+
+
+def _break_lines(cost: BreakCost) -> list[str]:
+    found = cost.graph_break
+    name = f" [dim]{found.id}[/]" if found.id else ""
+    lines = [
+        f"[path]{short_place(found.where) or '?'}[/]  {escape(cost.source)}",
+        f"  {escape(found.what[:160])}{name}",
+    ]
+    if found.explanation:
+        lines.append(f"  [dim]why[/]   {escape(found.explanation[:200])}")
+    lines += [f"  [good]do[/]    {escape(hint[:200])}" for hint in found.hints[:2]]
+    behind = f"{counted(cost.graphs, 'graph')} for what comes behind it, {cost.seconds:.1f} s"
+    lines.append(f"  [dim]costs[/] {behind}; met {counted(found.times, 'time')}")
+    return lines
+
+
+def _recompile_lines(cost: RecompileCost) -> list[str]:
+    row = cost.recompile
+    why = "; ".join(row.changed) or "; ".join(row.reasons)
+    lines = [
+        f"{row.compile_id} {escape(row.frame)} [path]{short_place(row.where)}[/]  "
+        f"{escape(cost.source)}",
+        f"  {escape(why[:200])}",
+    ]
+    if cost.advice:
+        lines.append(f"  [good]do[/]    {escape(cost.advice)}")
+    lines.append(f"  [dim]costs[/] {row.seconds:.1f} s")
+    return lines
+
+
+def _part(out: Console, title: str, entries: list[list[str]]) -> None:
+    if not entries:
+        return
+    out.print(f"[unit]{title}[/]")
+    for lines in entries[:MOST]:
+        for line in lines:
+            out.print(f"  {line}")
+    if len(entries) > MOST:
+        out.print(f"  [dim]and {len(entries) - MOST} more, see --json[/]")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 graph, 2 graphs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def short(path: str) -> str:
+    """A path as short as it gets from here."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path
+
+
+def short_place(where: str) -> str:
+    """FILE:N with the file as short as it gets."""
+    filename, colon, line = where.rpartition(":")
+    return escape(f"{short(filename)}{colon}{line}") if filename else ""

@@ -1,0 +1,158 @@
+"""What torch.compile made of a script, and why: frames, breaks, guards, recompiles, costs."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tcdebug.reading.breaks import Break
+from tcdebug.reading.summary import (
+    CompileRow,
+    ExternRow,
+    RecompileRow,
+    of_kind,
+    summarise,
+)
+from tcdebug.run_dir import Record, Run
+
+RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
+CONSTANT = re.compile(r"EQUALS_MATCH: (L\[.+?) == (.+)$")
+
+ADVICE = (
+    (r"scalar change|== ", "torch.compile(..., dynamic=True), or pass the number as a tensor"),
+    (r"size|stride|rank", "torch._dynamo.mark_dynamic(tensor, dim), or dynamic=True"),
+    (r"requires_grad", "call it under the same grad mode, or keep one compiled copy for each"),
+    (r"GLOBAL_STATE|grad_mode", "set grad mode, autocast and threads before the first call"),
+    (r"___check_obj_id|ID_MATCH", "pass the same object in every call, or pass it as an argument"),
+    (r"dtype", "convert to one dtype before the call"),
+)
+"""What to do about a recompile, by what its reasons or changes say; the first that fits."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A function that Dynamo compiled, with all of its graphs."""
+
+    name: str
+    where: str
+    compiles: int
+    nodes: int
+    guards: int
+    seconds: float
+
+
+class BreakCost(msgspec.Struct, frozen=True):
+    """A graph break, the source line, and what was compiled because of it."""
+
+    graph_break: Break
+    source: str
+    graphs: int
+    seconds: float
+
+
+class RecompileCost(msgspec.Struct, frozen=True):
+    """A recompile, and what to do about it."""
+
+    recompile: RecompileRow
+    source: str
+    advice: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """What happened to a script. `constants` are values that a graph holds only for."""
+
+    run: str
+    command: str
+    exit_status: int | None
+    seconds: float
+    compile_seconds: float
+    frames: list[Frame]
+    breaks: list[BreakCost]
+    recompiles: list[RecompileCost]
+    constants: list[str]
+    guards: int
+    kernels: int
+    externs: list[ExternRow]
+    fallbacks: list[str]
+    failures: list[str]
+
+
+def explain(run: Run, records: Sequence[Record]) -> Explanation:
+    """What the events of a run say about its script."""
+    summary = summarise(run, records)
+    forward = [c for c in summary.compiles if not c.backward]
+    guards = of_kind(records, "guard.summary")
+    return Explanation(
+        run=summary.run,
+        command=summary.command,
+        exit_status=summary.exit_status,
+        seconds=summary.seconds,
+        compile_seconds=round(sum(c.seconds for c in summary.compiles), 6),
+        frames=_frames(summary.compiles),
+        breaks=sorted((_break(b, forward) for b in summary.breaks), key=lambda b: -b.seconds),
+        recompiles=[_recompile(r) for r in summary.recompiles],
+        constants=_constants(guards),
+        guards=sum(g["data"]["total"] for g in guards),
+        kernels=len(summary.kernels),
+        externs=summary.externs,
+        fallbacks=summary.fallbacks,
+        failures=[*summary.failures, *(c.failure for c in forward if c.failure)],
+    )
+
+
+def _frames(compiles: Sequence[CompileRow]) -> list[Frame]:
+    """The functions by seconds; a backward counts for the frame whose graph it belongs to."""
+    owner = {c.compile_id: (c.frame, c.where) for c in compiles if not c.backward}
+    groups: dict[tuple[str, str], list[CompileRow]] = {}
+    for compiled in compiles:
+        groups.setdefault(owner.get(compiled.compile_id, ("?", "")), []).append(compiled)
+    frames = [
+        Frame(
+            name,
+            where,
+            sum(not c.backward for c in rows),
+            max(c.nodes for c in rows),
+            max(c.guards for c in rows),
+            round(sum(c.seconds for c in rows), 6),
+        )
+        for (name, where), rows in groups.items()
+    ]
+    return sorted(frames, key=lambda f: -f.seconds)
+
+
+def _break(found: Break, compiles: Sequence[CompileRow]) -> BreakCost:
+    """A break with the compiles of what comes behind it in its frame."""
+    behind = [c for c in compiles if _resumes(c, found.where)]
+    seconds = round(sum(c.seconds for c in behind), 6)
+    return BreakCost(found, source_line(found.where), len(behind), seconds)
+
+
+def _resumes(compiled: CompileRow, where: str) -> bool:
+    """Whether a compiled frame is the rest of one that broke at a line."""
+    match = RESUMED.search(compiled.frame)
+    filename, _, line = where.rpartition(":")
+    return match is not None and match[2] == line and compiled.where.startswith(filename + ":")
+
+
+def _recompile(row: RecompileRow) -> RecompileCost:
+    said = " ".join(row.changed) or next(iter(row.reasons), "")  # of the newest graph first
+    advice = next((text for pattern, text in ADVICE if re.search(pattern, said)), "")
+    return RecompileCost(row, source_line(row.where), advice)
+
+
+def _constants(guards: Iterable[Record]) -> list[str]:
+    """Numbers and strings of the caller that a graph was compiled for, with their lines."""
+    found: dict[str, None] = {}
+    for record in guards:
+        for guard in record["data"]["guards"]:
+            if match := CONSTANT.match(guard):
+                found[f"{match[1]} == {match[2]}"] = None
+    return list(found)
+
+
+def source_line(where: str) -> str:
+    """The text of a line, FILE:N; empty where it cannot be read."""
+    filename, _, number = where.rpartition(":")
+    return linecache.getline(filename, int(number)).strip() if number.isdecimal() else ""
