@@ -7,7 +7,7 @@ the envelope that `event_log` adds; docs/events.md lists it too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 
@@ -206,10 +206,27 @@ class DecisionTaken(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Remark(Event):
+    """Something was optimised (passed), was not (missed, and why), or is so (analysis).
+
+    `subjects` are the nodes of the loop IR that it is about; `moved` the bytes it saves, or would.
+    """
+
+    kind: ClassVar[str] = "remark"
+    level: ClassVar[str] = "debug"
+    verdict: str
+    message: str
+    subjects: list[str]
+    moved: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelWritten(Event):
     """A kernel was generated: its language, the nodes it computes, the bytes it moves.
 
-    `moved` is an estimate for symbolic sizes; `source` is relative to the run folder.
+    `moved` is an estimate for symbolic sizes, and 0 where it is not known; `source` is relative to
+    the run folder. `origins` has for each node that is computed, also inside of another one, [node,
+    node of the ATen graph, operator, user's line].
     """
 
     kind: ClassVar[str] = "kernel"
@@ -218,6 +235,7 @@ class KernelWritten(Event):
     computes: list[str]
     moved: int
     source: str
+    origins: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,6 +466,7 @@ EVENTS: tuple[type[Event], ...] = (
     PassRan,
     StageText,
     DecisionTaken,
+    Remark,
     KernelWritten,
     ExternCalled,
     Fallback,

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import fx
@@ -47,11 +47,13 @@ from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
+from tcdebug.compiler.provenance import origins
 from tcdebug.compiler.recovery import copied, recovering
 from tcdebug.compiler.runtime.load import load
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
+from tcdebug.compiler.schedule.remarks import remarks
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
 from tcdebug.compiler.stage import Stages
@@ -188,25 +190,39 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         verify_schedule(schedule)
         step.nodes_after = len(schedule.steps)
         step.text = lambda: print_schedule(schedule)
+    _report_remarks(stages, schedule, gate)
     with stages.stage("codegen", len(schedule.steps)) as step:
         source = write_kernels(schedule, gate)
         wrapper = WrapperWriter(schedule, source.calls, gate).write()
         step.text = lambda: wrapper.text
         step.suffix = "wrapper.py"
-    _report_kernels(stages, source)
+    _report_kernels(stages, source, origins(schedule, lowered.graph))
     with stages.stage("runtime", len(source.calls)):
         compiled = load(stages, source, wrapper, module.forward, this.options)
     _report(stages, lowered, schedule, source, time.perf_counter() - start)
     return seams.boxed(compiled)
 
 
-def _report_kernels(stages: Stages, source: CppSource) -> None:
+def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
+    """What was fused, and what was not."""
+    if stages.log.folder is None:
+        return
+    log = stages.log.bind(stage="schedule")
+    for found in remarks(schedule, gate):
+        where = asdict(found.location) if found.location else {}
+        log.emit(found.remark, user_loc=where)
+
+
+def _report_kernels(
+    stages: Stages, source: CppSource, lines: Mapping[str, list[list[str]]]
+) -> None:
     """The kernels as they are written: a C++ compiler may yet fail on them."""
     log = stages.log
     path = log.save(f"kernels/{stages.name}.cpp", source.text) if source.calls else ""
     for call in source.calls.values():
         computes = [n.name for n in call.kernel.nodes]
-        log.emit(KernelWritten(call.kernel.name, "c++", computes, call.moved, path))
+        name = call.kernel.name
+        log.emit(KernelWritten(name, "c++", computes, call.moved, path, lines[name]))
 
 
 def _report(

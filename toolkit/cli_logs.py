@@ -39,6 +39,7 @@ def logs() -> None:
 @RUN
 @options(STAGE, GRAPH, UNIT)
 @click.option("--diff", metavar="UNIT", help="The graph before and after a pass or a stage.")
+@click.option("--remarks", is_flag=True, help="What was fused, what was not and why, by line.")
 @click.option("--follow", is_flag=True, help="Show events as they are written.")
 @click.option("--all", "everything", is_flag=True, help="Debug events too, such as decisions.")
 @JSON

@@ -81,6 +81,11 @@ class Dependencies:
             if between != first
         ) or self.reaches(second, first)
 
+    def between(self, first: int, second: int) -> str:
+        """The first node of a group that has to run between two groups; empty where none has."""
+        groups = (b for b in self._groups_before(second) if b != first)
+        return next((self._names[b] for b in groups if self.reaches(first, b)), "")
+
     def merge(self, first: int, second: int) -> None:
         """Make one group of two; its key is that of the first."""
         for k, key in enumerate(self._key):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from tcdebug.compiler.gate import Gate
-from tcdebug.compiler.ir.expr import loads
+from tcdebug.compiler.ir.expr import Load, loads
 from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, reads
 from tcdebug.compiler.ir.index import product
 from tcdebug.compiler.ir.size_estimate import estimate
@@ -106,7 +106,7 @@ class Fusion:
             return False
         for merged in align(a.loops, b.loops):
             ordered = self._in_order(merged)
-            if not legal(ordered) or not _pays(ordered):
+            if not legal(ordered) or not pays(ordered):
                 continue
             if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
                 return False
@@ -148,16 +148,21 @@ def legal(loops: Loops) -> bool:
     Then the value is there when it is needed: nodes are in dependency order, and what a
     reduction feeds runs after the sweep that the reduction belongs to.
     """
+    return illegal_read(loops) is None
+
+
+def illegal_read(loops: Loops) -> tuple[LoopNode, LoopNode, Load] | None:
+    """The first (producer, reader, load) for which it is not so."""
     made: dict[str, LoopNode] = {}
     for node in loops.nodes:
         for load in loads(node.body):
             producer = made.get(load.buffer)
-            if producer is not None and load.index != producer.index:
-                return False
-            if producer is not None and not _visible(loops, producer, node):
-                return False
+            if producer is None:
+                continue
+            if load.index != producer.index or not _visible(loops, producer, node):
+                return producer, node, load
         made[node.name] = node
-    return True
+    return None
 
 
 def _visible(loops: Loops, producer: LoopNode, reader: LoopNode) -> bool:
@@ -167,7 +172,7 @@ def _visible(loops: Loops, producer: LoopNode, reader: LoopNode) -> bool:
     return not (inside and outside and loops.inner)
 
 
-def _pays(loops: Loops) -> bool:
+def pays(loops: Loops) -> bool:
     """Several sweeps over one long row are no better than several kernels."""
     if not loops.inner or estimate(product(a.size for a in loops.outer)) > 1:
         return True

@@ -296,7 +296,7 @@ def test_a_full_disk_is_said_once_and_stops_nothing(
 
 def test_fields_of_kernels_and_passes_are_those_that_readers_use() -> None:
     assert [f.name for f in fields(KernelWritten)] == [
-        "name", "language", "computes", "moved", "source",
+        "name", "language", "computes", "moved", "source", "origins",
     ]  # fmt: skip
     assert [f.name for f in fields(PassRan)][:4] == [
         "allowed", "changed", "nodes_before", "nodes_after",

@@ -27,7 +27,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, kernels: Path) -> Path:
     """The folder of one run, which tests copy."""
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "script.py").write_text(SCRIPT)
-    environment = {**os.environ, "TCDEBUG_CACHE_DIR": str(kernels), "OMP_NUM_THREADS": "1"}
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    environment = {**plain, "TCDEBUG_CACHE_DIR": str(kernels), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tcdebug", "run", "script.py"]
     subprocess.run(command, cwd=folder, env=environment, check=True)
     return folder / ".tcdebug"
@@ -125,3 +126,16 @@ def test_a_trace_for_perfetto_has_complete_events_only(logs: Command, tmp_path: 
     assert {e["ph"] for e in events} == {"X"}
     assert {"aot", "lower", "run"} <= {e["name"] for e in events}
     assert logs("export", "-o", "/no/such/folder/trace.json").status == 2
+
+
+def test_remarks_say_what_was_fused_and_where_kernels_come_from(logs: Command) -> None:
+    shown = logs("--remarks").stdout
+    assert "fused: 5 nodes in cpp_red_fused" in shown or "fused: 4 nodes in cpp_red_fused" in shown
+    assert "aten.exp.default script.py:3" in shown
+    kinds = {json.loads(line)["event"] for line in logs("--remarks", "--json").stdout.splitlines()}
+    assert kinds == {"remark"}
+
+
+def test_a_kernel_is_found_by_a_line_that_it_comes_from(logs: Command) -> None:
+    done = logs("query", "--event", "kernel", "--line", "script.py:3", "--json")
+    assert json.loads(done.stdout)["data"]["name"].startswith("cpp_red_fused")

@@ -9,7 +9,9 @@ from tcdebug.cli_options import USAGE
 from tcdebug.compiler.gate import belongs
 from tcdebug.display.console import error, results
 from tcdebug.display.diff import show_diff
+from tcdebug.display.remarks import show_remarks
 from tcdebug.display.timeline import event_line, show_timeline, write_json_lines
+from tcdebug.reading.filters import Selection
 from tcdebug.run_dir import NoRun, Record, Run, Tail, find
 
 
@@ -20,6 +22,7 @@ def run(
     graph: str | None,
     unit: str | None,
     diff: str | None,
+    remarks: bool,
     follow: bool,
     everything: bool,
     as_json: bool,
@@ -31,19 +34,19 @@ def run(
         error(str(problem))
         return USAGE
 
+    chosen = Selection(stage or "", graph or "", unit or "")
+    told = everything or as_json or remarks or unit is not None
+
     def wanted(record: Record) -> bool:
-        return (
-            (everything or as_json or unit is not None or record.get("level") != "debug")
-            and (stage is None or record.get("stage") == stage)
-            and (graph is None or record.get("compile_id") == graph)
-            and (unit is None or belongs(str(record.get("unit", "")), unit))
-        )
+        return (told or record.get("level") != "debug") and chosen.fits(record)
 
     if follow:
         return _follow(found, wanted, as_json=as_json)
     records = [r for r in found.events() if wanted(r)]
     if diff is not None:
         return _diff(found, diff, graph)
+    if remarks:
+        return _remarks(found, records, as_json=as_json)
     if not records:
         error(f"no event of {found.path.name} fits", "tcdebug logs --all")
         return USAGE
@@ -51,6 +54,22 @@ def run(
         write_json_lines(records)
     else:
         show_timeline(found, records)
+    return 0
+
+
+def _remarks(found: Run, records: list[Record], *, as_json: bool) -> int:
+    """What was fused and what was not, and which lines the kernels come from."""
+    kept = [r for r in records if r["event"] == "remark"]
+    if not kept:
+        error(
+            f"no remark in {found.path.name}",
+            "the embedded compiler makes them: tcdebug run --backend tcdebug script.py",
+        )
+        return USAGE
+    if as_json:
+        write_json_lines(kept)
+    else:
+        show_remarks(kept, [r for r in records if r["event"] == "kernel"])
     return 0
 
 

@@ -75,6 +75,8 @@ def _what(record: Record) -> str:
             return f"[warn]graph break[/] [path]{found.where}[/] {first_line(found.what, 200)}"
         case "recompile":
             return f"[warn]recompile[/] {first_line(data['reason'], 200)}"
+        case "remark":
+            return f"[dim]{data['verdict']}[/] {place(record)} {escape(data['message'])}"
         case "guard.summary":
             return f"{data['total']} guards, {len(data['guards'])} on values"
         case "compile.metrics":

@@ -1,0 +1,128 @@
+"""What fusion did and did not do, and why: one remark a kernel, one a pair of kernels left apart.
+
+Read off the finished schedule, so that the search itself is not slowed down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tcdebug.compiler.events import Remark
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.expr import Load
+from tcdebug.compiler.ir.graph import Buffer, Location, LoopNode
+from tcdebug.compiler.ir.index import Axis, Index
+from tcdebug.compiler.schedule.align import Loops, align
+from tcdebug.compiler.schedule.cost import bytes_of
+from tcdebug.compiler.schedule.dependencies import Dependencies
+from tcdebug.compiler.schedule.fusion import LARGEST_KERNEL, illegal_read, pays, sweeps
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+
+
+@dataclass(frozen=True)
+class Located:
+    """A remark, and the user's line of the node that it is about."""
+
+    remark: Remark
+    location: Location | None
+
+
+def remarks(schedule: Schedule, gate: Gate) -> Iterator[Located]:
+    """Passed: what a kernel keeps out of memory. Missed: a kernel that reads what another wrote.
+
+    Analysis: the loops of a kernel.
+    """
+    buffers = schedule.graph.buffers()
+    kernels = schedule.kernels()
+    for kernel in kernels:
+        yield from _about(kernel, buffers)
+    together = _merged(schedule)
+    writer = {n.name: k for k in kernels for n in k.nodes if n.name in k.stored}
+    for reader in kernels:
+        for name in sorted(reader.loaded()):
+            if name in writer:
+                yield _missed(writer[name], reader, buffers[name], together, gate)
+
+
+def _about(kernel: Kernel, buffers: dict[str, Buffer]) -> Iterator[Located]:
+    last = kernel.nodes[-1]
+    kept = [n.name for n in kernel.nodes if n.name not in kernel.stored]
+    if len(kernel.nodes) > 1:
+        saved = sum(2 * bytes_of(buffers[name]) for name in kept)
+        text = f"fused: {len(kernel.nodes)} nodes in {kernel.name}, {len(kept)} never in memory"
+        names = [n.name for n in kernel.nodes]
+        yield Located(Remark("passed", text, names, saved), last.origin.location)
+    loops = f"{_sizes(kernel.outer)} outside, {_sizes(kernel.inner)} inside"
+    times = sweeps(Loops(kernel.outer, kernel.inner, kernel.nodes)) if kernel.inner else 1
+    text = f"{kernel.name}: loops over {loops}, sweeps over them: {times}"
+    yield Located(Remark("analysis", text, [last.name], 0), last.origin.location)
+
+
+def _sizes(axes: Sequence[Axis]) -> str:
+    return "[" + ", ".join(str(a.size) for a in axes) + "]"
+
+
+def _merged(schedule: Schedule) -> Dependencies:
+    """What must run before what, between the steps of a schedule."""
+    dependencies = Dependencies(schedule.graph)
+    for kernel in schedule.kernels():
+        first = dependencies.key_of(kernel.nodes[0].name)
+        for node in kernel.nodes[1:]:
+            dependencies.merge(first, dependencies.key_of(node.name))
+    return dependencies
+
+
+def _missed(
+    first: Kernel, second: Kernel, buffer: Buffer, together: Dependencies, gate: Gate
+) -> Located:
+    reason = _why_apart(first, second, buffer.name, together, gate)
+    reader = next(n for n in second.nodes if buffer.name in Kernel.loaded(_alone(second, n)))
+    text = f"not fused: {buffer.name} and {reader.name}: {reason}"
+    remark = Remark("missed", text, [buffer.name, reader.name], 2 * bytes_of(buffer))
+    return Located(remark, reader.origin.location)
+
+
+def _alone(kernel: Kernel, node: LoopNode) -> Kernel:
+    return Kernel(kernel.name, kernel.outer, kernel.inner, (node,), kernel.stored)
+
+
+def _why_apart(
+    first: Kernel, second: Kernel, name: str, together: Dependencies, gate: Gate
+) -> str:
+    """The first condition of fusion that a pair does not meet."""
+    count = len(first.nodes) + len(second.nodes)
+    if count > LARGEST_KERNEL:
+        return f"{count} nodes together, and a kernel has at most {LARGEST_KERNEL}"
+    a, b = together.key_of(first.nodes[0].name), together.key_of(second.nodes[0].name)
+    if between := together.between(a, b):
+        return f"{between} has to run between them"
+    reason = ""
+    loops = [Loops(k.outer, k.inner, k.nodes) for k in (first, second)]
+    for merged in align(*loops):
+        wrong = illegal_read(merged)
+        if wrong is not None:
+            reason = reason or _how_read(*wrong)
+        elif not pays(merged):
+            reason = "several sweeps over one long row are no better than several kernels"
+        elif any(d.unit.startswith("fuse.") and not d.allowed for d in gate.decisions):
+            return "the gate said no, or to a merge that would have led there"
+        else:
+            return "each was merged with others before they met"
+    outer = " and ".join(_sizes(k.outer + k.inner) for k in (first, second))
+    return reason or f"their loops, over {outer}, cannot be written as the same"
+
+
+def _how_read(producer: LoopNode, reader: LoopNode, load: Load) -> str:
+    """How a node is read where the loops do not stand."""
+    if load.index == producer.index:
+        return f"{reader.name} runs once a row, and needs single elements of it"
+    how = _difference(load.index, producer.index)
+    return f"{reader.name} reads {producer.name} {how}"
+
+
+def _difference(read: Sequence[Index], written: Sequence[Index]) -> str:
+    if sorted(map(str, read)) == sorted(map(str, written)):
+        return "through a transposed index"
+    there = ", ".join(map(str, written))
+    return f"at [{', '.join(map(str, read))}] where it is written at [{there}]"

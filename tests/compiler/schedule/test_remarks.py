@@ -1,0 +1,81 @@
+"""What is said about fusion: what was fused, what was not, why, and where kernels come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from programs import f32
+from stages import Captured, capture
+
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.provenance import origins
+from tcdebug.compiler.schedule.remarks import Located, remarks
+
+
+def said(captured: Captured, verdict: str, off: tuple[str, ...] = ()) -> list[Located]:
+    """The remarks of a verdict on the only graph."""
+    (schedule,) = captured.schedules
+    gate = Gate(Toggles.parse(off))
+    gate.allows("fuse.vertical", "a+b")
+    return [f for f in remarks(schedule, gate) if f.remark.verdict == verdict]
+
+
+def missed(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> list[str]:
+    """Why what was not fused."""
+    captured = capture(function, *inputs, toggles=Toggles.parse(off))
+    return [found.remark.message for found in said(captured, "missed", off)]
+
+
+def transposed(x: torch.Tensor) -> torch.Tensor:
+    """A row's values are needed in a column."""
+    s = torch.softmax(x, -1)
+    return s.t() + s
+
+
+def through_a_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A sum before a call of ATen is needed behind it."""
+    y = x.exp()
+    return (y @ w) * y.sum()
+
+
+def test_a_transposed_read_is_why_two_kernels_stay_apart() -> None:
+    assert (
+        "not fused: exp and add: add reads exp through a transposed index"
+        in missed(transposed, f32(8, 8))
+    )
+
+
+def test_what_has_to_run_between_is_named() -> None:
+    (message,) = missed(through_a_product, f32(8, 8), f32(8, 8))
+    assert message == "not fused: sum_1_sum and mul: mm has to run between them"
+
+
+def test_what_the_gate_kept_apart_is_said_to_be_its_doing() -> None:
+    messages = missed(lambda x: (x + 1).sin() * 2, f32(4, 5), off=("fuse",))
+    assert len(messages) == 2
+    assert all("the gate said no" in m for m in messages)
+
+
+def test_a_fused_kernel_saves_the_bytes_that_are_never_in_memory() -> None:
+    (found,) = said(capture(lambda x: torch.softmax(x, -1), f32(4, 8)), "passed")
+    assert found.remark.moved == 2 * 4 * (4 * 8 + 4 + 4)
+    assert found.location is not None
+    assert found.location.filename == __file__
+
+
+@pytest.mark.parametrize("function", [transposed, lambda x: (x + 1).sum()])
+def test_every_kernel_is_analysed(function: Callable[..., Any]) -> None:
+    captured = capture(function, f32(8, 8))
+    assert len(said(captured, "analysis")) == len(captured.schedules[0].kernels())
+
+
+def test_a_kernel_comes_from_its_nodes_and_those_that_were_inlined_into_them() -> None:
+    captured = capture(lambda x: (torch.relu(x) + 1).sum(), f32(8, 8))
+    (rows,) = origins(captured.schedules[0], captured.lowered[0]).values()
+    assert [(aten, op) for _, aten, op, _ in rows] == [
+        ("sum_1", "aten.sum.default"), ("add", "aten.add.Tensor"), ("relu", "aten.relu.default"),
+    ]  # fmt: skip
+    assert {where.rpartition(":")[0] for *_, where in rows} == {__file__}
