@@ -53,6 +53,10 @@ class Options:
     """Build kernels in a thread, and run the graph in eager until they are there
     (TCDEBUG_BACKGROUND=1)."""
 
+    memory_budget: float = 1.0
+    """How much forward may keep for backward, as a share of what it would keep by itself; the rest
+    is computed again (TCDEBUG_MEMORY_BUDGET, 0 to 1)."""
+
     repro: bool = False
     """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""
 
@@ -73,6 +77,8 @@ class Options:
             given["compiler"] = compiler
         if on_error := env.get("TCDEBUG_ON_ERROR"):
             given["on_error"] = _value("on_error", on_error)
+        if budget := env.get("TCDEBUG_MEMORY_BUDGET"):
+            given["memory_budget"] = _value("memory_budget", _number(budget))
         return cls(**given)
 
     def updated(self, mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -96,6 +102,13 @@ def _field(name: str) -> str:
     return "toggles" if name == "off" else name
 
 
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _value(name: str, value: Any) -> Any:
     if name == "off":
         return value if isinstance(value, Toggles) else Toggles.parse(value)
@@ -103,6 +116,10 @@ def _value(name: str, value: Any) -> Any:
         return None if value is None else Path(value)
     if name == "on_error" and value not in ON_ERROR:
         raise BadOption(f"option 'on_error' is one of {', '.join(ON_ERROR)}, not {value!r}")
+    if name == "memory_budget":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise BadOption(f"option 'memory_budget' is a number from 0 to 1, not {value!r}")
+        return float(value)
     expected = str if name in ("compiler", "on_error") else bool
     if not isinstance(value, expected):
         raise BadOption(f"option {name!r} takes {expected.__name__}, not {value!r}")

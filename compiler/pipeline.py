@@ -163,7 +163,7 @@ def compile_joint(
             bw_compiler=compiler("backward"),
             inference_compiler=compiler("inference"),
             decompositions=decompose.gated(this.gate),
-            partition_fn=partition.partitioner(this.gate),
+            partition_fn=partition.partitioner(this.gate, this.options.memory_budget),
             keep_inference_input_mutations=True,
         )
         compiled: Callable[..., Any] = backend(module, inputs)

@@ -6,7 +6,8 @@ tests/compiler/test_seams.py fails when torch moves one of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,10 +16,12 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import get_metrics_context
+from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext
 from torch._logging._internal import trace_log
 from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 __all__ = [
     "aot_autograd",
@@ -31,6 +34,7 @@ __all__ = [
     "min_cut_rematerialization_partition",
     "native_batch_norm_helper",
     "path_steps",
+    "real_tensors",
     "recompile_reason",
     "suggest_memory_format",
     "traced",
@@ -72,6 +76,14 @@ def traced() -> bool:
     return any(handler.get_name() == TRACING for handler in trace_log.handlers)
 
 
+def memory_budget(share: float) -> AbstractContextManager[None]:
+    """In this block min-cut keeps at most this share of activations; 1 leaves torch's setting."""
+    if share == 1.0:
+        return nullcontext()
+    chosen: AbstractContextManager[None] = functorch_config.patch(activation_memory_budget=share)
+    return chosen
+
+
 def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Mark a callable as taking its arguments in one list, which it may empty."""
     function._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's protocol
@@ -103,3 +115,10 @@ def path_steps(path: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
 def dispatches_to_cpu(value: torch.Tensor) -> bool:
     """Whether a fake tensor is a plain strided CPU tensor."""
     return value.device.type == "cpu" and value.layout == torch.strided
+
+
+@contextmanager
+def real_tensors() -> Iterator[None]:
+    """Compute with numbers while a compile is going on, where torch traces with fake tensors."""
+    with torch.no_grad(), unset_fake_temporarily():  # type: ignore[no-untyped-call] # torch's is
+        yield

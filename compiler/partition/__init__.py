@@ -19,14 +19,15 @@ UNIT = "partition.min_cut"
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 
-def partitioner(gate: Gate) -> Partition:
-    """What AOTAutograd calls with the joint graph."""
+def partitioner(gate: Gate, memory_budget: float = 1.0) -> Partition:
+    """What AOTAutograd calls with the joint graph; see `Options.memory_budget`."""
 
     def partition(
         joint: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         if gate.allows(UNIT, "joint"):
-            return seams.min_cut_rematerialization_partition(joint, inputs, **kwargs)
+            with seams.memory_budget(memory_budget):
+                return seams.min_cut_rematerialization_partition(joint, inputs, **kwargs)
         return seams.default_partition(joint, inputs, **kwargs)
 
     return partition

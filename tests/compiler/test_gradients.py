@@ -104,6 +104,28 @@ def test_a_model_trains_as_in_eager() -> None:
     assert losses(compiled) == pytest.approx(losses(lambda model: model), rel=1e-4)
 
 
+def test_a_smaller_budget_keeps_less_for_backward_and_gives_the_same_gradients() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.softmax(x @ w, -1)
+        return x
+
+    kept: dict[float, int] = {}
+    found = {}
+    for budget in (1.0, 0.0):
+        torch._dynamo.reset()
+        inputs = [f32(16, 16).requires_grad_(), f32(16, 16).requires_grad_()]
+        saved: list[torch.Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, saved=saved: saved.append(t) or t, lambda t: t
+        ):
+            f = compiled(function, options={"memory_budget": budget})
+            found[budget] = gradients(f, inputs)
+        kept[budget] = sum(t.numel() for t in saved)
+    assert kept[0.0] < kept[1.0]
+    assert_same(found[0.0], found[1.0])
+
+
 def test_the_partition_that_saves_less_gives_the_same_gradients() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x.sin().exp() + 1, -1).cos()

@@ -30,8 +30,12 @@ def test_every_variable_is_read() -> None:
             "TCDEBUG_RUN_DIR": "runs",
             "TCDEBUG_CACHE_DIR": "cache",
             "TCDEBUG_CXX": "clang++",
+            "TCDEBUG_ON_ERROR": "fallback",
+            "TCDEBUG_BACKGROUND": "1",
+            "TCDEBUG_MEMORY_BUDGET": "0.5",
         }
     )
+    assert (options.on_error, options.background, options.memory_budget) == ("fallback", True, 0.5)
     assert options.toggles.texts() == ["fuse", "lower.aten.erf.default"]
     assert (options.log, options.artifacts, options.repro) == (False, False, True)
     assert (options.run_dir, options.cache_dir) == (Path("runs"), Path("cache"))
@@ -51,6 +55,8 @@ def test_options_of_the_call_win_over_the_environment() -> None:
         ({"cache": "x"}, "no option 'cache'; there is cache_dir"),
         ({"toggles": []}, "no option 'toggles'"),
         ({"log": "yes"}, "option 'log' takes bool, not 'yes'"),
+        ({"on_error": "ignore"}, "option 'on_error' is one of raise, fallback, not 'ignore'"),
+        ({"memory_budget": 2}, "option 'memory_budget' is a number from 0 to 1, not 2"),
         ({"compiler": True}, "option 'compiler' takes str, not True"),
     ],
 )
@@ -62,6 +68,12 @@ def test_a_wrong_option_is_said_with_what_is_near(given: dict[str, Any], message
 def test_a_wrong_mode_is_said() -> None:
     with pytest.raises(BadOption, match="mode 'fast' is not one of default"):
         Options().updated("fast", None)
+
+
+@pytest.mark.parametrize("variable", ["TCDEBUG_MEMORY_BUDGET", "TCDEBUG_ON_ERROR"])
+def test_a_wrong_value_in_the_environment_is_said(variable: str) -> None:
+    with pytest.raises(BadOption, match="not 'much'"):
+        Options.from_env({variable: "much"})
 
 
 def test_a_wrong_toggle_in_the_environment_is_said() -> None:
