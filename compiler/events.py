@@ -40,7 +40,7 @@ class RunEnd(Event):
 
 @dataclass(frozen=True, slots=True)
 class EnvSnapshot(Event):
-    """The versions that a compile depends on."""
+    """The versions and environment variables that a compile depends on."""
 
     kind: ClassVar[str] = "env.snapshot"
     tcdebug: str
@@ -48,6 +48,15 @@ class EnvSnapshot(Event):
     python: str
     platform: str
     threads: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSnapshot(Event):
+    """What a script and its environment have changed in torch's settings: a line of Python each."""
+
+    kind: ClassVar[str] = "config.snapshot"
+    changed: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +462,7 @@ EVENTS: tuple[type[Event], ...] = (
     RunStart,
     RunEnd,
     EnvSnapshot,
+    ConfigSnapshot,
     CompileStart,
     CompileEnd,
     CompileFail,

@@ -16,12 +16,14 @@ from typing import NoReturn
 import msgspec
 
 from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import ConfigSnapshot
 from tcdebug.minifier.capture import Capture
 from tcdebug.minifier.children import followed
 from tcdebug.minifier.isolation import die_with_parent
 from tcdebug.minifier.request import Request
 from tcdebug.minifier.script_setup import Script
 from tcdebug.minifier.session import leave, run_script
+from tcdebug.minifier.settings import assignments
 from tcdebug.minifier.torch_trace import traced
 from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
 
@@ -39,6 +41,7 @@ def attended(request: Request, patches: contextlib.ExitStack, pid: int = 0) -> N
         capture = Capture(output, log, request.backend, script, request.graph)
         patches.enter_context(compile_patched(capture.wrap))
         return
+    patches.callback(lambda: log.emit(ConfigSnapshot(list(assignments()))))
     if request.mode == "explain":
         patches.enter_context(traced(log))
         if forced := request.backend:

@@ -255,6 +255,20 @@ def doctor(**arguments: Any) -> None:
     call("doctor", **arguments)
 
 
+@cli.command()
+@click.argument("run_a")
+@click.argument("run_b")
+@JSON
+def diff(**arguments: Any) -> None:
+    """Say why RUN_B compiles otherwise, or slower, than RUN_A.
+
+    Environment, settings, graphs and the stage at which they part, decisions, kernels, breaks,
+    recompiles, caches, seconds by stage. Exit status: 0 nothing differs but times, 1 something
+    does, 2 no such run, 3 internal error.
+    """
+    call("diff", **arguments)
+
+
 cli.add_command(logs)
 cli.add_command(fuzz)
 

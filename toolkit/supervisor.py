@@ -41,6 +41,9 @@ PASSES_OF_A_GRAPH = 5
 LATE = -9
 """In place of the exit status of a session that had to be ended."""
 
+VARIABLES = ("TORCH", "TCDEBUG_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_VISIBLE", "PYTORCH_")
+"""How the variables begin that a compile may depend on."""
+
 ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "eager": {},
     # Dynamo wakes every device that it sees, and a process with a device awake cannot be forked;
@@ -288,9 +291,11 @@ def environment() -> EnvSnapshot:
         torch = version("torch")
     except PackageNotFoundError:
         torch = "not installed"
+    variables = {k: v for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES)}
     return EnvSnapshot(
-        __version__, torch, platform.python_version(), platform.platform(), os.cpu_count() or 1
-    )
+        __version__, torch, platform.python_version(), platform.platform(), os.cpu_count() or 1,
+        variables,
+    )  # fmt: skip
 
 
 def job_key(job: Job) -> str:

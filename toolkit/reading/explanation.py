@@ -23,7 +23,7 @@ CONSTANT = re.compile(r"EQUALS_MATCH: (L\[.+?) == (.+)$")
 
 ADVICE = (
     (r"scalar change|== ", "torch.compile(..., dynamic=True), or pass the number as a tensor"),
-    (r"size|stride|rank", "torch._dynamo.mark_dynamic(tensor, dim), or dynamic=True"),
+    (r"size|stride|rank", "mark_dynamic(tensor, dim) before the first call, or dynamic=True"),
     (r"requires_grad", "call it under the same grad mode, or keep one compiled copy for each"),
     (r"GLOBAL_STATE|grad_mode", "set grad mode, autocast and threads before the first call"),
     (r"___check_obj_id|ID_MATCH", "pass the same object in every call, or pass it as an argument"),

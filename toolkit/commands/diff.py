@@ -1,0 +1,26 @@
+"""tcdebug diff"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tcdebug.cli_options import USAGE
+from tcdebug.display.comparison import show_comparison
+from tcdebug.display.console import error, write
+from tcdebug.reading.comparison import compare
+from tcdebug.run_dir import NoRun, find
+
+
+def run(*, run_a: str, run_b: str, as_json: bool) -> int:
+    """Compare two runs; 1 where more than times differs, 2 where a run is missing."""
+    try:
+        first, second = find(run_a), find(run_b)
+    except NoRun as problem:
+        error(str(problem), "tcdebug logs ls")
+        return USAGE
+    comparison = compare(first, second)
+    if as_json:
+        write(msgspec.json.encode(comparison).decode() + "\n")
+    else:
+        show_comparison(comparison)
+    return int(comparison.differs)

@@ -1,0 +1,65 @@
+"""Two runs compared, on one screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+from tcdebug.display.console import results
+from tcdebug.display.explanation import counted
+from tcdebug.reading.comparison import Change, Comparison
+
+MOST = 8
+"""Rows of a part that are shown; `--json` has all."""
+
+
+def show_comparison(found: Comparison) -> None:
+    """Print what differs, a part each; causes before what follows from them."""
+    out = results()
+    gap = found.seconds_b - found.seconds_a
+    way = "slower" if gap > 0 else "faster"
+    word = "the same" if abs(gap) < 0.005 else f"{abs(gap):.2f} s {way}"
+    out.print(f"[bad]- {escape(found.run_a)}[/]")
+    out.print(f"[good]+ {escape(found.run_b)}[/]")
+    out.print(f"compiling {found.seconds_a:.2f} s -> {found.seconds_b:.2f} s, {word}")
+    parts = (
+        ("environment and settings", found.environment),
+        ("graph breaks", found.breaks),
+        ("recompiles", found.recompiles),
+        ("graphs, and the stage at which they part", found.graphs),
+        ("decisions", _by_unit(found.decisions)),
+        ("kernels", found.kernels),
+        ("calls of ATen", found.externs),
+        ("caches", found.caches),
+        ("seconds by stage", found.stages),
+    )
+    for title, changes in parts:
+        _part(out, title, changes)
+    if not found.differs:
+        out.print("nothing differs but times and caches")
+
+
+def _by_unit(changes: Sequence[Change]) -> Sequence[Change]:
+    """The decisions, or where they are many how many of each unit were answered otherwise."""
+    if len(changes) <= MOST:
+        return changes
+    rows = Counter((c.what.partition(" ")[0], c.before, c.after) for c in changes)
+    return [
+        Change(f"{unit}, {counted(times, 'time')}", before, after)
+        for (unit, before, after), times in rows.most_common()
+    ]
+
+
+def _part(out: Console, title: str, changes: Sequence[Change]) -> None:
+    if not changes:
+        return
+    out.print(f"[unit]{title}[/] [dim]{counted(len(changes), 'change')}[/]")
+    for change in changes[:MOST]:
+        before = f"[bad]{escape(change.before[:80])}[/]" if change.before else "[dim]-[/]"
+        after = f"[good]{escape(change.after[:80])}[/]" if change.after else "[dim]-[/]"
+        out.print(f"  {escape(change.what[:100])}: {before} -> {after}")
+    if len(changes) > MOST:
+        out.print(f"  [dim]and {len(changes) - MOST} more, see --json[/]")
