@@ -120,5 +120,5 @@ def dispatches_to_cpu(value: torch.Tensor) -> bool:
 @contextmanager
 def real_tensors() -> Iterator[None]:
     """Compute with numbers while a compile is going on, where torch traces with fake tensors."""
-    with torch.no_grad(), unset_fake_temporarily():  # type: ignore[no-untyped-call] # torch's is
+    with torch.no_grad(), unset_fake_temporarily():
         yield

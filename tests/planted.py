@@ -11,6 +11,7 @@ import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,9 +56,9 @@ def doubled(expr: Expr) -> Expr:
     return call("mul", expr, constant(expr.dtype, 1.5))
 
 
-def plant_pass(kind: str) -> None:
-    """passes.algebraic takes tanh for something that changes nothing."""
-    original = pipeline.ATEN["passes.algebraic"]
+def plant_pass(unit: str, kind: str) -> None:
+    """A pass on the ATen graph takes tanh for something that changes nothing."""
+    original = pipeline.ATEN[unit]
 
     def broken(graph: torch.fx.Graph) -> bool:
         changed = original(graph)
@@ -69,7 +70,24 @@ def plant_pass(kind: str) -> None:
                 changed = True
         return changed
 
-    pipeline.ATEN["passes.algebraic"] = broken
+    pipeline.ATEN[unit] = broken
+
+
+def plant_pregrad_pass(unit: str, kind: str) -> None:
+    """A pass before autograd takes tanh for something that changes nothing."""
+    original = pipeline.PREGRAD[unit]
+
+    def broken(graph: torch.fx.Graph) -> bool:
+        changed = original(graph)
+        for node in list(graph.nodes):
+            if node.target in (torch.tanh, "tanh"):
+                misbehave(kind)
+                node.replace_all_uses_with(node.args[0])
+                graph.erase_node(node)
+                changed = True
+        return changed
+
+    pipeline.PREGRAD[unit] = broken
 
 
 def plant_decomposition(kind: str) -> None:
@@ -191,7 +209,10 @@ def _live_buffer(writer: wrapper.WrapperWriter, buffer: Any) -> str | None:
 
 
 PLANTS: dict[str, Callable[[str], None]] = {
-    "passes.algebraic": plant_pass,
+    "pregrad.fused_attention": partial(plant_pregrad_pass, "pregrad.fused_attention"),
+    "passes.algebraic": partial(plant_pass, "passes.algebraic"),
+    "passes.joined_pieces": partial(plant_pass, "passes.joined_pieces"),
+    "passes.constant_folding": partial(plant_pass, "passes.constant_folding"),
     "decompose.aten.tanh_backward.default": plant_decomposition,
     "lower.aten.tanh.default": plant_lowering,
     "fuse.inline": plant_inline,

@@ -14,7 +14,9 @@ from torch import fx
 from tcdebug.compiler.passes.algebraic import algebraic
 from tcdebug.compiler.passes.channels_last import channels_last
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
+from tcdebug.compiler.passes.constant_folding import constant_folding
 from tcdebug.compiler.passes.dead_code import dead_code
+from tcdebug.compiler.passes.joined_pieces import joined_pieces
 from tcdebug.compiler.passes.noop_elimination import noop_elimination
 from tcdebug.compiler.passes.redundant_views import redundant_views
 
@@ -24,6 +26,8 @@ PASSES: tuple[Pass, ...] = (
     noop_elimination,
     redundant_views,
     algebraic,
+    joined_pieces,
+    constant_folding,
     channels_last,
     common_subexpressions,
     dead_code,

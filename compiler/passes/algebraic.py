@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import same_tensor
+from tcdebug.compiler.passes.purity import escaping, same_tensor
 
 aten = torch.ops.aten
 
@@ -25,12 +25,16 @@ INVOLUTIONS = (aten.neg.default, aten.bitwise_not.default, aten.logical_not.defa
 
 def algebraic(graph: fx.Graph) -> bool:
     """Remove arithmetic that changes no bit: x * 1, x - 0, x / 1, x ** 1, -(-x), not not x."""
-    returned = set(graph.output_node().all_input_nodes)
+    returned, kept = set(graph.output_node().all_input_nodes), escaping(graph)
     changed = False
     for node in list(graph.nodes):
         source = _unchanged(node)
         if source is None or node in returned or not same_tensor(node, source):
             continue
+        if node in kept and (source in kept or source.op != "call_function"):
+            continue
+        if node in kept:
+            kept.add(source)
         node.replace_all_uses_with(source)
         graph.erase_node(node)
         changed = True

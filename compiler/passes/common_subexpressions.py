@@ -7,19 +7,19 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import is_pure, same_tensor
+from tcdebug.compiler.passes.purity import escaping, is_pure, same_tensor
 
 
 def common_subexpressions(graph: fx.Graph) -> bool:
     """Compute once what is computed twice: pure calls with equal arguments become one.
 
-    A result that the graph returns stays a tensor of its own, as eager's callers may write to it.
+    What the graph returns, or a view of it, stays a tensor of its own: callers may write to it.
     """
-    returned = set(graph.output_node().all_input_nodes)
+    kept = escaping(graph)
     first: dict[Any, fx.Node] = {}
     changed = False
     for node in list(graph.nodes):
-        if not is_pure(node) or node in returned:
+        if not is_pure(node) or node in kept:
             continue
         key = _key(node)
         earlier = first.setdefault(key, node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import same_tensor
+from tcdebug.compiler.passes.purity import escaping, same_tensor
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -28,7 +28,7 @@ def noop_elimination(graph: fx.Graph) -> bool:
 
     Not where the copy is returned, or is a copy of an input: there it may be written to later.
     """
-    returned = set(graph.output_node().all_input_nodes)
+    returned, kept = set(graph.output_node().all_input_nodes), escaping(graph)
     changed = False
     for node in list(graph.nodes):
         if node.target not in COPIES and node.target not in VIEWS:
@@ -38,8 +38,10 @@ def noop_elimination(graph: fx.Graph) -> bool:
             continue
         if node in returned or not _same_order(node):
             continue
-        if node.target in COPIES and source.op != "call_function":
+        if node.target in COPIES and (source.op != "call_function" or {node, source} <= kept):
             continue
+        if node in kept:
+            kept.add(source)
         node.replace_all_uses_with(source)
         graph.erase_node(node)
         changed = True

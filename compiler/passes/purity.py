@@ -7,6 +7,10 @@ import operator
 import torch
 from torch import fx
 
+aten = torch.ops.aten
+
+UNSAFE_VIEWS = (aten._unsafe_view.default,)
+
 
 def is_pure(node: fx.Node) -> bool:
     """Whether a call computes a value and does nothing else, and the same value each time."""
@@ -33,13 +37,45 @@ def same_tensor(a: fx.Node, b: fx.Node) -> bool:
         x.dtype == y.dtype
         and x.device == y.device
         and x.layout == y.layout
-        and _same_numbers(x.shape, y.shape)
-        and (x.layout != torch.strided or _same_numbers(x.stride(), y.stride()))
+        and same_numbers(x.shape, y.shape)
+        and (x.layout != torch.strided or same_numbers(x.stride(), y.stride()))
         and x.is_conj() == y.is_conj()
         and x.is_neg() == y.is_neg()
     )
 
 
-def _same_numbers(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
+def same_numbers(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     """Equal as expressions: comparing symbolic sizes as numbers would add guards."""
     return len(a) == len(b) and all(str(x) == str(y) for x, y in zip(a, b, strict=True))
+
+
+def escaping(graph: fx.Graph) -> set[fx.Node]:
+    """The values whose memory outlives the graph or is written to: results, and what they view.
+
+    What takes the place of one of these must be a tensor of its own.
+    """
+    found = set(graph.output_node().all_input_nodes)
+    for node in reversed(graph.nodes):
+        if node.op == "output":
+            continue
+        if _exposes(node) or (node in found and _may_alias(node.target)):
+            found.update(node.all_input_nodes)
+    return found
+
+
+def _exposes(node: fx.Node) -> bool:
+    """Whether a call may write to its operands, or hand them on in ways it does not say."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    return node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable
+
+
+def _may_alias(target: object) -> bool:
+    """Whether a result may share memory with an operand."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    returns = target._schema.returns
+    # _unsafe_view shares memory and does not say so
+    return target in UNSAFE_VIEWS or any(r.alias_info is not None for r in returns)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from torch import fx
 
 from tcdebug.compiler.pregrad.dropout_removal import dropout_removal
+from tcdebug.compiler.pregrad.fused_attention import fused_attention
 from tcdebug.compiler.pregrad.redundant_casts import redundant_casts
 
 Pass = Callable[[fx.Graph], bool]
 
-PREGRAD_PASSES: tuple[Pass, ...] = (dropout_removal, redundant_casts)
+PREGRAD_PASSES: tuple[Pass, ...] = (dropout_removal, redundant_casts, fused_attention)

@@ -168,6 +168,18 @@ def test_outputs_that_do_not_share_memory_in_eager_do_not() -> None:
     assert len({r.data_ptr() for r in (*results, x)}) == 5
 
 
+def test_views_of_equal_tensors_do_not_share_memory_where_eager_has_two() -> None:
+    def function(x: torch.Tensor) -> Any:
+        e = x.exp()
+        medians = x.median(0).values, x.median(0).values
+        copies = e.clone().view(1, 3), e.clone().view(3, 1), e.view(3, 1)
+        return *medians, *copies, x.exp().view(1, 3), (x * 1).view(3, 1), (x - 0).unsqueeze(0)
+
+    x = f32(3)
+    results = compiled(function)(x)
+    assert len({r.untyped_storage().data_ptr() for r in (*results, x)}) == 9
+
+
 def test_memory_that_a_returned_view_shares_is_not_used_again() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         return x.sin().t(), (w @ w).cos()

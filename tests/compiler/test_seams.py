@@ -17,6 +17,7 @@ import torch
 from programs import f32
 from stages import capture
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._sympy import functions as torch_functions
 
 import tcdebug.compiler
@@ -227,3 +228,11 @@ def test_why_a_graph_ends_and_why_it_is_captured_again_is_known() -> None:
     assert breaks[1] is None
     assert reasons[:2] == ["", ""]
     assert "size mismatch at index 0. expected 3, actual 4" in reasons[2]
+
+
+def test_numbers_are_computed_in_the_middle_of_a_compile() -> None:
+    with FakeTensorMode():
+        assert isinstance(torch.ones(2), FakeTensor)
+        with seams.real_tensors():
+            assert (torch.ones(2) + 1).tolist() == [2.0, 2.0]
+            assert not torch.is_grad_enabled()

@@ -17,7 +17,10 @@ FAST = {
     ("lower.aten.tanh.default", "segfault"),
 }
 UNITS = (
+    "pregrad.fused_attention",
     "passes.algebraic",
+    "passes.joined_pieces",
+    "passes.constant_folding",
     "decompose.aten.tanh_backward.default",
     "lower.aten.tanh.default",
     "fuse.inline",

@@ -257,6 +257,8 @@ def test_a_pass_that_is_off_leaves_the_graph_alone(unit: str) -> None:
         x.exp()
         y = aten.clone.default(x.sin()).view(12).view(2, 6) * 1
         w = x[:1, :2].reshape(1, 1, 1, 2)
+        y = y + torch.arange(6.0).exp()
+        y = torch.cat([y.sin(), y.cos()])[:2].exp()
         return (y.cos() + y.cos()).sum() + torch.conv2d(torch.conv2d(x.view(1, 1, 3, 4), w), w)
 
     module = aten_graph(busy, X)

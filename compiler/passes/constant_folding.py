@@ -1,0 +1,109 @@
+"""passes.constant_folding"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from tcdebug.compiler import seams
+from tcdebug.compiler.passes.purity import escaping, is_pure
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+LARGEST = 1 << 20
+"""Elements of a tensor that is kept from the compile on."""
+
+INLINED = frozenset(
+    getattr(aten, name)
+    for name in (
+        "full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "new_zeros", "new_ones",
+        "new_full", "scalar_tensor", "arange", "add", "sub", "rsub", "mul", "neg", "abs", "eq",
+        "ne", "lt", "le", "gt", "ge", "where", "maximum", "minimum", "bitwise_and", "bitwise_or",
+        "bitwise_xor", "bitwise_not", "logical_and", "logical_or", "logical_not", "tril", "triu",
+        "clone", "_to_copy", "lift_fresh_copy", "alias", "detach", "expand", "permute",
+        "transpose", "t", "squeeze", "unsqueeze", "select", "slice", "view", "_unsafe_view",
+    )
+) | {prims.iota, prims.convert_element_type}  # fmt: skip
+"""Operators that cost a kernel less to compute where they are needed than to load."""
+
+
+def constant_folding(graph: fx.Graph) -> bool:
+    """Compute once, while compiling, what depends on no input and costs more than a load."""
+    known, costly = _constants(graph)
+    folded = [
+        node
+        for node in known
+        if node in costly and any(user not in known for user in node.users)
+    ]
+    if not folded:
+        return False
+    values: dict[fx.Node, torch.Tensor] = {}
+    with seams.real_tensors():
+        for node in known:
+            values[node] = _computed(node, values)
+        for node in folded:
+            _replace(graph, node, values[node])
+    return True
+
+
+def _constants(graph: fx.Graph) -> tuple[dict[fx.Node, None], set[fx.Node]]:
+    """The nodes that no input reaches, in order, and those of them that are costly."""
+    known: dict[fx.Node, None] = {}
+    costly: set[fx.Node] = set()
+    kept = escaping(graph)
+    for node in graph.nodes:
+        if node in kept or not _is_small(node):
+            continue
+        if node.op == "get_attr":
+            known[node] = None
+        elif is_pure(node) and all(n in known for n in node.all_input_nodes):
+            known[node] = None
+            target = node.target
+            cheap = isinstance(target, torch._ops.OpOverload) and target.overloadpacket in INLINED
+            if not cheap or any(n in costly for n in node.all_input_nodes):
+                costly.add(node)
+    return known, costly
+
+
+def _is_small(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return (
+        isinstance(value, torch.Tensor)
+        and seams.dispatches_to_cpu(value)
+        and all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+        and value.numel() <= LARGEST
+        and not (value.is_conj() or value.is_neg())
+    )
+
+
+def _computed(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
+    """What a constant node computes, as eager does."""
+    if node.op == "get_attr":
+        value: Any = node.graph.owning_module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return torch.as_tensor(value)
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: values[n])
+    assert callable(node.target)
+    result: torch.Tensor = node.target(*args, **kwargs)
+    return result
+
+
+def _replace(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> None:
+    """Put a constant in the place of a node, in the layout that the node has."""
+    expected = node.meta["val"]
+    laid_out = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype)
+    laid_out.copy_(value)
+    module = graph.owning_module
+    assert module is not None
+    name = f"folded_{node.name}"
+    module.register_buffer(name, laid_out, persistent=False)
+    with graph.inserting_before(node):
+        constant = graph.get_attr(name)
+    constant.meta = dict(node.meta)
+    node.replace_all_uses_with(constant)
+    graph.erase_node(node)
