@@ -16,10 +16,14 @@ import torch
 from tcdebug.compiler import seams
 from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
 from tcdebug.compiler.decompose.chosen import ADDED, KEPT_WHOLE
+from tcdebug.compiler.decompose.taking import TAKING
 from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.gate import Gate
 
 Table = dict[torch._ops.OpOverload, Callable[..., Any]]
+
+OWN: Table = {**BATCH_NORM, **TAKING}
+"""In the place of torch's."""
 
 
 REGISTERED: Table = {}
@@ -43,7 +47,7 @@ def _listed() -> Table:
         and op.overloadpacket not in kept
         and op.namespace in ("aten", "prims")
         and not op._schema.is_mutable
-    } | BATCH_NORM
+    } | OWN
 
 
 def _packet(name: str) -> Any:

@@ -344,6 +344,7 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.atan2.default: binary("atan2"),
     aten.hypot.default: binary("hypot"),
     aten.copysign.Tensor: binary("copysign"),
+    aten.copysign.Scalar: binary("copysign"),
     aten.maximum.default: binary("maximum"),
     aten.minimum.default: binary("minimum"),
     aten.fmax.default: binary("fmax"),

@@ -8,7 +8,7 @@ import torch
 
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import Index, Indirect, to_index
+from tcdebug.compiler.ir.index import ONE, ZERO, Index, Indirect, to_index
 from tcdebug.compiler.lower.site import Lowering, Site
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.views import normal_dim
@@ -47,28 +47,34 @@ def index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
 
 def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
     """Places along a dimension."""
-    if not x.size:
-        raise NotLowered("index_select of a 0-d tensor")
     at = normal_dim(dim, len(x.size))
+    one_row = _as_row(x)
 
     def element(point: Point) -> Expr:
-        where = positions.at((point[at],) if positions.size else ())
-        return x.at((*point[:at], _place(where, x.size[at]), *point[at + 1 :]))
+        # of a 0-d tensor there is one place, and a 0-d result
+        where = positions.at((point[at] if point else ZERO,) if positions.size else ())
+        place = _place(where, one_row.size[at])
+        return one_row.at((*point[:at], place, *point[at + 1 :]))
 
     return site.tensor(element)
+
+
+def _as_row(x: Tensor) -> Tensor:
+    """A 0-d tensor as one of one element; others as they are."""
+    return x if x.size else x.viewed([ONE], lambda point: ())
 
 
 def gather(
     site: Site, x: Tensor, dim: int, positions: Tensor, *, sparse_grad: bool = False
 ) -> Tensor:
     """For each element the place along a dimension that another tensor names."""
-    if not x.size or not positions.size:
-        raise NotLowered("gather of a 0-d tensor")
     at = normal_dim(dim, len(x.size))
+    source, places = _as_row(x), _as_row(positions)
 
     def element(point: Point) -> Expr:
-        where = _place(positions.at(point), x.size[at])
-        return x.at((*point[:at], where, *point[at + 1 :]))
+        full = point or (ZERO,)
+        where = _place(places.at(full), source.size[at])
+        return source.at((*full[:at], where, *full[at + 1 :]))
 
     return site.tensor(element)
 

@@ -72,6 +72,9 @@ ZERO_D: dict[str, Callable[[torch.Tensor], Any]] = {
     "broadcast": lambda x: x * torch.ones(3, 4),
     "cumsum": lambda x: x.cumsum(0) + 1,
     "var": lambda x: x.var(correction=0),
+    "gather": lambda x: x.gather(0, torch.tensor(0)) + x.index_select(0, torch.tensor([0])),
+    "take": lambda x: x.take(torch.tensor(0)) + x.take(torch.tensor([[0], [-1]])),
+    "copysign": lambda x: x.copysign(-2.0),
 }
 
 
