@@ -24,11 +24,14 @@ class Accumulator:
     kind: str
     dtype: torch.dtype
     """The dtype of the values that are combined."""
+    running: bool = False
+    """Whether every state is read, as that of a scan is: then there are no chunks."""
 
     @property
     def chunked(self) -> bool:
         """Whether a float part is folded into a double total every CHUNK elements."""
-        return self.kind in ("sum", "prod") and self.dtype == torch.float32
+        sums = self.kind in ("sum", "prod") and self.dtype == torch.float32
+        return sums and not self.running
 
     @property
     def by_place(self) -> bool:

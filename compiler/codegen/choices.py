@@ -40,14 +40,14 @@ def addresses(kernel: FlatKernel) -> list[Index]:
     for node in kernel.nodes:
         if node.inside:
             found += [i for e in walk(node.body) for i in indices(e)]
-            if node.name in kernel.stored and not node.kind:
+            if node.name in kernel.stored and not node.reduces:
                 found.append(node.address)
     return found
 
 
 def lane_axis(kernel: FlatKernel) -> Axis | None:
     """The outer axis to run vector lanes along, None where the last inner axis serves better."""
-    if not kernel.reduces or not kernel.outer or not kernel.inner:
+    if not kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     touched = addresses(kernel)
     best = max(kernel.outer, key=lambda a: sum(contiguous(i, a) for i in touched))
@@ -58,7 +58,7 @@ def lane_axis(kernel: FlatKernel) -> Axis | None:
 
 def can_split(kernel: FlatKernel) -> bool:
     """Whether the only loops are those of one sweep of reductions."""
-    if kernel.outer or not kernel.reduces or not kernel.inner:
+    if kernel.outer or not kernel.accumulates or not kernel.inner or kernel.scans:
         return False
     return sum(s.sweep for s in segments(kernel)) == 1
 

@@ -20,7 +20,7 @@ from tcdebug.compiler.codegen.sweeps import Segment, segments
 from tcdebug.compiler.codegen.tile import COLUMNS, ROWS, Tiling, block_start
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, indices, loads, walk
 from tcdebug.compiler.ir.index import Axis, Index, Indirect, product, render, to_index
-from tcdebug.compiler.ir.operations import INTEGERS
+from tcdebug.compiler.ir.operations import INTEGERS, SCANS
 
 LANES = 64
 """Outer points that column mode takes together."""
@@ -211,7 +211,7 @@ class KernelWriter:
         self._leave_earlier_sweeps(segment)
         self._declare_scratch(segment)
         self._inner_loops(segment, accumulators, "0", None)
-        self._results(accumulators)
+        self._results([a for a in accumulators if self.made[a.name].reduces])
 
     def _declare(self, accumulators: Sequence[Accumulator]) -> None:
         for accumulator in accumulators:
@@ -304,6 +304,8 @@ class KernelWriter:
                 value = emit.value(node.body).text
                 for line in state[node.name].update(value, self._linear(), at):
                     emit.innermost.add(line)
+                if node.scans:
+                    self._running(node, state[node.name].result(at))
             else:
                 self._point(node)
                 self._keep(node)
@@ -311,6 +313,14 @@ class KernelWriter:
             self._leave_lanes(segment.nodes)
         for _ in last:
             emit.leave(self._simd(segment, accumulators))
+
+    def _running(self, node: FlatNode, state: str) -> None:
+        """The value of a scan where the loops stand."""
+        name = f"running_{node.name}"
+        self.emit.innermost.add(f"const {TYPES[node.dtype]} {name} = {state};")
+        self.emit.values[node.name] = Place(name, INNERMOST)
+        if node.name in self.kernel.stored:
+            self.emit.store(node, self.emit.values[node.name])
 
     def _keep(self, node: FlatNode) -> None:
         pointer, address = self.emit.kept.get(node.name, ("", None))
@@ -330,7 +340,8 @@ class KernelWriter:
         if self.lane is not None:
             return ""
         in_order = any(a.by_place for a in accumulators) or self._reports(segment.nodes)
-        alone = not self.kernel.reduces and not self.outer
+        in_order |= self.kernel.scans
+        alone = not self.kernel.accumulates and not self.outer
         if alone and self.choices.parallelize:
             simd = " simd" if self.choices.vectorize and not in_order else ""
             return f"#pragma omp parallel for{simd} num_threads(threads) if ({self._large()})"
@@ -399,7 +410,11 @@ class KernelWriter:
 
 
 def _accumulators(segment: Segment) -> list[Accumulator]:
-    return [Accumulator(n.name, n.kind, n.body.dtype) for n in segment.nodes if n.kind]
+    return [
+        Accumulator(n.name, SCANS.get(n.kind, n.kind), n.body.dtype, running=n.scans)
+        for n in segment.nodes
+        if n.kind
+    ]
 
 
 def _may_report(expr: Expr, last: Axis | None) -> bool:

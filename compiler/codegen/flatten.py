@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, indices, rewrite, walk
-from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise
+from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction
 from tcdebug.compiler.ir.index import (
     ZERO,
     Atom,
@@ -17,12 +17,13 @@ from tcdebug.compiler.ir.index import (
     Indirect,
     to_index,
 )
+from tcdebug.compiler.ir.operations import SCANS
 from tcdebug.compiler.schedule.kernel import Kernel
 
 
 @dataclass(frozen=True)
 class FlatNode:
-    """A node of a kernel: `kind` is that of a reduction, or empty.
+    """A node of a kernel: `kind` is that of a reduction or scan, or empty.
 
     A load with an empty index reads the value that another node of the kernel has just computed;
     a load with one index reads memory at an address, counted in elements.
@@ -36,10 +37,20 @@ class FlatNode:
     body: Expr
     origin: Origin
 
+    @property
+    def scans(self) -> bool:
+        """Whether it accumulates, and has a value at every point."""
+        return self.kind in SCANS
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it accumulates, and has a value when the inner loops have ended."""
+        return bool(self.kind) and not self.scans
+
 
 @dataclass(frozen=True)
 class FlatKernel:
-    """A kernel over addresses. A kernel without reductions has its last axis as `inner`."""
+    """A kernel over addresses. One that accumulates nothing has its last axis as `inner`."""
 
     name: str
     outer: tuple[Axis, ...]
@@ -48,9 +59,14 @@ class FlatKernel:
     stored: frozenset[str]
 
     @property
-    def reduces(self) -> bool:
-        """Whether any node is a reduction."""
+    def accumulates(self) -> bool:
+        """Whether any node is a reduction or a scan."""
         return any(n.kind for n in self.nodes)
+
+    @property
+    def scans(self) -> bool:
+        """Whether any node is a scan."""
+        return any(n.scans for n in self.nodes)
 
 
 def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) -> FlatKernel:
@@ -61,7 +77,7 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
             n.name,
             n.out.dtype,
             "" if isinstance(n, Pointwise) else n.kind,
-            not isinstance(n, Pointwise) or kernel.is_inner(n),
+            isinstance(n, Reduction) or kernel.is_inner(n),
             _address(n.out, n.index),
             _addressed(n.body, buffers, made),
             n.origin,
@@ -71,7 +87,7 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
     flat = FlatKernel(kernel.name, kernel.outer, kernel.inner, nodes, kernel.stored)
     if collapse:
         flat = _collapsed(flat)
-    return flat if flat.reduces else _last_inside(flat)
+    return flat if flat.accumulates else _last_inside(flat)
 
 
 def _address(buffer: Buffer, index: tuple[Index, ...]) -> Index:
@@ -107,7 +123,7 @@ def _in_indices(node: Load | IndexValue, buffers: Mapping[str, Buffer], made: se
 
 
 def _last_inside(flat: FlatKernel) -> FlatKernel:
-    """A kernel without reductions with its last loop as the inner one."""
+    """A kernel that accumulates nothing with its last loop as the inner one."""
     nodes = tuple(replace(n, inside=True) for n in flat.nodes)
     return FlatKernel(flat.name, flat.outer[:-1], flat.outer[-1:], nodes, flat.stored)
 

@@ -35,7 +35,7 @@ def segments(kernel: FlatKernel) -> list[Segment]:
     sweep: dict[str, int] = {}
     for node in kernel.nodes:
         sweep[node.name] = max(
-            (sweep[r] + bool(made[r].kind) for r in reads_of(node) if r in made), default=0
+            (sweep[r] + made[r].reduces for r in reads_of(node) if r in made), default=0
         )
     for node in reversed(kernel.nodes):
         if node.inside and not node.kind:

@@ -51,7 +51,7 @@ def block_start(axis: Axis) -> Axis:
 
 def tiling(kernel: FlatKernel) -> Tiling | None:
     """The kernel in blocks, None where every load runs along the innermost loop or not at all."""
-    if kernel.reduces or not kernel.outer or not kernel.inner:
+    if kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     inner = kernel.inner[0]
     against = {axis: _against(kernel, axis, inner) for axis in kernel.outer}

@@ -1,8 +1,9 @@
 """The loop IR: buffers, and the nodes that fill them.
 
 A `Pointwise` computes one element for every point of its axes; a `Reduction` combines elements
-over further axes; an `Extern` calls an ATen operator (or makes a view, or computes a number).
-A graph is a list of nodes in an order in which they may run; every name is defined once.
+over further axes; a `Scan` has every state of that; an `Extern` calls an ATen operator (or makes
+a view, or computes a number). A graph is a list of nodes in an order in which they
+may run; every name is defined once.
 """
 
 from __future__ import annotations
@@ -77,6 +78,11 @@ class Pointwise:
         """The name of the buffer it fills."""
         return self.out.name
 
+    @property
+    def filled(self) -> tuple[Axis, ...]:
+        """The axes over whose points the buffer is filled."""
+        return self.axes
+
 
 @dataclass(frozen=True)
 class Reduction:
@@ -94,6 +100,37 @@ class Reduction:
     def name(self) -> str:
         """The name of the buffer it fills."""
         return self.out.name
+
+    @property
+    def filled(self) -> tuple[Axis, ...]:
+        """The axes over whose points the buffer is filled."""
+        return self.axes
+
+
+@dataclass(frozen=True)
+class Scan:
+    """out[index] = kind of body over the points of `reduced` up to and including this one.
+
+    `index` visits every element once, over the points of `axes` and `reduced`.
+    """
+
+    out: Buffer
+    axes: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    index: tuple[Index, ...]
+    kind: str
+    body: Expr
+    origin: Origin
+
+    @property
+    def name(self) -> str:
+        """The name of the buffer it fills."""
+        return self.out.name
+
+    @property
+    def filled(self) -> tuple[Axis, ...]:
+        """The axes over whose points the buffer is filled."""
+        return self.axes + self.reduced
 
 
 Path = tuple[tuple[str, Any], ...]
@@ -122,8 +159,8 @@ class Extern:
     binds: Mapping[Symbol, Path] = field(default_factory=dict)
 
 
-LoopNode = Pointwise | Reduction
-Node = Pointwise | Reduction | Extern
+LoopNode = Pointwise | Reduction | Scan
+Node = Pointwise | Reduction | Scan | Extern
 
 
 @dataclass(frozen=True)
@@ -223,7 +260,7 @@ def map_arguments(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def count_kinds(graph: Graph) -> dict[str, int]:
     """How many nodes of each class a graph has."""
-    counts = {"pointwise": 0, "reduction": 0, "extern": 0}
+    counts = {"pointwise": 0, "reduction": 0, "scan": 0, "extern": 0}
     for node in graph.nodes:
         counts[type(node).__name__.lower()] += 1
     return counts

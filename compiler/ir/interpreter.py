@@ -19,7 +19,17 @@ from tcdebug.compiler.ir.expr import (
     Load,
     Parameter,
 )
-from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, LoopNode, Pointwise, Ref, map_arguments
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    LoopNode,
+    Pointwise,
+    Reduction,
+    Ref,
+    Scan,
+    map_arguments,
+)
 from tcdebug.compiler.ir.index import (
     Atom,
     Axis,
@@ -129,7 +139,7 @@ def follow(result: Value, path: Sequence[tuple[str, Any]]) -> Value:
 
 
 def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, int]) -> None:
-    """Fill the buffer of a pointwise node or a reduction; allocates it when it does not exist."""
+    """Fill the buffer of a node; allocates it when it does not exist."""
     if node.name not in values:
         size = [evaluate_index(s, symbols) for s in node.out.size]
         stride = [evaluate_index(s, symbols) for s in node.out.stride]
@@ -139,9 +149,11 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
     grid = _Grid((*node.axes, *over), symbols, values)
     result = grid.evaluate(node.body)
     result = result.expand(grid.shape)
-    if not isinstance(node, Pointwise):
+    if isinstance(node, Reduction):
         result = reduce(node.kind, result, grid.shape[: len(node.axes)])
-    target = _Grid(node.axes, symbols, values)
+    if isinstance(node, Scan):
+        result = scan(node.kind, result, grid.shape[: len(node.axes)])
+    target = _Grid(node.filled, symbols, values)
     where = tuple(target.index(i).expand(target.shape) for i in node.index)
     if where:
         out[where] = result.to(out.dtype)
@@ -166,6 +178,17 @@ def reduce(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor
         case "argmin":
             return rows.argmin(-1)
     raise ValueError(f"no such reduction: {kind}")
+
+
+def scan(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
+    """Accumulate over all dimensions after the kept ones, row by row."""
+    if not values.numel():
+        return values
+    rows = values.reshape(*kept, -1)
+    running = rows.cumsum(-1, dtype=values.dtype) if kind == "cumsum" else rows.cumprod(
+        -1, dtype=values.dtype
+    )
+    return running.reshape(values.shape)
 
 
 def _numel(sizes: Sequence[int]) -> int:

@@ -36,6 +36,9 @@ REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
 """Reductions of the loop IR. max and min propagate NaN; argmax and argmin take the first of equal
 elements, and a NaN counts as the largest and as the smallest, as in eager."""
 
+SCANS = {"cumsum": "sum", "cumprod": "prod"}
+"""Scans of the loop IR -> the reduction of which they keep every state."""
+
 FLOATS = (torch.float32, torch.float64)
 """Dtypes that arithmetic is done in; bfloat16 and float16 are converted around it."""
 

@@ -22,9 +22,10 @@ from tcdebug.compiler.ir.graph import (
     Pointwise,
     Reduction,
     Ref,
+    Scan,
 )
 from tcdebug.compiler.ir.index import Axis, Index, IndexLike, Indirect, Symbol, to_index
-from tcdebug.compiler.ir.operations import OPERATIONS, result_dtype
+from tcdebug.compiler.ir.operations import OPERATIONS, SCANS, result_dtype
 from tcdebug.compiler.ir.printer import DTYPE_NAMES
 
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
@@ -117,14 +118,17 @@ class _Reader:
         out = self.buffer(name, dtype, **layout)
         outer = tuple(Axis(n, to_index(s)) for n, s in axes.items())
         inner = tuple(Axis(n, to_index(s)) for n, s in (over or {}).items())
-        where = tuple(map(to_index, outer))
-        target = _indices(index(*where)) if index else where
+        where = tuple(map(to_index, (*outer, *inner)))
+        filled = where if kind in SCANS else where[: len(outer)]
+        target = _indices(index(*filled)) if index else filled
 
         def define(body: Callable[..., Expr]) -> None:
-            expr = body(*where, *map(to_index, inner))
+            expr = body(*where)
             source = _origin(origin)
             if over is None:
                 self.nodes.append(Pointwise(out, outer, target, expr, source))
+            elif kind in SCANS:
+                self.nodes.append(Scan(out, outer, inner, target, kind, expr, source))
             else:
                 self.nodes.append(Reduction(out, outer, inner, target, kind, expr, source))
 
@@ -190,6 +194,7 @@ def _namespace(reader: _Reader) -> dict[str, Any]:
         "input_other": reader.input_other,
         "constant_value": reader.constant_value,
         "pointwise": reader.loop,
+        "scan": reader.loop,
         "reduction": lambda *a, **k: reader.loop(*a, **{"over": {}, **k}),
         "extern": reader.extern,
         "output": reader.output,

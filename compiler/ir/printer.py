@@ -39,6 +39,7 @@ from tcdebug.compiler.ir.graph import (
     Origin,
     Pointwise,
     Ref,
+    Scan,
 )
 from tcdebug.compiler.ir.index import Axis, Index, IndexText, Indirect, Symbol, render
 from tcdebug.compiler.ir.operations import OPERATIONS
@@ -68,7 +69,7 @@ CONSTRUCTORS = frozenset(
         *OPERATIONS, *DTYPE_NAMES, "load", "constant", "parameter", "index_value", "guarded", "at",
         "max", "min", "torch", "operator", "symbol", "ref", "size", "device", "buffer",
         "input_buffer", "input_size", "input_other", "constant_value", "pointwise", "reduction",
-        "extern", "output",
+        "scan", "extern", "output",
     )
 )  # fmt: skip
 """The names that a text is written in; no function of it may have one of them."""
@@ -153,10 +154,10 @@ def print_loop(node: LoopNode, indent: str = "") -> str:
     arguments = [repr(node.name), _buffer_text(node.out), f"axes={_axes_text(node.axes)}"]
     kind = "pointwise"
     if not isinstance(node, Pointwise):
-        kind = "reduction"
+        kind = "scan" if isinstance(node, Scan) else "reduction"
         axes += node.reduced
         arguments += [f"over={_axes_text(node.reduced)}", f"kind={node.kind!r}"]
-    if node.index != tuple(Index({(a,): 1}) for a in node.axes):
+    if node.index != tuple(Index({(a,): 1}) for a in node.filled):
         arguments.append(f"index={_index_function(node)}")
     arguments.append(f"origin={_origin_text(node.origin)}")
     head = f"@{kind}({', '.join(arguments)})"
@@ -166,7 +167,7 @@ def print_loop(node: LoopNode, indent: str = "") -> str:
 
 
 def _index_function(node: LoopNode) -> str:
-    names = ", ".join(a.name for a in node.axes)
+    names = ", ".join(a.name for a in node.filled)
     return f"lambda {names}: {_index_list(node.index)}"
 
 

@@ -24,11 +24,13 @@ from tcdebug.compiler.ir.graph import (
     Node,
     Pointwise,
     Ref,
+    Scan,
     extern_refs,
 )
 from tcdebug.compiler.ir.index import Axis, Index, Indirect, Symbol, product
 from tcdebug.compiler.ir.operations import (
     REDUCTIONS,
+    SCANS,
     STORABLE,
     UnsupportedOperands,
     result_dtype,
@@ -116,7 +118,7 @@ def _verify_loop(node: LoopNode) -> Iterator[str]:
         yield f"{node.name} has dtype {out.dtype}, which kernels do not write"
     if len(node.index) != len(out.size) or len(out.size) != len(out.stride):
         yield f"{node.name}: index, size and stride differ in length"
-    if product(a.size for a in node.axes) != out.numel:
+    if product(a.size for a in node.filled) != out.numel:
         yield f"{node.name} loops over {node.axes} but fills {out.size}"
     if isinstance(node, Pointwise):
         if node.body.dtype != out.dtype:
@@ -124,7 +126,7 @@ def _verify_loop(node: LoopNode) -> Iterator[str]:
         return
     if not node.reduced:
         yield f"{node.name} reduces over nothing"
-    if node.kind not in REDUCTIONS:
+    if node.kind not in (SCANS if isinstance(node, Scan) else REDUCTIONS):
         yield f"{node.name}: no reduction is called {node.kind}"
     expected = torch.int64 if node.kind.startswith("arg") else node.body.dtype
     if out.dtype != expected:

@@ -10,7 +10,7 @@ from torch import fx
 
 from tcdebug.compiler.ir.build import cast, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Parameter
-from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref
+from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref, Scan
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
 from tcdebug.compiler.ir.index import ZERO, Axis, Index, product, to_index
 from tcdebug.compiler.ir.operations import STORABLE
@@ -170,6 +170,26 @@ class Site:
         else:  # one element each: the value itself, at place 0
             body = constant(dtype, 0) if kind.startswith("arg") else body
             node = Pointwise(buffer, axes, tuple(index), body, self.origin)
+        self.emitted.append(node)
+        return from_buffer(buffer)
+
+
+    def scan(self, kind: str, tensor: Tensor, dim: int) -> Tensor:
+        """Accumulate along a dimension, into a buffer that has every state."""
+        if tensor.dtype not in STORABLE:
+            raise NotLowered(f"kernels do not accumulate {tensor.dtype}")
+        others = [k for k in range(len(tensor.size)) if k != dim]
+        axes, outer = make_axes([tensor.size[k] for k in others], "i")
+        reduced, inner = make_axes([tensor.size[dim]], "r")
+        place = dict(zip([*others, dim], [*outer, *inner], strict=True))
+        point = tuple(place[k] for k in range(len(tensor.size)))
+        buffer = self._buffer(self._fresh(f"_{kind}"), tensor.dtype, tensor.size, None)
+        body = tensor.at(point)
+        node: LoopNode
+        if reduced:
+            node = Scan(buffer, axes, reduced, point, kind, body, self.origin)
+        else:  # one element each
+            node = Pointwise(buffer, axes, point, body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)
 

@@ -13,7 +13,7 @@ from itertools import count
 
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import Load, loads
-from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, reads
+from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, Reduction, Scan, reads
 from tcdebug.compiler.ir.index import product
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
@@ -104,6 +104,8 @@ class Fusion:
             return False
         if self.dependencies.blocked(self._key(a), self._key(b)):
             return False
+        if scans_beside_inner_loops(a.loops, b.loops):
+            return False
         for merged in align(a.loops, b.loops):
             ordered = self._in_order(merged)
             if not legal(ordered) or not pays(ordered):
@@ -142,6 +144,12 @@ class Fusion:
         return ordered
 
 
+def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
+    """Whether a scan would share its inner loops: another sweep has no way back to its states."""
+    nodes = (*first.nodes, *second.nodes)
+    return bool(first.inner and second.inner) and any(isinstance(n, Scan) for n in nodes)
+
+
 def legal(loops: Loops) -> bool:
     """Whether every node reads others of the group only where the loops stand.
 
@@ -167,7 +175,7 @@ def illegal_read(loops: Loops) -> tuple[LoopNode, LoopNode, Load] | None:
 
 def _visible(loops: Loops, producer: LoopNode, reader: LoopNode) -> bool:
     """An outer-level node cannot read a single element of an inner-level one."""
-    inside = isinstance(producer, Pointwise) and len(producer.axes) > len(loops.outer)
+    inside = not isinstance(producer, Reduction) and len(producer.filled) > len(loops.outer)
     outside = isinstance(reader, Pointwise) and len(reader.axes) == len(loops.outer)
     return not (inside and outside and loops.inner)
 
@@ -192,7 +200,7 @@ def sweep_numbers(loops: Loops) -> dict[str, int]:
         number[node.name] = max(
             (number[r] + (r in reduces) for r in reads(node) if r in number), default=0
         )
-        if not isinstance(node, Pointwise):
+        if isinstance(node, Reduction):
             reduces.add(node.name)
     inside = {
         n.name

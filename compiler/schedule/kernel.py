@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, body_reads
+from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, body_reads
 from tcdebug.compiler.ir.index import Axis
 
 
@@ -30,8 +30,8 @@ class Kernel:
         return self.nodes[-1].name
 
     def is_inner(self, node: LoopNode) -> bool:
-        """Whether a pointwise node is computed for every point of outer and inner."""
-        return isinstance(node, Pointwise) and len(node.axes) > len(self.outer)
+        """Whether a node has a value for every point of outer and inner."""
+        return len(node.filled) > len(self.outer)
 
     def loaded(self) -> set[str]:
         """Buffers and parameters that the kernel reads and does not itself make."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcdebug.compiler.gate import Gate
-from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, output_refs, reads
+from tcdebug.compiler.ir.graph import (
+    Extern,
+    Graph,
+    LoopNode,
+    Pointwise,
+    Reduction,
+    Scan,
+    output_refs,
+    reads,
+)
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.schedule.align import Loops
 from tcdebug.compiler.schedule.fusion import Fusion, Group
@@ -72,7 +81,8 @@ def _name(nodes: tuple[LoopNode, ...], number: int) -> str:
         op = node.origin.op.removeprefix("aten.").partition(".")[0].strip("_")
         if op not in ops:
             ops.append(op)
-    shape = "red_" if any(not isinstance(n, Pointwise) for n in nodes) else ""
+    shape = "red_" if any(isinstance(n, Reduction) for n in nodes) else ""
+    shape = "scan_" if any(isinstance(n, Scan) for n in nodes) else shape
     fused = "fused_" if len(nodes) > 1 else ""
     text = "_".join(ops[:4])
     safe = "".join(c if c.isalnum() or c == "_" else "_" for c in text)

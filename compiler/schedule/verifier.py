@@ -52,8 +52,8 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
         axes = (*node.axes, *over)
         if _sizes(axes) not in (_sizes(kernel.outer), _sizes(kernel.outer + kernel.inner)):
             yield f"{node.name} loops over {axes} in {kernel.name}"
-        if product(a.size for a in node.axes) != node.out.numel:
-            yield f"{node.name} fills {node.out.size} over {node.axes}"
+        if product(a.size for a in node.filled) != node.out.numel:
+            yield f"{node.name} fills {node.out.size} over {node.filled}"
         for load in loads(node.body):
             producer = made.get(load.buffer)
             if producer is not None and load.index != producer.index:

@@ -126,6 +126,7 @@ REDUCTIONS = [
         lambda: (f32(9, 33),),
     ),
     Program("cumsum", lambda x: x.cumsum(-1) * 2, lambda: (f32(4, 9),)),
+    Program("cumprod", lambda x: x.cumprod(0) + x, lambda: (swizzled(4, 9),)),
 ]
 
 VIEWS = [

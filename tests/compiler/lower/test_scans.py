@@ -1,0 +1,91 @@
+"""Scans: what eager accumulates, in its dtypes, and what may run in one loop with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from judge import assert_as_eager, assert_same, compiled
+from programs import f32, i64, swizzled
+from stages import capture
+
+from tcdebug.compiler.ir.graph import Scan
+from tcdebug.compiler.schedule.kernel import Kernel
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rows": lambda x: (x * 0.5).cumsum(-1) + 1,
+    "columns": lambda x: x.cumsum(0).relu(),
+    "product": lambda x: x.cumprod(1),
+    "twice": lambda x: x.cumsum(0).cumsum(1),
+    "of_a_transpose": lambda x: x.t().cumsum(-1),
+    "counts": lambda x: (x > 0).cumsum(1),
+    "integers": lambda x: x.int().cumsum(0),
+    "in_bfloat16": lambda x: x.cumsum(0, dtype=torch.bfloat16),
+    "of_half": lambda x: x.half().cumsum(1),
+    "in_double": lambda x: x.cumprod(0, dtype=torch.float64),
+    "narrow_integers": lambda x: (x * 50).to(torch.int8).cumsum(1, dtype=torch.int8),
+    "of_a_number": lambda x: x.sum().cumsum(0),
+}
+SIZES = ((3, 5), (33, 70), (1, 9), (0, 4), (4, 0), (6, 1))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_scan_gives_what_eager_gives(name: str, size: tuple[int, int]) -> None:
+    torch._dynamo.reset()
+    assert_as_eager(compiled(FUNCTIONS[name]), FUNCTIONS[name], [f32(*size)])
+
+
+def test_special_values_run_on_as_in_eager() -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([[1.0, inf, 2.0, -inf, 3.0], [1.0, 0.0, nan, 0.0, -0.0]])
+    for function in (lambda x: x.cumsum(1), lambda x: x.cumprod(1)):
+        torch._dynamo.reset()
+        assert_as_eager(compiled(function), function, [x], exact=True)
+
+
+def test_a_long_scan_is_as_accurate_as_eager() -> None:
+    x = f32(200_000).abs()
+    assert torch.equal(compiled(lambda x: x.cumsum(0))(x), x.cumsum(0))
+
+
+def test_one_kernel_serves_scans_of_many_sizes() -> None:
+    torch._dynamo.reset()
+    f = compiled(lambda x: x.cumsum(0) * x.shape[0], dynamic=True)
+    for size in ((4, 6), (9, 5), (33, 2)):
+        assert_same(f(f32(*size)), f32(*size).cumsum(0) * size[0])
+
+
+def kernels(function: Callable[..., Any], *inputs: torch.Tensor) -> list[list[str]]:
+    """The nodes of each kernel: scan, or another."""
+    (schedule,) = capture(function, *inputs).schedules
+    return [
+        ["scan" if isinstance(node, Scan) else "other" for node in step.nodes]
+        for step in schedule.steps
+        if isinstance(step, Kernel)
+    ]
+
+
+def test_what_comes_before_and_behind_runs_in_the_loop_of_a_scan() -> None:
+    assert kernels(lambda x: (x * 0.5).cumsum(-1) + 1, f32(4, 9)) == [["scan", "other"]]
+
+
+def test_two_scans_do_not_share_a_loop_nor_do_a_scan_and_a_reduction() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.cumsum(1), x.cumprod(1), x.sum(1)
+
+    assert sum("scan" in nodes for nodes in kernels(function, f32(4, 9))) == 2
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [swizzled(4, 9)])
+
+
+def test_a_scan_of_places_that_are_read_from_memory() -> None:
+    def function(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x[i].cumsum(0)
+
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [f32(7, 3), i64(7, 5)])
+    with pytest.raises(IndexError, match="out of range"):
+        compiled(function)(f32(7, 3), torch.tensor([0, 9, 1, 2, 3]))
