@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 __all__ = [
     "aot_autograd",
+    "below_autograd",
     "boxed",
     "compile_id",
     "core_aten_decompositions",
@@ -121,4 +122,11 @@ def dispatches_to_cpu(value: torch.Tensor) -> bool:
 def real_tensors() -> Iterator[None]:
     """Compute with numbers while a compile is going on, where torch traces with fake tensors."""
     with torch.no_grad(), unset_fake_temporarily():
+        yield
+
+
+@contextmanager
+def below_autograd() -> Iterator[None]:
+    """Call operators as they are: above this, torch takes some apart in Python."""
+    with torch._C._AutoDispatchBelowAutograd():
         yield

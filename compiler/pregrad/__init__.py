@@ -14,7 +14,13 @@ from torch import fx
 from tcdebug.compiler.pregrad.dropout_removal import dropout_removal
 from tcdebug.compiler.pregrad.fused_attention import fused_attention
 from tcdebug.compiler.pregrad.redundant_casts import redundant_casts
+from tcdebug.compiler.pregrad.whole_interpolation import whole_interpolation
 
 Pass = Callable[[fx.Graph], bool]
 
-PREGRAD_PASSES: tuple[Pass, ...] = (dropout_removal, redundant_casts, fused_attention)
+PREGRAD_PASSES: tuple[Pass, ...] = (
+    dropout_removal,
+    redundant_casts,
+    fused_attention,
+    whole_interpolation,
+)

@@ -236,3 +236,10 @@ def test_numbers_are_computed_in_the_middle_of_a_compile() -> None:
         with seams.real_tensors():
             assert (torch.ones(2) + 1).tolist() == [2.0, 2.0]
             assert not torch.is_grad_enabled()
+
+
+def test_below_autograd_no_gradient_is_recorded() -> None:
+    x = torch.ones(2, requires_grad=True)
+    with seams.below_autograd():
+        assert not torch.sin(x).requires_grad
+    assert torch.sin(x).requires_grad

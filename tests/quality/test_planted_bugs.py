@@ -18,6 +18,7 @@ FAST = {
 }
 UNITS = (
     "pregrad.fused_attention",
+    "pregrad.whole_interpolation",
     "passes.algebraic",
     "passes.joined_pieces",
     "passes.constant_folding",

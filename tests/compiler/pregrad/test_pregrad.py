@@ -60,9 +60,9 @@ def test_a_cast_that_copies_stays() -> None:
 def test_a_pass_that_is_off_leaves_the_graph_alone(unit: str) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = F.dropout(x.float(), 0.5, training=False) + 1
-        return (y @ y.mT).softmax(-1) @ y
+        return F.interpolate((y @ y.mT).softmax(-1) @ y, scale_factor=2)
 
-    module = torch_graph(function, f32(1, 1, 128, 4))
+    module = torch_graph(function, f32(1, 1, 128, 4).requires_grad_())
     before = str(module.graph)
     gate = Gate(Toggles.parse([unit]))
     compile_with(gate).stages("capture").run_passes("pregrad", module, {unit: PREGRAD[unit]})
