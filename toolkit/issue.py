@@ -80,6 +80,7 @@ def issue(run: Run) -> str:
         script.read_text().rstrip(),
         "```",
         *_ablation(found, fault, run.events()),
+        *_stage(fault),
         "",
         "### Error logs",
         "",
@@ -155,6 +156,15 @@ def _ablation(found: Report, fault: Fault, records: Sequence[Record]) -> Iterato
     yield from ("", "| ablation | |", "|---|---|")
     for what, outcome in rows.items():
         yield f"| {what} | {'passes' if outcome == Kind.OK.value else f'fails: {outcome}'} |"
+
+
+def _stage(fault: Fault) -> Iterator[str]:
+    """The first stage that a compile with the fault writes differently, as far as it is kept."""
+    where = fault.stages
+    if where is None or not where.stage or not where.lines:
+        return
+    yield from ("", f"The first stage that differs with the culprit on is `{where.stage}`:", "")
+    yield from ("```diff", *(line.replace("```", "'''") for line in where.lines), "```")
 
 
 def _plain(text: str, most: int) -> str:

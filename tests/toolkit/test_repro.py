@@ -156,6 +156,19 @@ def bisected(tmp_path: Path) -> Path:
         "culprits": [
             {"unit": "passes.loop", "subject": "a+b", "site": "0123456789", "ordinal": 3}
         ],
+        "faults": [
+            {
+                "failure": {"kind": "hang", "signature": "compile | hang", "message": "no end"},
+                "culprits": [
+                    {"unit": "passes.loop", "subject": "a+b", "site": "0123456789", "ordinal": 3}
+                ],
+                "stages": {
+                    "stage": "passes.loop (forward)",
+                    "last_equal": "aot (forward)",
+                    "lines": ["-    add = a + b", "+    add = a + a"],
+                },
+            }
+        ],
         "ladder": [{"backend": "eager", "outcome": "ok"}],
         "confirmed": True,
         "repro": str(repro),
@@ -188,6 +201,8 @@ def test_a_report_has_the_sections_of_the_form_and_tells_nothing_of_the_machine(
         "| off: passes.loop | passes |",
         '| backend="eager" | passes |',
     ]
+    diff = "differs with the culprit on is `passes.loop (forward)`:\n\n```diff\n-    add = a + b\n"
+    assert diff in text
     assert 'SCRIPT = "./model.py"' in text
     assert "PyTorch version: 2." in text
     for private in (str(tmp_path), str(Path.home()), sys.prefix):
