@@ -18,7 +18,7 @@ from tcdebug.fuzz.verdict import Status, Verdict
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.programs import programs
 
-ROUND = 60
+ROUND = 25
 """Programs of one seed: Hypothesis varies what it has drawn, so a fresh seed is more various."""
 SHRINKING = 120.0
 """Seconds that shrinking a program may take."""
@@ -102,7 +102,7 @@ class Hunt:
         raise Failing(verdict.signature)
 
     def _verdict(self, program: Program, state: _Round) -> Verdict:
-        """The verdict; a failure that a finding covers is known."""
+        """The verdict; a failure that a finding covers is known. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
             return known
@@ -116,8 +116,7 @@ class Hunt:
             verdict = self._covered(program, self.judge(program))
             self.told(program, verdict)
             state.until = time.monotonic() + SHRINKING
-        if verdict.status is Status.FAILED:
-            self._known[program.key] = verdict
+        self._known[program.key] = verdict
         return verdict
 
     def _covered(self, program: Program, verdict: Verdict) -> Verdict:

@@ -28,6 +28,9 @@ from tcdebug.strategies.program import Program
 SLOW_COMPILE = 45.0
 """Seconds that the first call of a program of a few lines may take."""
 
+EAGER_RUNS = 5
+"""How often eager has to say the same where the compiled program says something else."""
+
 GROUPS = (("forward", "output"), ("forward", "input"), ("backward", "gradient"))
 """What is compared, in this order: a wrong forward makes backward wrong too."""
 
@@ -66,6 +69,13 @@ class Called:
     def judged(self, actual: Results) -> Outcome | None:
         """The first failure of a compiled run; None where there is none. Raises Discarded."""
         return self._wrong(actual) or _layout_differs(self.eager, actual)
+
+    def settled(self) -> bool:
+        """Whether eager gives the same bits again."""
+        return all(
+            _not_the_same(self.eager, run(self.module, self.arguments)) is None
+            for _ in range(EAGER_RUNS)
+        )
 
     def _wrong(self, actual: Results) -> Outcome | None:
         noise = Noise(self.program, self.module, self.wide, self.arguments)
@@ -164,6 +174,8 @@ def _compiled(
             return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", "for the same sizes")
         other = called(second) if second is not None else None
     found = first.judged(actual) or _not_the_same(actual, again)
+    if found is not None and not first.settled():
+        raise Discarded("eager itself gives another answer each time")
     if found is None and second is not None and other is not None:
         found = second.judged(other)
     if found is None and seconds > SLOW_COMPILE:
