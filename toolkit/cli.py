@@ -269,6 +269,24 @@ def diff(**arguments: Any) -> None:
     call("diff", **arguments)
 
 
+@cli.command()
+@click.argument("run_names", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    help="The file to write.",
+)
+def report(**arguments: Any) -> None:
+    """Write RUNs (the newest by default) as one HTML file that needs no network.
+
+    Exit status: 0 written, 2 no such run or a file that cannot be written, 3 internal error.
+    """
+    call("report", **arguments)
+
+
 cli.add_command(logs)
 cli.add_command(fuzz)
 

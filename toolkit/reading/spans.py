@@ -61,3 +61,14 @@ def _span(record: Record) -> Span:
     end = float(record.get("t_ns", 0)) / 1e9
     pid = int(record.get("pid", 0))
     return Span(str(name or kind), kind, end - seconds, seconds, seconds, pid, record)
+
+
+def covered(found: Iterable[Span]) -> float:
+    """The seconds in which at least one of the spans ran, summed over processes."""
+    total, pid, end = 0.0, -1, 0.0
+    for span in sorted(found, key=lambda s: (s.pid, s.start)):
+        if span.pid != pid:
+            pid, end = span.pid, span.start
+        total += max(0.0, span.end - max(end, span.start))
+        end = max(end, span.end)
+    return total

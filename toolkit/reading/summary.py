@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.reading.breaks import Break, read_break
-from tcdebug.reading.spans import spans
+from tcdebug.reading.spans import covered, spans
 from tcdebug.run_dir import Record, Run
 
 
@@ -93,15 +93,14 @@ class Summary(msgspec.Struct, frozen=True):
 def summarise(run: Run, records: Sequence[Record]) -> Summary:
     """The sum of a run's events."""
     ended = next((r for r in reversed(records) if r["event"] == "run.end"), None)
-    stages = stage_times(records)
     return Summary(
         run=str(run.path),
         command=" ".join([Path(run.info.argv[0]).name, *run.info.argv[1:]]),
         seconds=ended["data"]["seconds"] if ended else _last(records),
         exit_status=ended["data"]["exit_status"] if ended else None,
-        compile_seconds=round(sum(s.seconds for s in stages), 6),
+        compile_seconds=round(covered(spans(records, ("stage.end",))), 6),
         compiles=compiles(records),
-        stages=stages,
+        stages=stage_times(records),
         kernels=kernels(records),
         externs=externs(records),
         breaks=breaks(records),

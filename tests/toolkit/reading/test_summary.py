@@ -47,6 +47,11 @@ def test_stages_of_two_processes_at_one_time_are_not_inside_each_other(make: Mak
     }  # fmt: skip
 
 
+def test_compiling_took_as_long_as_any_stage_ran_also_where_threads_overlap(make: Make) -> None:
+    run = make(stage("codegen", 2.0, 1.0), stage("a", 2.5, 1.0), stage("b", 2.75, 1.0))
+    assert summarise(run, run.events()).compile_seconds == 1.75
+
+
 def test_kernels_come_by_bytes_and_calls_of_aten_by_number(make: Make) -> None:
     kernel = {"language": "c++", "computes": ["a"], "source": ""}
     extern = {"op": "aten.mm", "node": "mm", "reason": "no loops"}

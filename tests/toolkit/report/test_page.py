@@ -1,0 +1,76 @@
+"""The page as text: all in one file, nothing from outside, nothing taken for code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tcdebug.commands import report
+from tcdebug.report.data import Texts, view
+from tcdebug.report.page import packed, render, unpacked
+from tcdebug.run_dir import Run
+
+
+def test_the_page_asks_for_nothing_and_its_policy_forbids_it(compiled: Run) -> None:
+    page = render([compiled])
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src &#39;none&#39;; script-src &#39;sha256-")
+    assert "unsafe" not in policy[1]
+    assert not re.search(r'(?:src|href)="', page)
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_what_a_program_says_is_text_and_never_code(compiled: Run) -> None:
+    page = render([compiled])
+    assert page.count("<script>") == 1
+    assert "&lt;/script&gt;&lt;script&gt;" in page
+
+
+def test_a_step_has_the_texts_before_and_after_it(compiled: Run) -> None:
+    texts = Texts()
+    (graph,) = view(compiled, texts).graphs
+    assert [(s.name, s.depth, s.changed) for s in graph.steps] == [
+        ("passes", 0, False),
+        ("passes.algebraic", 1, True),
+        ("passes.dead_code", 1, False),
+        ("lower", 0, True),
+    ]
+    algebraic, lower = graph.steps[1], graph.steps[3]
+    assert "x * 1" in texts.all[algebraic.before]
+    assert "x * 1" not in texts.all[algebraic.after]
+    assert lower.before == -1
+    assert len(texts.all) == 4
+
+
+def test_a_kernel_has_its_own_code_its_comments_and_its_lines(compiled: Run) -> None:
+    texts = Texts()
+    (kernel,) = view(compiled, texts).kernels
+    assert texts.all[kernel["text"]].splitlines() == [
+        "// mul: aten.mul.Tensor", 'extern "C" int cpp_mul_0(float* x) { return 0; }',
+    ]  # fmt: skip
+    assert kernel["origins"] == [["mul", "mul", "aten.mul.Tensor", "me/model.py:3"]]
+
+
+def test_a_run_that_searched_has_its_candidates_and_not_their_compiles(searched: Run) -> None:
+    shown = view(searched, Texts())
+    assert [(s["number"], s["outcome"]) for s in shown.history] == [(1, "wrong"), (2, "ok")]
+    assert shown.graphs == []
+
+
+def test_data_comes_out_as_it_went_in() -> None:
+    data = {"texts": ["ä", "x" * 10_000], "runs": []}
+    assert unpacked(packed(data)) == data
+    assert len(packed(data)) < 300
+
+
+def test_the_command_writes_one_file_or_says_why_not(
+    compiled: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "page.html"
+    assert report.run(run_names=[str(compiled.path)], output=target) == 0
+    assert capsys.readouterr().out == f"{target}\n"
+    assert report.run(run_names=[str(compiled.path)], output=tmp_path / "no" / "page.html") == 2
+    assert report.run(run_names=["no such run"], output=target) == 2

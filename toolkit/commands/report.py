@@ -1,0 +1,29 @@
+"""tcdebug report"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tcdebug.cli_options import USAGE
+from tcdebug.display.console import error, note, write
+from tcdebug.report.page import render
+from tcdebug.run_dir import NoRun, find
+
+
+def run(*, run_names: Sequence[str], output: Path) -> int:
+    """Write the page; its path on stdout. 2 where a run is missing or it cannot be written."""
+    try:
+        runs = [find(name) for name in run_names or ["latest"]]
+    except NoRun as problem:
+        error(str(problem), "tcdebug logs ls")
+        return USAGE
+    page = render(runs)
+    try:
+        output.write_text(page)
+    except OSError as problem:
+        error(f"{output} cannot be written: {problem.strerror}")
+        return USAGE
+    note(f"{len(page) / 1e6:.2f} MB, one file; it has the code of your graphs, and no data")
+    write(f"{output}\n")
+    return 0

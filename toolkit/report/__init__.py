@@ -1,0 +1,1 @@
+"""Runs as one HTML file: the data in it, the page around them."""

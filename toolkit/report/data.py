@@ -1,0 +1,240 @@
+"""What a page shows of a run: its graphs with their texts, kernels, spans, searches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tcdebug.minifier.job import REPORT
+from tcdebug.minifier.report import Report
+from tcdebug.reading.explanation import Explanation, explain
+from tcdebug.reading.graphs import BEFORE, TEXTS
+from tcdebug.reading.spans import spans
+from tcdebug.reading.summary import Summary, graph_name, of_kind, place, summarise
+from tcdebug.run_dir import NoRun, Record, Run, find
+
+OF_COMPILES = ("compile.", "stage.", "pass", "decision", "kernel", "extern", "cache", "remark")
+"""Beginnings of kinds that a search has once a candidate: too many, and each says the same."""
+TRANSLATIONS = frozenset(
+    {"lower", "schedule", "codegen", "inductor_output_code", "ir_pre_fusion", "ir_post_fusion"}
+)
+"""Stages that write something else than they read: their text is shown alone."""
+MOST_SPANS = 4000
+LONGEST_TEXT = 200_000
+"""Characters of one text that are kept."""
+COMMENTS = re.compile(r"(?:^//.*\n)*\Z", re.MULTILINE)
+FUNCTION = re.compile(r"^(?=extern \"C\")", re.MULTILINE)
+
+
+class Step(msgspec.Struct):
+    """A stage or a pass of a graph. Texts are numbers of `texts`, -1 where there is none."""
+
+    name: str
+    seconds: float
+    nodes: str
+    changed: bool
+    off: bool
+    before: int
+    after: int
+    depth: int
+
+
+class GraphView(msgspec.Struct):
+    """A graph and its steps in order."""
+
+    name: str
+    steps: list[Step]
+
+
+class RunView(msgspec.Struct):
+    """All that a page has of one run."""
+
+    name: str
+    summary: Summary
+    explanation: Explanation
+    result: str
+    report: Report | None
+    graphs: list[GraphView]
+    kernels: list[dict[str, Any]]
+    remarks: list[dict[str, Any]]
+    spans: list[list[Any]]
+    history: list[dict[str, Any]]
+
+
+class Texts:
+    """The texts of a page, each once."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._number: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        """The number of a text; -1 of an empty one."""
+        if not text:
+            return -1
+        if len(text) > LONGEST_TEXT:
+            text = text[:LONGEST_TEXT] + f"\n... {len(text) - LONGEST_TEXT} characters more"
+        if text not in self._number:
+            self._number[text] = len(self.all)
+            self.all.append(text)
+        return self._number[text]
+
+
+def view(run: Run, texts: Texts) -> RunView:
+    """What a page shows of a run."""
+    every = run.events()
+    history = [_candidate(r) for r in of_kind(every, "candidate", "bisect.step", "minify.step")]
+    records = [r for r in every if not history or not r["event"].startswith(OF_COMPILES)]
+    found = _report(run)
+    graphs = _graphs(run, records, texts, "")
+    for name, inner in _compiles_of_faults(run):
+        graphs += _graphs(inner, inner.events(), texts, name)
+    summary = summarise(run, records)
+    status = summary.exit_status
+    result = found.status if found else ("no end" if status is None else f"exit {status}")
+    return RunView(
+        run.path.name,
+        summary,
+        explain(run, records),
+        result,
+        found,
+        graphs,
+        [_kernel(run, r, texts) for r in of_kind(records, "kernel")],
+        [_remark(r) for r in of_kind(records, "remark")],
+        _spans(records),
+        history,
+    )
+
+
+def _report(run: Run) -> Report | None:
+    path = run.path / REPORT
+    return msgspec.json.decode(path.read_bytes(), type=Report) if path.exists() else None
+
+
+def _compiles_of_faults(run: Run) -> Iterable[tuple[str, Run]]:
+    """The compiles with and without each fault that a bisection keeps."""
+    for folder in sorted(run.path.glob("stages/*/*")):
+        try:
+            yield f"fault {folder.parent.name}, {folder.name}: ", find(str(folder))
+        except NoRun:
+            continue
+
+
+def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> list[GraphView]:
+    """The graphs of a run, each with its stages, and inside of those its passes."""
+    graphs: dict[str, GraphView] = {}
+    last: dict[str, int] = {}
+    waiting: dict[str, list[Step]] = {}
+    for record in records:
+        kind = record["event"]
+        if kind not in TEXTS:
+            continue
+        name = graph_name(record)
+        text = texts.add(_text(run, record["data"].get("artifact")))
+        if kind == "stage.start":
+            if text >= 0:
+                last[name] = text
+            waiting[name] = []
+            continue
+        step = _step(record, last.get(name, -1), text)
+        last[name] = step.after
+        if kind == "pass":
+            waiting.setdefault(name, []).append(step)
+            continue
+        graph = graphs.setdefault(name, GraphView(prefix + name, []))
+        inside = waiting.pop(name, [])
+        if inside:
+            step.before = inside[0].before
+        graph.steps += [step, *inside]
+    return [g for g in graphs.values() if any(s.after >= 0 for s in g.steps)]
+
+
+def _step(record: Record, before: int, text: int) -> Step:
+    data = record["data"]
+    kind = record["event"]
+    name = str(record.get("unit") or record.get("stage")).removeprefix(BEFORE)
+    sizes = (data.get("nodes_before", 0), data.get("nodes_after", 0))
+    changed = text >= 0 and text != before
+    return Step(
+        name=name,
+        seconds=float(data.get("seconds", 0.0)),
+        nodes=f"{sizes[0]} → {sizes[1]}" if any(sizes) else "",
+        changed=changed,
+        off=not data.get("allowed", True),
+        before=-1 if name in TRANSLATIONS else before,
+        after=text if text >= 0 else before,
+        depth=int(kind == "pass"),
+    )
+
+
+def _text(run: Run, artifact: str | None) -> str:
+    if not artifact:
+        return ""
+    path = run.path / artifact
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _kernel(run: Run, record: Record, texts: Texts) -> dict[str, Any]:
+    data = record["data"]
+    return {
+        "name": data["name"],
+        "graph": graph_name(record),
+        "moved": data["moved"],
+        "computes": data["computes"],
+        "origins": [
+            [node, aten, op, _short(where)] for node, aten, op, where in data.get("origins") or []
+        ],
+        "text": texts.add(_function(_text(run, data["source"]), data["name"])),
+    }
+
+
+def _function(code: str, name: str) -> str:
+    """One kernel of a file, with the comments above it; the file where it is not found."""
+    pieces = FUNCTION.split(code)
+    for before, piece in pairwise(pieces):
+        if f" {name}(" in piece:
+            return COMMENTS.search(before)[0] + COMMENTS.sub("", piece)  # type: ignore[index] # matches the empty text too
+    return code
+
+
+def _remark(record: Record) -> dict[str, Any]:
+    data = record["data"]
+    where = _short(place(record))
+    return {k: data[k] for k in ("verdict", "message", "moved")} | {
+        "where": where, "graph": graph_name(record),
+    }  # fmt: skip
+
+
+def _spans(records: Sequence[Record]) -> list[list[Any]]:
+    """[name, kind, start, seconds, process, depth] of the longest spans, in order."""
+    found = spans(records)
+    if len(found) > MOST_SPANS:
+        least = sorted((s.seconds for s in found), reverse=True)[MOST_SPANS]
+        found = [s for s in found if s.seconds > least]
+    rows: list[list[Any]] = []
+    open_: list[tuple[int, float]] = []
+    for span in found:
+        middle = span.start + span.seconds / 2
+        while open_ and (open_[-1][0] != span.pid or open_[-1][1] < middle):
+            open_.pop()
+        graph = graph_name(span.record) if span.kind != "compile.end" else ""
+        label = f"{span.name} {graph}".strip()
+        times = (round(span.start, 6), round(span.seconds, 6))
+        rows.append([label, span.kind, *times, span.pid, len(open_)])
+        open_.append((span.pid, span.end))
+    return rows
+
+
+def _candidate(record: Record) -> dict[str, Any]:
+    """A step of a search, with when it was taken."""
+    return {"kind": record["event"], "at": round(record.get("t_ns", 0) / 1e9, 2), **record["data"]}
+
+
+def _short(where: str) -> str:
+    """A place with the last two parts of its path."""
+    return "/".join(Path(where).parts[-2:]) if where else ""

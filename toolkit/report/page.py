@@ -1,0 +1,75 @@
+"""One HTML file that holds everything: no network, and a policy that forbids any."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib import resources
+from typing import Any
+
+import jinja2
+import msgspec
+
+from tcdebug.display.explanation import counted
+from tcdebug.display.summary import size
+from tcdebug.report.data import RunView, Texts, view
+from tcdebug.run_dir import Run
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The page of some runs, the first of them shown first."""
+    texts = Texts()
+    views = [view(run, texts) for run in runs]
+    style, script = _file("style.css"), _file("script.js")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["size"] = size
+    environment.globals["counted"] = counted
+    return environment.from_string(_file("page.html.j2")).render(
+        runs=views,
+        policy=policy(style, script),
+        style=style,
+        script=script,
+        data=packed({"texts": texts.all, "runs": [_shown(v) for v in views]}),
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """What the page may do: run its own script, apply its own style, and nothing else."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def packed(data: Any) -> str:
+    """JSON as gzip as base64; a browser unpacks it by itself."""
+    return base64.b64encode(gzip.compress(msgspec.json.encode(data), 9, mtime=0)).decode()
+
+
+def unpacked(text: str) -> Any:
+    """What `packed` was given."""
+    return msgspec.json.decode(gzip.decompress(base64.b64decode(text)))
+
+
+def _shown(run: RunView) -> dict[str, Any]:
+    """What the script draws; the rest is in the page already."""
+    return {
+        "name": run.name,
+        "graphs": run.graphs,
+        "kernels": run.kernels,
+        "remarks": run.remarks,
+        "spans": run.spans,
+        "history": run.history,
+    }
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()
+
+
+def _file(name: str) -> str:
+    return (resources.files(__package__) / name).read_text()

@@ -1,0 +1,329 @@
+"use strict";
+const $ = (id) => document.getElementById(id);
+const TABS = ["overview", "stages", "kernels", "timeline", "search"];
+const state = { run: 0, tab: "overview", graph: "", step: -1 };
+let data = null;
+
+async function unpack() {
+  const bytes = Uint8Array.from(atob($("data").textContent.trim()), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "rect", "text", "title", "g", "circle", "line", "path"].includes(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") node.addEventListener("click", value);
+    else if (value !== null) node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+const run = () => data.runs[state.run];
+const text = (number) => (number < 0 ? "" : data.texts[number]);
+const seconds = (s) => (s >= 1 ? s.toFixed(2) + " s" : (s * 1000).toFixed(1) + " ms");
+function bytes(n) {
+  if (!n) return "?";
+  for (const unit of ["B", "KB", "MB", "GB"]) {
+    if (n < 1000) return (unit === "B" ? n : n.toFixed(1)) + " " + unit;
+    n /= 1000;
+  }
+  return n.toFixed(1) + " TB";
+}
+
+/* -- where we are: the address says it, so that a place can be sent to somebody ---------------- */
+
+function writePlace() {
+  const parts = new URLSearchParams({ r: state.run, v: state.tab });
+  if (state.graph) { parts.set("g", state.graph); parts.set("s", state.step); }
+  history.replaceState(null, "", "#" + parts);
+}
+
+function readPlace() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  state.run = Math.min(Number(parts.get("r")) || 0, data.runs.length - 1);
+  state.tab = TABS.includes(parts.get("v")) ? parts.get("v") : "overview";
+  state.graph = parts.get("g") || "";
+  state.step = parts.has("s") ? Number(parts.get("s")) : -1;
+}
+
+function show() {
+  for (const section of document.querySelectorAll(".overview")) {
+    section.hidden = state.tab !== "overview" || Number(section.dataset.run) !== state.run;
+  }
+  for (const tab of TABS.slice(1)) $(tab).hidden = state.tab !== tab;
+  for (const button of $("tabs").children) {
+    button.setAttribute("aria-current", button.dataset.tab === state.tab);
+  }
+  if ($("run")) $("run").value = state.run;
+  ({ stages: drawStages, kernels: drawKernels, timeline: drawTimeline, search: drawSearch })[state.tab]?.();
+  writePlace();
+}
+
+/* -- stages ------------------------------------------------------------------------------------ */
+
+function rows() {
+  const wanted = $("find").value.trim().toLowerCase();
+  const hide = $("unchanged").checked;
+  const found = [];
+  for (const graph of run().graphs) {
+    graph.steps.forEach((step, k) => {
+      const fits = !wanted || step.name.toLowerCase().includes(wanted)
+        || text(step.after).toLowerCase().includes(wanted);
+      if (fits && (wanted || !hide || step.changed)) found.push([graph, step, k]);
+    });
+  }
+  return found;
+}
+
+function drawStages() {
+  const list = rows();
+  const tree = $("tree");
+  tree.replaceChildren();
+  let last = null;
+  for (const [graph, step, k] of list) {
+    if (graph !== last) tree.append(make("div", { class: "graph" }, graph.name));
+    last = graph;
+    const chosen = graph.name === state.graph && k === state.step;
+    const note = step.off ? "off" : [step.nodes, step.seconds ? seconds(step.seconds) : ""].filter(Boolean).join("  ");
+    tree.append(make("button", {
+      type: "button", role: "treeitem", "aria-selected": chosen,
+      class: "row" + (step.depth ? " pass" : "") + (step.changed ? "" : " same"),
+      on: () => choose(graph.name, k),
+    }, make("span", {}, step.name), make("span", { class: "t" + (step.off ? " off" : "") }, note)));
+  }
+  if (!list.length) tree.append(make("p", { class: "hint" }, "nothing fits"));
+  tree.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+  drawDiff();
+}
+
+function choose(graph, step) {
+  state.graph = graph;
+  state.step = step;
+  show();
+}
+
+function go(by) {
+  const list = rows();
+  const here = list.findIndex(([graph, , k]) => graph.name === state.graph && k === state.step);
+  const next = list[Math.max(0, Math.min(list.length - 1, here < 0 ? 0 : here + by))];
+  if (next) choose(next[0].name, next[2]);
+}
+
+function drawDiff() {
+  const graph = run().graphs.find((g) => g.name === state.graph);
+  const step = graph?.steps[state.step];
+  if (!step) return;
+  const box = $("diff");
+  box.replaceChildren(make("h2", {}, `${step.name} · ${graph.name}`));
+  if (step.after < 0) return void box.append(make("p", { class: "hint" }, "no text: " + seconds(step.seconds)));
+  const alone = step.before < 0 || step.before === step.after;
+  if (alone) {
+    const what = step.before < 0 ? "what it writes" : "changes nothing";
+    box.append(make("p", { class: "hint" }, what));
+    const lines = text(step.after).split("\n").map((line) => make("div", { class: "code" }, line));
+    return void box.append(make("div", { class: "pair one" }, ...lines));
+  }
+  box.append(pairOf(diff(text(step.before).split("\n"), text(step.after).split("\n"))));
+}
+
+/* Lines as [kind, left, right]: "=", "-", "+"; the longest common lines, after equal ends are cut. */
+function diff(a, b) {
+  let start = 0;
+  while (start < a.length && start < b.length && a[start] === b[start]) start++;
+  let end = 0;
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+  const x = a.slice(start, a.length - end), y = b.slice(start, b.length - end);
+  const out = a.slice(0, start).map((line) => ["=", line]);
+  if (x.length * y.length > 6e6) {
+    out.push(...x.map((line) => ["-", line]), ...y.map((line) => ["+", line]));
+  } else {
+    const width = y.length + 1;
+    const best = new Uint32Array((x.length + 1) * width);
+    for (let i = x.length - 1; i >= 0; i--) {
+      for (let j = y.length - 1; j >= 0; j--) {
+        best[i * width + j] = x[i] === y[j] ? best[(i + 1) * width + j + 1] + 1
+          : Math.max(best[(i + 1) * width + j], best[i * width + j + 1]);
+      }
+    }
+    let i = 0, j = 0;
+    while (i < x.length || j < y.length) {
+      if (i < x.length && j < y.length && x[i] === y[j]) { out.push(["=", x[i]]); i++; j++; }
+      else if (j >= y.length || (i < x.length && best[(i + 1) * width + j] >= best[i * width + j + 1])) out.push(["-", x[i++]]);
+      else out.push(["+", y[j++]]);
+    }
+  }
+  return out.concat(a.slice(a.length - end).map((line) => ["=", line]));
+}
+
+function pairOf(lines) {
+  const pair = make("div", { class: "pair" });
+  const cell = (kind, line) => make("div", { class: "code " + kind }, line ?? "");
+  const equal = (line) => [cell("left equal", line), cell("right equal", line)];
+  for (let k = 0; k < lines.length;) {
+    if (lines[k][0] === "=") {
+      let end = k;
+      while (end < lines.length && lines[end][0] === "=") end++;
+      const head = k === 0 ? 0 : 3, tail = end === lines.length ? 0 : 3;
+      if (end - k > head + tail + 3) {
+        const hidden = lines.slice(k + head, end - tail);
+        lines.slice(k, k + head).forEach(([, line]) => pair.append(...equal(line)));
+        const fold = make("button", { type: "button", class: "fold", on: () => fold.replaceWith(...hidden.flatMap(([, l]) => equal(l))) },
+          `… ${hidden.length} equal lines`);
+        pair.append(fold);
+        lines.slice(end - tail, end).forEach(([, line]) => pair.append(...equal(line)));
+      } else lines.slice(k, end).forEach(([, line]) => pair.append(...equal(line)));
+      k = end;
+      continue;
+    }
+    const gone = [], added = [];
+    while (k < lines.length && lines[k][0] !== "=") (lines[k][0] === "-" ? gone : added).push(lines[k++][1]);
+    for (let n = 0; n < Math.max(gone.length, added.length); n++) {
+      pair.append(n < gone.length ? cell("gone", gone[n]) : cell("empty"),
+        n < added.length ? cell("added", added[n]) : cell("empty"));
+    }
+  }
+  return pair;
+}
+
+/* A name that is clicked is marked wherever it stands: uses, definitions, lines, kernels. */
+function markName(event) {
+  if (!globalThis.Highlight || !event.target.closest(".code")) return;
+  const at = document.caretPositionFromPoint?.(event.clientX, event.clientY);
+  const node = at?.offsetNode;
+  if (node?.nodeType !== Node.TEXT_NODE) return;
+  const from = node.data.slice(0, at.offset).search(/\w*$/);
+  const name = node.data.slice(from).match(/^\w+/)?.[0];
+  if (name) mark(name);
+}
+
+function mark(name) {
+  const ranges = [];
+  const word = new RegExp("\\b" + name + "\\b", "g");
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    if (!walker.currentNode.parentElement.closest(".code")) continue;
+    for (const match of walker.currentNode.data.matchAll(word)) {
+      const range = new Range();
+      range.setStart(walker.currentNode, match.index);
+      range.setEnd(walker.currentNode, match.index + name.length);
+      ranges.push(range);
+    }
+  }
+  CSS.highlights.set("name", new Highlight(...ranges));
+}
+
+/* -- kernels ----------------------------------------------------------------------------------- */
+
+function drawKernels() {
+  const box = $("kernels");
+  const kernels = [...run().kernels].sort((a, b) => b.moved - a.moved);
+  const most = Math.max(1, ...kernels.map((k) => k.moved));
+  box.replaceChildren();
+  if (!kernels.length) box.append(make("p", { class: "hint" }, "no kernel was generated"));
+  for (const kernel of kernels) {
+    const origins = kernel.origins.map(([node, aten, op, where]) => make("tr", {},
+      ...[node, aten, op, where].map((t) => make("td", { class: "code" }, t))));
+    const code = make("pre", { class: "code" }, text(kernel.text));
+    const facts = kernel.origins.length
+      ? make("table", {}, make("thead", {}, make("tr", {}, ...["node", "ATen node", "operator", "line"].map((t) => make("th", {}, t)))), make("tbody", {}, ...origins))
+      : make("p", { class: "dim code" }, kernel.computes.join(", "));
+    box.append(make("details", { class: "card" },
+      make("summary", {}, make("code", {}, kernel.name), ` ${kernel.graph} · ${bytes(kernel.moved)} `,
+        make("meter", { min: 0, max: most, value: kernel.moved })), facts, code));
+  }
+  const missed = run().remarks.filter((r) => r.verdict === "missed").sort((a, b) => b.moved - a.moved);
+  if (missed.length) {
+    box.append(make("div", { class: "card" }, make("h2", {}, "Not fused"), make("table", {}, make("tbody", {},
+      ...missed.map((r) => make("tr", {}, make("td", { class: "n" }, bytes(r.moved)), make("td", {}, make("code", {}, r.where)),
+        make("td", { class: "code" }, r.message), make("td", { class: "dim" }, r.graph)))))));
+  }
+}
+
+/* -- timeline ---------------------------------------------------------------------------------- */
+
+const HUES = { "stage.end": 210, pass: 150, "compile.end": 265, candidate: 35, "worker.exit": 0, "run.end": 240, "repro.verify": 320 };
+
+function drawTimeline() {
+  const box = $("timeline");
+  box.replaceChildren();
+  const spans = run().spans;
+  if (!spans.length) return void box.append(make("p", { class: "hint" }, "nothing was timed"));
+  const begin = Math.min(...spans.map((s) => s[2])), end = Math.max(...spans.map((s) => s[2] + s[3]));
+  const detail = make("p", { class: "hint" }, "A bar is a stage, a pass or a candidate; choose one to see it.");
+  box.append(detail);
+  for (const pid of new Set(spans.map((s) => s[4]))) {
+    const mine = spans.filter((s) => s[4] === pid);
+    const deepest = Math.max(...mine.map((s) => s[5]));
+    const svg = make("svg", { viewBox: `0 0 1000 ${(deepest + 1) * 18}`, preserveAspectRatio: "none", role: "img", height: (deepest + 1) * 18, "aria-label": "timeline of process " + pid });
+    for (const [name, kind, start, took, , depth] of mine) {
+      const x = (start - begin) / (end - begin) * 1000, width = Math.max(.6, took / (end - begin) * 1000);
+      svg.append(make("rect", {
+        x, y: depth * 18, width, height: 17, fill: `hsl(${HUES[kind] ?? 90} 55% ${46 + 9 * (depth % 3)}%)`,
+        on: () => { detail.textContent = `${name}: ${seconds(took)}, from ${start.toFixed(3)} s on, ${kind} in process ${pid}`; },
+      }, make("title", {}, `${name} ${seconds(took)}`)));
+    }
+    box.append(make("div", { class: "card" }, make("p", { class: "dim" }, `process ${pid}`), svg));
+  }
+  box.append(make("p", { class: "dim" }, `${begin.toFixed(2)} s to ${end.toFixed(2)} s`));
+}
+
+/* -- the search of bisect and minify ----------------------------------------------------------- */
+
+function drawSearch() {
+  const box = $("search");
+  box.replaceChildren();
+  const steps = run().history, asked = steps.filter((s) => s.kind === "candidate");
+  if (!asked.length) return void box.append(make("p", { class: "hint" }, "this run searched for nothing: tcdebug bisect does"));
+  const most = Math.max(1, ...asked.map((s) => s.nodes));
+  const svg = make("svg", { viewBox: "0 0 1000 220", role: "img", "aria-label": "nodes of each candidate" });
+  svg.append(make("line", { class: "axis", x1: 0, y1: 200, x2: 1000, y2: 200 }));
+  asked.forEach((s, k) => {
+    const passes = s.outcome === "ok";
+    svg.append(make("rect", {
+      x: 6 + k / asked.length * 985, y: 196 - 180 * s.nodes / most, width: Math.max(3, 700 / asked.length), height: 4 + 180 * s.nodes / most,
+      fill: `hsl(${passes ? 140 : 5} 50% ${s.cached ? 75 : 48}%)`,
+    }, make("title", {}, `${s.number}: ${s.purpose}: ${s.outcome}, ${s.nodes} nodes, ${seconds(s.seconds)}`)));
+  });
+  box.append(make("div", { class: "card" }, make("h2", {}, "Nodes of each candidate; red fails, green passes, pale was known"), svg));
+  const lines = steps.map((s) => {
+    if (s.kind === "candidate") return [s.at + " s", s.purpose, s.outcome, `${s.nodes} nodes`, s.toggles.join(", ")];
+    if (s.kind === "bisect.step") return [s.at + " s", `it is in ${s.over} ${s.low}..${s.high}`, "", "", ""];
+    return [s.at + " s", s.reduction, "smaller", `${s.nodes_before} → ${s.nodes_after} nodes`, ""];
+  });
+  box.append(make("div", { class: "card" }, make("table", {}, make("tbody", {},
+    ...lines.map((line) => make("tr", {}, ...line.map((t, k) => make("td", { class: k === 0 || k === 3 ? "n" : null }, t))))))));
+}
+
+/* -- what people do ---------------------------------------------------------------------------- */
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input[type=search], select")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const tab = TABS[Number(event.key) - 1];
+  if (tab) { state.tab = tab; show(); }
+  else if (event.key === "/") { event.preventDefault(); state.tab = "stages"; show(); $("find").focus(); }
+  else if (event.key === "u") { $("unchanged").click(); }
+  else if (event.key === "j" || event.key === "k") { state.tab = "stages"; go(event.key === "j" ? 1 : -1); }
+}
+
+async function begin() {
+  data = await unpack();
+  readPlace();
+  for (const button of $("tabs").children) button.addEventListener("click", () => { state.tab = button.dataset.tab; show(); });
+  $("run")?.addEventListener("change", () => { state.run = Number($("run").value); state.graph = ""; state.step = -1; $("diff").replaceChildren(); show(); });
+  $("find").addEventListener("input", drawStages);
+  $("unchanged").addEventListener("change", drawStages);
+  document.addEventListener("keydown", onKey);
+  document.querySelector("main").addEventListener("click", markName);
+  addEventListener("hashchange", () => { readPlace(); show(); });
+  show();
+  document.body.dataset.ready = "1";
+}
+
+begin();
