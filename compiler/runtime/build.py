@@ -13,10 +13,15 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from tcdebug.compiler.runtime.bound import keep_within
 from tcdebug.compiler.runtime.toolchain import Toolchain
 
 PATIENCE = 600
 """Seconds that a C++ compile may take, and that another process is waited for."""
+
+
+LARGEST = 4 << 30
+"""Bytes that the shared objects and their sources may take."""
 
 
 class BuildError(RuntimeError):
@@ -40,7 +45,10 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
     path = _path(key, cache_dir)
     verdict = "hit"
     library = _load(path)
-    if library is None:
+    if library is not None:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # the cache goes by when something was last used
+    else:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
             library = _load(path)
@@ -48,6 +56,7 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
                 verdict = "corrupt" if path.exists() else "miss"
                 _compile(source, toolchain, path)
                 library = ctypes.CDLL(str(path))
+        keep_within(cache_dir / "so", LARGEST)
     return Built(library, key, verdict, time.perf_counter() - start)
 
 
