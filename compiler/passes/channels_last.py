@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,9 @@ FOLLOWERS = (
     operator.getitem,
     aten.cat.default,
     aten.constant_pad_nd.default,
+    aten.detach.default,
     aten.mean.dim,
+    aten.var_mean.correction,
     aten.sum.dim_IntList,
     aten.amax.default,
     aten.upsample_nearest2d.default,
@@ -30,6 +33,8 @@ FOLLOWERS = (
     prims.convert_element_type.default,
 )
 """Besides pointwise operators: what computes the same numbers in whatever layout it is given."""
+UNKNOWN = 64
+"""What a symbolic size is taken for where costs are estimated."""
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -44,14 +49,14 @@ class Plan:
     leaving: dict[fx.Node, None] = field(default_factory=dict)
     """Values of a new layout that something reads which needs the old one."""
     gains: int = 0
-    """Convolutions and poolings that would run in channels-last layout."""
+    """Elements that convolutions and poolings read and write in channels-last layout."""
 
     @property
     def pays(self) -> bool:
-        """Whether more operators get faster than values are copied."""
-        copied = (*self.entering, *self.leaving)
-        tensors = all(isinstance(value.meta["val"], torch.Tensor) for value in copied)
-        return tensors and 1 < self.gains >= len(copied)
+        """Whether what runs faster is more than what is copied."""
+        copied = [value.meta["val"] for value in (*self.entering, *self.leaving)]
+        tensors = all(isinstance(value, torch.Tensor) for value in copied)
+        return tensors and self.gains > sum(map(_elements, copied))
 
 
 def channels_last(graph: fx.Graph) -> bool:
@@ -87,12 +92,12 @@ def _plan(graph: fx.Graph) -> Plan:
                 x = aten.clone.default(x, memory_format=torch.channels_last)
             plan.results[node] = node.target(x, *_values(plan, node.args[1:]))
             plan.leaving.update(dict.fromkeys(v for v in moved if v is not value))
-            plan.gains += 1
+            plan.gains += _touched(plan, node)
         elif moved and _follows(node):
             result = node.target(*_values(plan, node.args), **_values(plan, node.kwargs))
             if _layout(result) != _layout(node.meta["val"]):
                 plan.results[node] = result
-            plan.gains += node.target in POOLS
+            plan.gains += _touched(plan, node) if node.target in POOLS else 0
         else:
             plan.leaving.update(dict.fromkeys(moved))
     return plan
@@ -154,6 +159,18 @@ def _value(plan: Plan, node: Any) -> Any:
 
 def _values(plan: Plan, arguments: Any) -> Any:
     return fx.map_arg(arguments, lambda node: _value(plan, node))
+
+
+def _touched(plan: Plan, node: fx.Node) -> int:
+    """The elements of the images that a convolution or pooling reads and writes."""
+    result = node.meta["val"]
+    written = result[0] if isinstance(result, tuple | list) else result
+    return _elements(_value(plan, node.args[0])) + _elements(written)
+
+
+def _elements(value: torch.Tensor) -> int:
+    """About how many elements a tensor has."""
+    return math.prod(n if isinstance(n, int) else UNKNOWN for n in value.shape)
 
 
 def _layout(result: Any) -> Any:

@@ -47,7 +47,7 @@ def test_one_convolution_alone_stays_as_it_is() -> None:
     assert not changed
 
 
-def test_more_copies_than_convolutions_are_not_made() -> None:
+def test_a_chain_that_copies_as_much_as_it_gains_is_left_alone() -> None:
     def function(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> Any:
         x = torch.conv2d(x, w1)
         flat = torch.sort(x, 1).values
