@@ -84,11 +84,12 @@ class Stages:
     ) -> None:
         """Run graph passes under the gate, each verified, timed and logged."""
         with self.stage(stage, len(module.graph.nodes), before=self._before(module)) as step:
+            text = self._last.get(Step.suffix, "")
             for unit, function in passes.items():
-                self._run_pass(stage, unit, function, module)
+                text = self._run_pass(stage, unit, function, module) or text
             module.recompile()
             step.nodes_after = len(module.graph.nodes)
-            step.text = lambda: graph_text(module)
+            step.text = lambda: text
 
     def _before(self, module: fx.GraphModule) -> str:
         """Save a graph as torch handed it over."""
@@ -104,7 +105,11 @@ class Stages:
         unit: str,
         function: Callable[[fx.Graph], bool],
         module: fx.GraphModule,
-    ) -> None:
+    ) -> str:
+        """Run one pass; the graph after it as text, empty where it is not kept or did not change.
+
+        Writing a graph takes longer than most passes do: it is done once a change.
+        """
         log = self.log.bind(stage=stage)
         before = len(module.graph.nodes)
         start = time.perf_counter()
@@ -117,15 +122,15 @@ class Stages:
             except Exception as error:
                 raise CompileError(stage, _message(error), unit=unit) from error
         seconds = time.perf_counter() - start
-        artifact = ""
+        text = artifact = ""
         if changed and self.log.artifacts:
-            module.recompile()
-            name = f"ir/{self.name}.{self._number:02}-{unit}.py"
-            artifact = log.save(name, graph_text(module))
+            text = graph_text(module)
+            artifact = log.save(f"ir/{self.name}.{self._number:02}-{unit}.py", text)
         after = len(module.graph.nodes)
         log.emit(
             PassRan(allowed, changed, before, after, round(seconds, 6), artifact), unit=unit
         )
+        return text
 
 
 def _message(error: BaseException) -> str:
