@@ -24,13 +24,23 @@ def _dense(tensor: torch.Tensor) -> bool:
     return len(set(places.flatten().tolist())) == tensor.numel()
 
 
+def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
+    """Whether torch handles two inputs that share this memory.
+
+    AOTAutograd makes one tensor of the whole memory; it fails with symbolic sizes, and where the
+    inputs do not reach the end of it.
+    """
+    reached = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    return scope.stretched is None and tensor.is_contiguous() and reached
+
+
 def _target(scope: Scope, kinds: str) -> Value:
     """What is written to; sometimes another input is a view of it."""
     x = scope.operand(Want(kinds, accept=_writable))
     if x.tensor.requires_grad or not _writable(x.tensor):
         text = f"{x}.detach().clone()"
         return _made(scope, x, text)
-    if x.name.startswith("a") and scope.integer(0, 3) == 3:
+    if x.name.startswith("a") and _shareable(scope, x.tensor) and scope.integer(0, 3) == 3:
         view = f"{x}[:1]" if x.tensor.dim() and scope.flag() else f"{x}"
         scope.operands.append(scope.alias(x, view))
     return x

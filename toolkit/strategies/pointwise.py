@@ -25,7 +25,7 @@ UNARY_ROUNDED = (
 )  # fmt: skip
 ACTIVATIONS = (
     "gelu", "silu", "softplus", "elu", "hardswish", "hardsigmoid", "mish", "logsigmoid", "selu",
-    "leaky_relu", "softsign", "tanhshrink", "celu",
+    "leaky_relu", "softsign", "tanhshrink", "celu", "softshrink", "hardtanh",
 )  # fmt: skip
 UNARY_EXACT = ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "positive")
 TESTS = ("isnan", "isinf", "isfinite", "signbit", "logical_not")
@@ -68,7 +68,7 @@ def tensors(name: str, kinds: str) -> Draw:
 def _where(scope: Scope) -> str:
     condition = scope.operand(Want("b"))
     x = scope.beside(condition)
-    y = _other(scope, x, ALL) if x.tensor.dim() >= condition.tensor.dim() else str(x)
+    y = scope.alike(x) if scope.flag() else scope.choose(CONSTANTS[kind_of(x.tensor.dtype)])
     return f"torch.where({condition}, {x}, {y})"
 
 
@@ -112,6 +112,14 @@ def _three(template: str) -> Draw:
     return draw
 
 
+def _alike(name: str) -> Draw:
+    def draw(scope: Scope) -> str:
+        x = scope.operand(Want("f"))
+        return f"torch.{name}({x}, {scope.alike(x)})"
+
+    return draw
+
+
 def _power(scope: Scope) -> str:
     x = scope.operand(Want(FLOATS))
     return f"torch.pow({x}, {scope.choose(('2', '3', '0.5', '-1', '0', '-2.5'))})"
@@ -146,6 +154,7 @@ POINTWISE = (
     *(Row(n, of_one(f"torch.nn.functional.{n}({{x}})", Want(FLOATS))) for n in ACTIVATIONS),
     *(Row(n, of_one(f"torch.{n}({{x}})", Want(ALL)), exact=True) for n in TESTS),
     *(Row(n, tensors(n, ALL), exact=True) for n in EXTREMA),
+    Row("nextafter", _alike("nextafter"), exact=True),
     *(Row(n, binary(n, ALL), exact=True) for n in COMPARISONS),
     *(Row(n, tensors(n, ALL), exact=True) for n in LOGICAL),
     *(Row(n, tensors(n, "ib"), exact=True) for n in BITWISE),
