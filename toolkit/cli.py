@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from tcdebug import __version__
 from tcdebug.cli_fuzz import fuzz
@@ -26,6 +27,7 @@ from tcdebug.cli_options import (
     RUN,
     SCRIPT,
     call,
+    complete_run,
     options,
 )
 from tcdebug.minifier.wanted import ORACLES
@@ -109,6 +111,9 @@ FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interru
 LIMITS = (SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
 JUDGING = (ORACLE, SLOWER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
 SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, JSON)
+
+
+SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @click.group(context_settings=CONTEXT)
@@ -256,8 +261,8 @@ def doctor(**arguments: Any) -> None:
 
 
 @cli.command()
-@click.argument("run_a")
-@click.argument("run_b")
+@click.argument("run_a", shell_complete=complete_run)
+@click.argument("run_b", shell_complete=complete_run)
 @JSON
 def diff(**arguments: Any) -> None:
     """Say why RUN_B compiles otherwise, or slower, than RUN_A.
@@ -270,7 +275,7 @@ def diff(**arguments: Any) -> None:
 
 
 @cli.command()
-@click.argument("run_names", metavar="[RUN]...", nargs=-1)
+@click.argument("run_names", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option(
     "-o",
     "--output",
@@ -285,6 +290,16 @@ def report(**arguments: Any) -> None:
     Exit status: 0 written, 2 no such run or a file that cannot be written, 3 internal error.
     """
     call("report", **arguments)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice([*SHELLS]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete commands, options and the names of runs.
+
+    bash: eval "$(tcdebug completion bash)" in ~/.bashrc; fish: tcdebug completion fish | source
+    """
+    click.echo(SHELLS[shell](cli, {}, "tcdebug", "_TCDEBUG_COMPLETE").source())
 
 
 cli.add_command(logs)

@@ -18,7 +18,16 @@ PASS_ON = {"allow_interspersed_args": False}  # what stands behind SCRIPT is the
 
 SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False))
 ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
-RUN = click.argument("run_name", metavar="[RUN]", required=False)
+
+
+def complete_run(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
+    """The names of runs that begin so, for a shell."""
+    from tcdebug.run_dir import runs  # noqa: PLC0415 - start-up time
+
+    return [r.path.name for r in runs() if r.path.name.startswith(begun)]
+
+
+RUN = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=complete_run)
 BACKEND = click.option("--backend", help="Compile with this backend, whatever the script names.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from tcdebug import cli
 from tcdebug.commands import units
+from tcdebug.compiler import run_folder
 
 Command = Callable[..., Any]
 
@@ -93,3 +95,19 @@ torch.compile(torch.tanh, backend="tcdebug")(torch.ones(3))
     done = tcdebug("bisect", "script.py")
     assert done.status == 3
     assert "ZeroDivisionError: planted" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_what_completes_the_command(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.cli.main(["completion", shell], standalone_mode=False)
+    assert "_TCDEBUG_COMPLETE" in capsys.readouterr().out
+
+
+def test_names_of_runs_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = run_folder.create("bisect").name
+    words = ShellComplete(cli.cli, {}, "tcdebug", "_TCDEBUG_COMPLETE")
+    assert [c.value for c in words.get_completions(["logs", "summary"], name[:4])] == [name]
+    assert [c.value for c in words.get_completions(["diff"], "x")] == []
