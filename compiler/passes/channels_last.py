@@ -113,7 +113,7 @@ def _is_convolution(node: fx.Node) -> bool:
         and value.device.type == "cpu"
         and value.dtype in FLOATS
         and _laid_out(value, torch.contiguous_format)
-        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call] # torch's is
     )
 
 

@@ -35,7 +35,7 @@ def run(*, clear: bool, older_than: float, as_json: bool) -> int:
     removed = _clear(folder, time.time() - older_than * DAY) if clear else []
     parts = list(_parts(folder))
     if as_json:
-        found = {"folder": str(folder), "parts": [asdict(p) for p in parts]}
+        found: dict[str, object] = {"folder": str(folder), "parts": [asdict(p) for p in parts]}
         if clear:
             found["removed"] = {"files": len(removed), "bytes": sum(removed)}
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
