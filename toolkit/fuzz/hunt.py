@@ -32,6 +32,19 @@ class Failing(Exception):
     """A program fails in a way that no finding covers."""
 
 
+def simplified(program: Program, fails: Callable[[Program], bool]) -> Program:
+    """The program without the values that it need not return to fail, and what they are made of.
+
+    Which value a line reads is drawn by its place among the newest, so that a shrinker cannot
+    always leave out a line between the two.
+    """
+    for output in program.outputs:
+        smaller = program.without(output)
+        if smaller.steps and fails(smaller):
+            return simplified(smaller, fails)
+    return program
+
+
 @dataclass(frozen=True)
 class Found:
     """A program that fails, as small as Hypothesis could make it."""
@@ -86,7 +99,12 @@ class Hunt:
             attempt()
         except Failing:
             assert state.smallest is not None
-            return Found(*state.smallest, self.judged, start)
+            program, verdict = state.smallest
+
+            def fails(smaller: Program) -> bool:
+                return self._verdict(smaller, state).signature == verdict.signature
+
+            return Found(simplified(program, fails), verdict, self.judged, start)
         return None
 
     def _attempt(self, program: Program, state: _Round) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+NAME = re.compile(r"\ba\d+\b")
 NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
 
 
@@ -67,6 +68,31 @@ class Program:
     def key(self) -> str:
         """Equal programs have equal keys, in every process."""
         return blake2b(repr(self).encode(), digest_size=8).hexdigest()
+
+    def without(self, output: str) -> Program:
+        """The program that returns one value less, and without what only that was needed for."""
+        outputs = tuple(o for o in self.outputs if o != output)
+        needed = set(outputs)
+        steps: list[Step] = []
+        for step in reversed(self.steps):
+            if step.result in needed:
+                steps.append(step)
+                needed.update(step.operands)
+        return replace(
+            self,
+            arguments=tuple(a for a in self.arguments if a.name in self._made_of(needed)),
+            steps=tuple(reversed(steps)),
+            outputs=outputs,
+            exact=tuple(o for o in self.exact if o != output),
+        )
+
+    def _made_of(self, names: set[str]) -> set[str]:
+        """Names, and those of the arguments that the arguments among them are views of."""
+        found = set(names)
+        for argument in reversed(self.arguments):
+            if argument.name in found:
+                found.update(NAME.findall(argument.text))
+        return found
 
     def source(self, *, second: bool = False, wide: bool = False) -> str:
         """The class `Graph` and the function `inputs` that makes its arguments.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -60,15 +59,11 @@ def test_an_exception_is_found_shrunk_to_one_operation_and_goes_through_all_stat
     assert kept["kind"] == "exception"
     assert kept["program"]["steps"][0]["text"] == "a0.sum()"
     assert kept["program"]["arguments"][0]["text"] == "torch.ones(())"
-    again = tcdebug("fuzz", "run", "--examples=60", "--seed=0", f"--setup={setup}", "-q")
-    assert again.status == 0, "a known failure is not new"
     replayed = tcdebug("fuzz", "replay")
     assert replayed.status == 0
     assert replayed.stdout == f"{slug}: passes\n", "it passes without the setup"
     assert tcdebug("fuzz", "triage", "--known", "--json").json == {slug: "known"}
     assert tcdebug("fuzz", "triage", "--json").json == {slug: "fixed"}
-    stats = tcdebug("fuzz", "stats", "--json").json
-    assert stats["examples"] == 0, "the newest campaign judged findings again"
 
 
 def test_a_segfault_is_a_finding_and_not_the_end(
@@ -80,26 +75,19 @@ def test_a_segfault_is_a_finding_and_not_the_end(
     assert kept["ops"] == ["sum"]
 
 
-def test_continuous_integration_fails_for_what_is_new_and_writes_each_format(
-    tcdebug: Any, planted: Any, tmp_path: Path
+def test_continuous_integration_fails_for_what_is_new_and_only_once(
+    tcdebug: Any, planted: Any
 ) -> None:
     setup = planted('raise ValueError("planted: %, here")')
-    common = ("fuzz", "ci", "--examples=60", f"--setup={setup}", "--stop-after=1", "-q")
-    text = tcdebug(*common, "--findings=a")
-    assert text.status == 1
-    assert "1 new findings" in text.stdout
-    github = tcdebug(*common, "--findings=b", "--format=github")
-    assert github.stdout.count("::error file=b/") == 1
-    assert "planted: %25, here" in github.stdout
-    sarif = json.loads(tcdebug(*common, "--findings=c", "--format=sarif").stdout)
-    assert sarif["version"] == "2.1.0"
-    assert len(sarif["runs"][0]["results"]) == 1
-    done = tcdebug(*common, "--findings=d", "--format=junit", "--output=junit.xml")
-    assert (done.status, done.stdout) == (1, "")
-    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert suite.attrib["failures"] == "1"
-    again = tcdebug(*common, "--findings=a")
-    assert again.status == 0, "what is known does not fail"
+    command = (
+        "fuzz", "ci", "--examples=60", f"--setup={setup}", "--stop-after=1", "-q", "--findings=a",
+        "--format=github",
+    )  # fmt: skip
+    first = tcdebug(*command)
+    assert first.status == 1
+    assert first.stdout.count("::error file=a/") == 1
+    assert "planted: %25, here" in first.stdout
+    assert tcdebug(*command).status == 0, "what is known does not fail"
 
 
 @pytest.mark.parametrize(
@@ -122,10 +110,10 @@ def test_bad_input_is_a_message_and_exit_status_2(
 
 def test_equal_seeds_judge_equal_programs_with_one_worker(tcdebug: Any) -> None:
     command = (
-        "fuzz", "run", "--backend=eager", "--examples=30", "--seed=7", "-j1", "--json", "-q",
+        "fuzz", "run", "--backend=eager", "--examples=12", "--seed=7", "-j1", "--json", "-q",
         "--database=",
     )  # fmt: skip
     counted = ("examples", "passed", "operations", "pairs", "second_calls")
     first, second = tcdebug(*command).json, tcdebug(*command).json
     assert [first[name] for name in counted] == [second[name] for name in counted]
-    assert first["examples"] == 30
+    assert first["examples"] == 12

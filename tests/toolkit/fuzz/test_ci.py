@@ -1,0 +1,62 @@
+"""What CI is told of findings, in each format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tcdebug.fuzz.ci import FORMATS
+from tcdebug.fuzz.findings import Finding
+from tcdebug.strategies.program import Program, Step
+
+NUMBERS = {"examples": 60, "valid": 1.0, "seconds": 2.5}
+
+
+def findings(count: int) -> list[Finding]:
+    """Findings of as many signatures."""
+    program = Program((), (Step("v0", "torch.ones(2).sum()", "sum"),), ("v0",))
+    return [
+        Finding(f"compile | lower | E{k}", "exception", "tcdebug", "50%: a,\x00b\nc", program, "2",
+                ops=("sum",))
+        for k in range(count)
+    ]  # fmt: skip
+
+
+def written(style: str, count: int = 1) -> str:
+    """The text of so many findings."""
+    return FORMATS[style](findings(count), NUMBERS, Path("kept"))
+
+
+def test_text_has_a_line_for_each_finding() -> None:
+    lines = written("text", 2).splitlines()
+    assert lines[0] == "60 programs, 100.0% valid, 2 new findings"
+    assert lines[1].startswith("compile | lower | E0 (sum): python kept/compile-lower-e0-sum-")
+
+
+def test_annotations_are_escaped_and_at_most_eight() -> None:
+    lines = written("github", 10).splitlines()
+    assert sum(line.startswith("::error ") for line in lines) == 8
+    assert lines[0].endswith("::50%25: a,\x00b%0Ac")
+    assert lines[8] == "::notice::2 more findings in kept"
+
+
+def test_sarif_has_a_rule_and_a_result_for_each_finding() -> None:
+    (run,) = json.loads(written("sarif", 2))["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert [result["ruleId"] for result in run["results"]] == rules
+    assert run["results"][0]["partialFingerprints"] == {"signature": "compile | lower | E0"}
+
+
+def test_junit_can_be_read_and_has_a_failure_for_each_finding() -> None:
+    suite = ElementTree.fromstring(written("junit", 2))
+    assert (suite.attrib["tests"], suite.attrib["failures"]) == ("3", "2")
+    failure = suite.find("testcase/failure")
+    assert failure is not None and failure.attrib["message"].startswith("50%: a, b")
+
+
+@pytest.mark.parametrize("style", FORMATS)
+def test_every_format_is_written_of_nothing_new(style: str) -> None:
+    assert written(style, 0)
