@@ -63,8 +63,30 @@ class Ref:
     name: str
 
 
+class _Loop:
+    """What loop nodes have in common."""
+
+    out: Buffer
+    axes: tuple[Axis, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the buffer it fills."""
+        return self.out.name
+
+    @property
+    def over(self) -> tuple[Axis, ...]:
+        """The further axes that it runs through for each point of its axes."""
+        return ()
+
+    @property
+    def filled(self) -> tuple[Axis, ...]:
+        """The axes over whose points the buffer is filled."""
+        return self.axes
+
+
 @dataclass(frozen=True)
-class Pointwise:
+class Pointwise(_Loop):
     """out[index] = body for every point of the axes; `index` visits every element once."""
 
     out: Buffer
@@ -73,20 +95,10 @@ class Pointwise:
     body: Expr
     origin: Origin
 
-    @property
-    def name(self) -> str:
-        """The name of the buffer it fills."""
-        return self.out.name
-
-    @property
-    def filled(self) -> tuple[Axis, ...]:
-        """The axes over whose points the buffer is filled."""
-        return self.axes
-
 
 @dataclass(frozen=True)
-class Reduction:
-    """out[index] = kind over `reduced` of body, for every point of the axes."""
+class _Accumulating(_Loop):
+    """A node that combines what it computes over further axes."""
 
     out: Buffer
     axes: tuple[Axis, ...]
@@ -97,39 +109,26 @@ class Reduction:
     origin: Origin
 
     @property
-    def name(self) -> str:
-        """The name of the buffer it fills."""
-        return self.out.name
-
-    @property
-    def filled(self) -> tuple[Axis, ...]:
-        """The axes over whose points the buffer is filled."""
-        return self.axes
+    def over(self) -> tuple[Axis, ...]:
+        """The axes that it combines over."""
+        return self.reduced
 
 
 @dataclass(frozen=True)
-class Scan:
+class Reduction(_Accumulating):
+    """out[index] = kind over `reduced` of body, for every point of the axes."""
+
+
+@dataclass(frozen=True)
+class Scan(_Accumulating):
     """out[index] = kind of body over the points of `reduced` up to and including this one.
 
     `index` visits every element once, over the points of `axes` and `reduced`.
     """
 
-    out: Buffer
-    axes: tuple[Axis, ...]
-    reduced: tuple[Axis, ...]
-    index: tuple[Index, ...]
-    kind: str
-    body: Expr
-    origin: Origin
-
-    @property
-    def name(self) -> str:
-        """The name of the buffer it fills."""
-        return self.out.name
-
     @property
     def filled(self) -> tuple[Axis, ...]:
-        """The axes over whose points the buffer is filled."""
+        """The axes over whose points the buffer is filled: all of them."""
         return self.axes + self.reduced
 
 
@@ -231,7 +230,7 @@ def symbols_of(node: Node) -> set[Symbol]:
 
         map_arguments((node.args, dict(node.kwargs)), collect)
         return found - set(node.binds)
-    for axis in (*node.axes, *(() if isinstance(node, Pointwise) else node.reduced)):
+    for axis in (*node.axes, *node.over):
         found |= axis.size.symbols
     return found | node.body.symbols
 

@@ -24,7 +24,6 @@ from tcdebug.compiler.ir.graph import (
     Extern,
     Graph,
     LoopNode,
-    Pointwise,
     Reduction,
     Ref,
     Scan,
@@ -145,8 +144,7 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
         stride = [evaluate_index(s, symbols) for s in node.out.stride]
         values[node.name] = torch.empty_strided(size, stride, dtype=node.out.dtype)
     out = values[node.name]
-    over = () if isinstance(node, Pointwise) else node.reduced
-    grid = _Grid((*node.axes, *over), symbols, values)
+    grid = _Grid((*node.axes, *node.over), symbols, values)
     result = grid.evaluate(node.body)
     result = result.expand(grid.shape)
     if isinstance(node, Reduction):

@@ -27,7 +27,7 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     extern_refs,
 )
-from tcdebug.compiler.ir.index import Axis, Index, Indirect, Symbol, product
+from tcdebug.compiler.ir.index import Index, Indirect, Symbol, product
 from tcdebug.compiler.ir.operations import (
     REDUCTIONS,
     SCANS,
@@ -96,9 +96,8 @@ def verify_node(
                 yield f"{node.name} uses {name} before it is defined"
         return
     yield from _verify_loop(node)
-    over: tuple[Axis, ...] = () if isinstance(node, Pointwise) else node.reduced
-    axes = frozenset((*node.axes, *over))
-    if len(axes) != len(node.axes) + len(over):
+    axes = frozenset((*node.axes, *node.over))
+    if len(axes) != len(node.axes) + len(node.over):
         yield f"{node.name} names an axis twice"
     if not node.body.axes <= axes:
         yield f"{node.name} uses axes that it does not loop over: {node.body.axes - axes}"

@@ -21,7 +21,7 @@ from tcdebug.compiler.ir.graph import (
     reads,
     without_dead_nodes,
 )
-from tcdebug.compiler.ir.index import Atom, Axis, Index, Indirect, product, to_index
+from tcdebug.compiler.ir.index import Atom, Index, Indirect, product, to_index
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import arithmetic, load_count
 
@@ -116,8 +116,7 @@ def _indirect(expr: Expr) -> bool:
 def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
     """Whether the consumer reads no element of the producer more often than there are elements."""
     places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
-    over: tuple[Axis, ...] = () if isinstance(consumer, Pointwise) else consumer.reduced
-    domain = product(a.size for a in (*consumer.axes, *over))
+    domain = product(a.size for a in (*consumer.axes, *consumer.over))
     same = domain == producer.out.numel or estimate(domain) <= estimate(producer.out.numel)
     return len(places) == 1 and same
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.ir.graph import LoopNode, Pointwise, reads
+from tcdebug.compiler.ir.graph import LoopNode, reads
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -48,8 +48,7 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
         yield f"{kernel.name} runs before {sorted(missing)}"
     made: dict[str, LoopNode] = {}
     for node in kernel.nodes:
-        over = () if isinstance(node, Pointwise) else node.reduced
-        axes = (*node.axes, *over)
+        axes = (*node.axes, *node.over)
         if _sizes(axes) not in (_sizes(kernel.outer), _sizes(kernel.outer + kernel.inner)):
             yield f"{node.name} loops over {axes} in {kernel.name}"
         if product(a.size for a in node.filled) != node.out.numel:
