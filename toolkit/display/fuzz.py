@@ -4,40 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.markup import escape
-from rich.status import Status
 
-from tcdebug.display.console import first_line, messages, results
+from tcdebug.display.console import first_line, results
+from tcdebug.display.live import Live
 from tcdebug.fuzz.findings import PROGRAM, Finding
 from tcdebug.fuzz.tally import Tally
 
 
-class FuzzProgress:
+class FuzzProgress(Live):
     """What a campaign is doing, on stderr: a live line on a terminal, else a line a finding."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self.console = messages()
-        self.quiet = quiet
-        self._status: Status | None = None
+        super().__init__(quiet=quiet)
         self._told = 0
-
-    def __enter__(self) -> FuzzProgress:
-        if not self.quiet and self.console.is_terminal:
-            self._status = self.console.status("starting", spinner="dots")
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
 
     def say(self, text: str) -> None:
         """One line about what begins."""

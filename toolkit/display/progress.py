@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
-from rich.status import Status
 
-from tcdebug.display.console import first_line, messages
+from tcdebug.display.console import first_line
+from tcdebug.display.live import Live
 from tcdebug.run_dir import Record
 
 
-class Progress:
+class Progress(Live):
     """A live line on a terminal; on anything else a line of text for each step that matters."""
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
-        self.console = console or messages()
-        self.quiet = quiet
+        super().__init__(quiet=quiet, console=console)
         self.asked = 0
         self.phase = "starting"
-        self._status: Status | None = None
         self._started = time.monotonic()
-
-    def __enter__(self) -> Progress:
-        if not self.quiet and self.console.is_terminal:
-            self._status = self.console.status("starting", spinner="dots")
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
 
     def feed(self, records: Iterable[Record]) -> None:
         """Show new events."""
