@@ -16,15 +16,21 @@ from tcdebug.minifier.trace_records import Translator
 @contextlib.contextmanager
 def traced(log: EventLog) -> Iterator[None]:
     """Write what torch traces of the compiles in this block to the log."""
-    handler = _Handler(log)
-    level = trace_log.level
-    trace_log.addHandler(handler)
-    trace_log.setLevel(logging.DEBUG)
+    with handled(trace_log, _Handler(log)):
+        yield
+
+
+@contextlib.contextmanager
+def handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
+    """The logger at work, with one handler more."""
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
     try:
         yield
     finally:
-        trace_log.setLevel(level)
-        trace_log.removeHandler(handler)
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 class _Handler(logging.Handler):

@@ -17,6 +17,7 @@ from torch._logging._internal import trace_log
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import StageText
+from tcdebug.minifier.torch_trace import handled
 
 TRACED = (
     "dynamo_output_graph",
@@ -52,23 +53,10 @@ def texts_kept(log: EventLog) -> Iterator[None]:
         log.emit(StageText(path), stage=stage, direction=direction)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_handled(trace_log, _Traced(keep)))
+        stack.enter_context(handled(trace_log, _Traced(keep)))
         for stage, logger in PRINTED.items():
-            stack.enter_context(_handled(logger, _Printed(stage, keep)))
+            stack.enter_context(handled(logger, _Printed(stage, keep)))
         yield
-
-
-@contextlib.contextmanager
-def _handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
-    """The logger at work, with one handler more."""
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        logger.removeHandler(handler)
 
 
 class _Traced(logging.Handler):
