@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -104,7 +103,7 @@ class _Envelope:
         payload: Event = entry.pop("payload")
         file = _line_file(self.path, os.getpid())
         record: dict[str, Any] = {
-            "ts": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "ts": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "t_ns": time.monotonic_ns() - self.start_ns,
             "seq": file.seq,
             "event": payload.kind,
@@ -114,7 +113,7 @@ class _Envelope:
         file.seq += 1
         entry.pop("event")
         record.update({k: v for k, v in entry.items() if v not in ("", None)})
-        record["data"] = {f.name: getattr(payload, f.name) for f in fields(payload)}
+        record["data"] = payload
         return (self._encode(record) + b"\n",), {"sync": payload.level == "error"}
 
 
@@ -126,7 +125,6 @@ class EventLog:
     ) -> None:
         self.folder = folder
         self.artifacts = artifacts and folder is not None
-        self._context: dict[str, Any] = {}
         self._written: set[str] = set()
         self._logger: EventLogger | None = None
         if folder is None:
@@ -134,28 +132,28 @@ class EventLog:
         info = run_folder.read_info(folder)
         path = folder / ("events.jsonl" if own else f"events-{os.getpid()}.jsonl")
         start = info.monotonic_ns if info else time.monotonic_ns()
+        context: dict[str, Any] = {"run_id": info.run_id if info else folder.name}
+        if rank := os.environ.get("RANK"):
+            context["rank"] = int(rank)
         self._logger = structlog.wrap_logger(
             _Sink(path),
             processors=[_Envelope(path, start)],
             wrapper_class=EventLogger,
             context_class=dict,
-        )
-        self._context = {"run_id": info.run_id if info else folder.name}
-        if rank := os.environ.get("RANK"):
-            self._context["rank"] = int(rank)
+        ).bind(**context)
 
     def bind(self, **context: Any) -> EventLog:
         """The same log with more context on every event."""
         bound = EventLog(None)
         bound.artifacts = self.artifacts
-        bound.folder, bound._logger, bound._written = self.folder, self._logger, self._written
-        bound._context = {**self._context, **context}
+        bound.folder, bound._written = self.folder, self._written
+        bound._logger = self._logger and self._logger.bind(**context)
         return bound
 
     def emit(self, event: Event, **context: Any) -> None:
         """Write an event."""
         if self._logger is not None:
-            self._logger.bind(**self._context, **context).event(event)
+            (self._logger.bind(**context) if context else self._logger).event(event)
 
     def save(self, name: str, text: str) -> str:
         """Keep a text beside the events; the path relative to the run folder, "" without one.
@@ -164,13 +162,14 @@ class EventLog:
         """
         if self.folder is None or not self.artifacts:
             return ""
-        digest = blake2b(text.encode(), digest_size=4).hexdigest()
+        content = text.encode()
+        digest = blake2b(content, digest_size=4).hexdigest()
         stem, dot, suffix = name.rpartition(".")
         relative = f"{stem}-{digest}.{suffix}" if dot else f"{name}-{digest}"
         if relative not in self._written:
             path = self.folder / relative
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_bytes(content)
             self._written.add(relative)
         return relative
 

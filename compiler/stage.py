@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import fx
 
@@ -14,6 +13,7 @@ from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CompileFail, PassRan, StageEnd, StageStart
 from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.graph_text import GraphText
 
 Text = Callable[[], str]
 
@@ -38,6 +38,7 @@ class Stages:
     """What names the graph in file names: 0_0.forward."""
     _number: int = 0
     _last: dict[str, str] = field(default_factory=dict)
+    _graph_text: GraphText = field(default_factory=GraphText)
 
     @contextmanager
     def stage(
@@ -95,7 +96,7 @@ class Stages:
         """Save a graph as torch handed it over."""
         if not self.log.artifacts:
             return ""
-        text = graph_text(module)
+        text = self._graph_text.write(module)
         self._last[Step.suffix] = text
         return self.log.save(f"ir/{self.name}.{self._number:02}-before.{Step.suffix}", text)
 
@@ -124,7 +125,7 @@ class Stages:
         seconds = time.perf_counter() - start
         text = artifact = ""
         if changed and self.log.artifacts:
-            text = graph_text(module)
+            text = self._graph_text.write(module)
             artifact = log.save(f"ir/{self.name}.{self._number:02}-{unit}.py", text)
         after = len(module.graph.nodes)
         log.emit(
@@ -144,9 +145,3 @@ def _report(log: EventLog, error: CompileError, cause: BaseException) -> None:
     log.emit(
         CompileFail(error.stage, error.unit, error.node, type(cause).__name__, str(cause)[:4000])
     )
-
-
-def graph_text(module: fx.GraphModule) -> str:
-    """An FX graph as Python with shapes and the user's lines."""
-    text: Any = module.print_readable(print_output=False)
-    return str(text)

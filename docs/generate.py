@@ -1,10 +1,18 @@
-"""Writes events.md, events.schema.json and units.md from the code: python docs/generate.py"""
+"""Writes what in docs/ is made from the code, and the texts that the tour shows.
+
+python docs/generate.py
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -59,6 +67,9 @@ def main() -> None:
     """Write all generated files."""
     for name, text in files().items():
         (DOCS / name).write_text(text)
+    tour = DOCS / "tour.md"
+    with tempfile.TemporaryDirectory() as folder:
+        tour.write_text(shown(tour.read_text(), run_tour(Path(folder))))
 
 
 def files() -> dict[str, str]:
@@ -222,6 +233,40 @@ def _family_lines(family: str, members: Iterator[Unit]) -> list[str]:
         return [f"- `{unit.name}`" for unit in members]
     rows = [f"| `{unit.name}` | {unit.summary} |" for unit in members]
     return ["| unit | what it does |", "|---|---|", *rows]
+
+
+# -- the tour ---------------------------------------------------------------------------------
+
+SHOWN = re.compile(r"(?<=<!-- shows )(\S+) -->\n```(\w+)\n.*?^```$", re.MULTILINE | re.DOTALL)
+"""A block of the tour: which file of the run it shows."""
+CUT = re.compile(r"(?:^ *(?:#(?!pragma)|//|import ).*\n)+", re.MULTILINE)
+ORIGIN = re.compile(r", origin=\(.*\)\)$", re.MULTILINE)
+
+
+def run_tour(folder: Path) -> Path:
+    """Compile the function of the tour; the run folder."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    environment |= {"TCDEBUG_CACHE_DIR": "cache", "TCDEBUG_RUN_DIR": "run"}
+    script = [sys.executable, str(DOCS / "examples" / "tour.py")]
+    subprocess.run(script, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return folder / "run"
+
+
+def shown(page: str, run: Path) -> str:
+    """The page of the tour with every block as the run has written it."""
+
+    def block(match: re.Match[str]) -> str:
+        (file,) = run.glob(match[1])
+        return f"{match[1]} -->\n```{match[2]}\n{plain(file.read_text())}\n```"
+
+    return SHOWN.sub(block, page)
+
+
+def plain(text: str) -> str:
+    """A text without comments, imports and origins; of C++ the kernels alone."""
+    _, kernel, rest = text.partition('\nextern "C" int ')
+    text = ORIGIN.sub(")", CUT.sub("", kernel + rest if kernel else text))
+    return re.sub(r"\n{3,}", "\n\n", text.replace(":\n\n    ", ":\n    ")).strip()
 
 
 if __name__ == "__main__":

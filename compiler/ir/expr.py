@@ -169,22 +169,18 @@ def walk(expr: Expr) -> Iterator[Expr]:
         node, entered = stack.pop()
         if node.key in seen:
             continue
-        if entered:
+        children = () if entered else (*node.operands, *index_operands(node))
+        if not children:
             seen.add(node.key)
             yield node
             continue
         stack.append((node, True))
-        stack.extend((child, False) for child in reversed((*node.operands, *index_operands(node))))
+        stack += [(child, False) for child in reversed(children)]
 
 
 def index_operands(node: Expr) -> tuple[Expr, ...]:
     """The expressions inside the indirect indices of a node."""
-    return tuple(
-        atom.expr
-        for index in indices(node)
-        for atom in sorted(index.atoms, key=lambda a: a.key)
-        if isinstance(atom, Indirect)
-    )
+    return tuple([atom.expr for index in indices(node) for atom in index.indirect])
 
 
 def indices(node: Expr) -> tuple[Index, ...]:

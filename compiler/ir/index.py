@@ -258,6 +258,12 @@ class Index:
         return frozenset(found)
 
     @cached_property
+    def indirect(self) -> tuple[Indirect, ...]:
+        """The indices read from memory that it depends on, in a fixed order."""
+        found = [atom for atom in self.atoms if isinstance(atom, Indirect)]
+        return tuple(sorted(found, key=_atom_key))
+
+    @cached_property
     def axes(self) -> frozenset[Axis]:
         """The loop variables this index depends on, also through indices read from memory."""
         found: set[Axis] = set()

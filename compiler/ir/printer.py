@@ -64,6 +64,8 @@ DTYPE_NAMES = frozenset(
     for value in vars(torch).values()
     if isinstance(value, torch.dtype)
 )
+TEXT = "_text"
+"""Where a node keeps what it was written as."""
 CONSTRUCTORS = frozenset(
     (
         *OPERATIONS, *DTYPE_NAMES, "load", "constant", "parameter", "index_value", "guarded", "at",
@@ -97,9 +99,14 @@ def print_expr(expr: Expr, indent: str = "    ") -> str:
     return "\n".join(lines)
 
 
+def _index_text(index: Index, text: IndexText) -> str:
+    """An index as Python; an index keeps its own text, but for what it reads from memory."""
+    return render(index, text) if index.indirect else repr(index)
+
+
 def _expr_text(node: Expr, operands: Sequence[str], text: IndexText) -> str:
     dtype = dtype_text(node.dtype)
-    where = [render(i, text) for i in indices(node)]
+    where = [_index_text(i, text) for i in indices(node)]
     match node:
         case Load():
             return f"load({', '.join([dtype, repr(node.buffer), *where])})"
@@ -125,7 +132,7 @@ def _number(value: bool | int | float) -> str:
 
 
 def _index_list(values: Iterable[Index]) -> str:
-    return "[" + ", ".join(map(render, values)) + "]"
+    return "[" + ", ".join(map(repr, values)) + "]"
 
 
 def _buffer_text(buffer: Buffer) -> str:
@@ -145,7 +152,7 @@ def _origin_text(origin: Origin) -> str:
 
 
 def _axes_text(axes: Sequence[Axis]) -> str:
-    return "{" + ", ".join(f"{a.name!r}: {render(a.size)}" for a in axes) + "}"
+    return "{" + ", ".join(f"{a.name!r}: {a.size}" for a in axes) + "}"
 
 
 def print_loop(node: LoopNode, indent: str = "") -> str:
@@ -241,8 +248,11 @@ def _path_text(path: Sequence[Any]) -> str:
 
 
 def print_node(node: Node) -> str:
-    """Any node."""
-    return print_extern(node) if isinstance(node, Extern) else print_loop(node)
+    """Any node. A node is immutable and keeps its text: most go through several stages as they are."""
+    known: dict[str, str] = node.__dict__
+    if TEXT not in known:
+        known[TEXT] = print_extern(node) if isinstance(node, Extern) else print_loop(node)
+    return known[TEXT]
 
 
 def _input_text(spec: Input) -> str:

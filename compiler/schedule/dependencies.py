@@ -93,7 +93,13 @@ class Dependencies:
                 self._key[k] = first
         self._before[first] |= self._before[second]
         self._before[second] = set()
-        self._refresh()
+        pair = 1 << first | 1 << second
+        above = (self._ancestors[first] | self._ancestors[second]) & ~pair
+        self._ancestors = [
+            (mask | above | pair) & ~(1 << second) if mask & pair else mask
+            for mask in self._ancestors
+        ]
+        self._ancestors[first] = above
 
     def _topological(self) -> list[int]:
         """Group keys in an order in which they may run, earlier nodes first if there is choice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tcdebug.compiler.ir.index import Axis
-from tcdebug.compiler.ir.printer import print_extern, print_loop
+from tcdebug.compiler.ir.printer import print_loop, print_node
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 
@@ -24,5 +24,5 @@ def print_schedule(schedule: Schedule, title: str = "") -> str:
     """All steps in order; `title` becomes the first comment."""
     blocks = [f"# {title}"] if title else []
     for step in schedule.steps:
-        blocks.append(print_kernel(step) if isinstance(step, Kernel) else print_extern(step))
+        blocks.append(print_kernel(step) if isinstance(step, Kernel) else print_node(step))
     return "\n\n".join(blocks) + "\n"

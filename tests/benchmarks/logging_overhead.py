@@ -21,14 +21,15 @@ import torch
 from torch._logging import _internal
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tcdebug.compiler import pipeline, stage
+from tcdebug.compiler import pipeline
 from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.graph_text import GraphText
 from tcdebug.minifier.torch_trace import traced
 
 ONLY_FOR_LOGS = (
     (EventLog, "emit"),
     (EventLog, "save"),
-    (stage, "graph_text"),
+    (GraphText, "write"),
     (pipeline, "print_graph"),
     (pipeline, "print_schedule"),
     (pipeline, "_report_remarks"),

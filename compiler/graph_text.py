@@ -1,0 +1,171 @@
+"""An FX graph as Python: types, strides where they are not row-major, and the user's lines.
+
+    def forward(x: "f32[64, 32]", w: "f32[32, 8][1, 32]"):
+        # /home/me/model.py:5 in f: h = torch.relu(x @ w)
+        mm: "f32[64, 8]" = torch.ops.aten.mm.default(x, w)
+        return (mm,)
+
+It is written once for each pass that changes a graph, on every compile. torch's own printer makes
+code that can be run, and takes five times as long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.ir.printer import target_text
+
+PLAIN = (int, float, bool, str, type(None), torch.dtype)
+"""Arguments that Python writes as they are meant."""
+SHORT = re.compile(r"(float|bfloat|int|uint|complex)(\d+)(?:_(\w+))?")
+LETTERS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+INDENT = "    "
+WIDTH = 100
+
+
+class GraphText:
+    """Writes the graphs of one compile; what was written of a value is not worked out again."""
+
+    def __init__(self) -> None:
+        self._types: dict[int, tuple[Any, str]] = {}
+
+    def write(self, module: fx.GraphModule, name: str = "forward") -> str:
+        """A graph, and behind it the graphs that its nodes call."""
+        return "\n\n".join(self._functions(module, name)) + "\n"
+
+    def _functions(self, module: fx.GraphModule, name: str) -> Iterator[str]:
+        yield self._function(module.graph, name)
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                inner = getattr(module, node.target, None)
+                if isinstance(inner, fx.GraphModule):
+                    yield from self._functions(inner, node.target)
+
+    def _function(self, graph: fx.Graph, name: str) -> str:
+        arguments: list[str] = []
+        lines: list[str] = []
+        told = ""
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                default = f" = {argument(node.args[0])}" if node.args else ""
+                arguments.append(f"{node.name}{self._typed(node)}{default}")
+                continue
+            if node.op == "output":
+                lines.append(f"{INDENT}return {argument(node.args[0])}")
+                continue
+            trace = node.meta.get("stack_trace")
+            if trace and trace != told:
+                told = trace
+                if where := user_line(trace):
+                    lines += ["", f"{INDENT}# {where}"]
+            lines.append(f"{INDENT}{node.name}{self._typed(node)} = {_call(node)}")
+        head = f"def {name}({', '.join(arguments)}):"
+        if len(head) > WIDTH:  # a line each, so that a diff shows one
+            head = "\n".join([f"def {name}(", *(f"{INDENT * 2}{a}," for a in arguments), "):"])
+        return "\n".join([head, *lines])
+
+    def _typed(self, node: fx.Node) -> str:
+        """The annotation of a node; empty where its value is not known, or several."""
+        value = node.meta.get("val")
+        if value is None:
+            value = node.meta.get("example_value")
+        if value is None:
+            return ""
+        known = self._types.get(id(value))
+        if known is None:
+            text = type_text(value)
+            known = value, f': "{text}"' if text else ""
+            self._types[id(value)] = known  # the value too, or its id may be another's
+        return known[1]
+
+
+def type_text(value: Any) -> str:
+    """f32[2, 3], with strides where they are not row-major, and the device where it is not the CPU.
+
+    Nothing is asked of symbolic sizes, which would make guards of the answers.
+    """
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return f"Sym({value})"
+    if not isinstance(value, torch.Tensor):
+        return ""
+    text = f"{short_dtype(value.dtype)}[{', '.join(map(str, value.shape))}]"
+    if value.layout is not torch.strided:
+        return f"{text} {str(value.layout).removeprefix('torch.')}"
+    strides = value.stride()
+    if not _row_major(value.shape, strides):
+        text += f"[{', '.join(map(str, strides))}]"
+    return text if value.device.type == "cpu" else f"{text} {value.device}"
+
+
+@lru_cache(maxsize=64)
+def short_dtype(dtype: torch.dtype) -> str:
+    """f32 for torch.float32, f8e4m3fn for torch.float8_e4m3fn, b8 for torch.bool."""
+    name = str(dtype).removeprefix("torch.")
+    match = SHORT.fullmatch(name)
+    if match is None:
+        return "b8" if dtype is torch.bool else name
+    return f"{LETTERS[match[1]]}{match[2]}{match[3] or ''}"
+
+
+def _row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether the strides are what the sizes let one expect; symbols are taken to be others."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if type(size) is not int or type(stride) is not int:
+            return False
+        if size != 1 and stride != expected:
+            return 0 in shape
+        expected *= size
+    return True
+
+
+def _call(node: fx.Node) -> str:
+    """What computes a node."""
+    target = node.target
+    if node.op == "get_attr":
+        return f"self.{target}"
+    words = [argument(value) for value in node.args]
+    if node.kwargs:
+        words += [f"{name}={argument(value)}" for name, value in node.kwargs.items()]
+    if node.op == "call_method":
+        return f"{words[0]}.{target}({', '.join(words[1:])})"
+    name = f"self.{target}" if node.op == "call_module" else _target(target)
+    return f"{name}({', '.join(words)})"
+
+
+_target = lru_cache(maxsize=2048)(target_text)
+
+
+def argument(value: Any) -> str:
+    """An argument of a node."""
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if isinstance(value, tuple):
+        inner = ", ".join(map(argument, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(argument, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k!r}: {argument(v)}' for k, v in value.items())}}}"
+    if isinstance(value, slice):
+        return f"slice({', '.join(map(argument, (value.start, value.stop, value.step)))})"
+    return _target(value) if callable(value) and not isinstance(value, type) else repr(value)
+
+
+@lru_cache(maxsize=4096)
+def user_line(trace: str) -> str:
+    """FILE:N in FUNCTION: CODE of the innermost frame of a stack trace; empty without one."""
+    place, _, code = trace[trace.rfind('File "') :].partition("\n")
+    match = re.match(r'File "(.+)", line (\d+), in (.+)', place)
+    if match is None:
+        return ""
+    line = code.strip().partition("\n")[0]
+    return f"{match[1]}:{match[2]} in {match[3]}" + (f": {line}" if line else "")
