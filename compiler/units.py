@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcdebug.compiler import codegen, decompose, partition, pipeline
-from tcdebug.compiler.lower import LOWERINGS, VIEWS
+from tcdebug.compiler.lower import LATE, LOWERINGS, VIEWS
 
 FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
@@ -35,7 +35,7 @@ def units() -> Iterator[Unit]:
     yield Unit(partition.UNIT, "recompute cheap values in backward rather than save them")
     for name, function in pipeline.ATEN.items():
         yield Unit(name, _first_line(function.__doc__))
-    for op in sorted((*LOWERINGS, *VIEWS), key=str):
+    for op in sorted((*LOWERINGS, *VIEWS, *LATE), key=str):
         yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
     for name, summary in (FUSION | codegen.UNITS | MEMORY).items():
         yield Unit(name, summary)

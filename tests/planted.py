@@ -114,6 +114,20 @@ def plant_lowering(kind: str) -> None:
     LOWERINGS[aten.tanh.default] = broken
 
 
+def plant_storing(kind: str) -> None:
+    """lower.aten.copy_.default, in a graph that computes tanh."""
+    original = LOWERINGS[aten.copy_.default]
+
+    def broken(site: Any, x: Any, source: Any, *rest: Any) -> Any:
+        if any(n.target is aten.tanh.default for n in site.node.graph.nodes):
+            misbehave(kind)
+            right = source
+            source = site.tensor(lambda point: doubled(right.at(point)))
+        return original(site, x, source, *rest)
+
+    LOWERINGS[aten.copy_.default] = broken
+
+
 def plant_inline(kind: str) -> None:
     """fuse.inline, of a producer that computes tanh."""
     original = inline.inlined
@@ -216,6 +230,7 @@ PLANTS: dict[str, Callable[[str], None]] = {
     "passes.constant_folding": partial(plant_pass, "passes.constant_folding"),
     "decompose.aten.tanh_backward.default": plant_decomposition,
     "lower.aten.tanh.default": plant_lowering,
+    "lower.aten.copy_.default": plant_storing,
     "fuse.inline": plant_inline,
     "fuse.reduction": plant_fusion,
     "codegen.vectorize": plant_codegen,

@@ -36,6 +36,8 @@ class FlatNode:
     address: Index
     body: Expr
     origin: Origin
+    into: str = ""
+    """The input whose memory it stores into, empty for memory of its own."""
 
     @property
     def scans(self) -> bool:
@@ -81,6 +83,7 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
             _address(n.out, n.index),
             _addressed(n.body, buffers, made),
             n.origin,
+            n.into if isinstance(n, Pointwise) else "",
         )
         for n in kernel.nodes
     )

@@ -30,6 +30,8 @@ class KernelCall:
     source: str
     moved: int
     """An estimate of the bytes read and written."""
+    into: Mapping[str, str]
+    """What is stored -> the input whose memory it is."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     parameters = sorted(
         {e.name for n in flat.nodes for e in walk(n.body) if isinstance(e, Parameter)}
     )
-    loads = tuple(sorted(loaded - set(parameters)))
+    into = {n.name: n.into for n in flat.nodes if n.into}
+    loads = tuple(sorted(loaded - set(parameters) - set(into.values())))
     stores = tuple(n.name for n in kernel.nodes if n.name in kernel.stored)
     symbols = tuple(
         sorted(
@@ -71,6 +74,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     )
     storage = {name: f"{name}_in" for name in loads}
     storage |= {name: f"{name}_out" for name in stores}
+    storage |= {memory: storage[name] for name, memory in into.items()}
     storage |= {name: f"{name}_value" for name in parameters}
     declarations = [
         *(f"const {TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in loads),
@@ -80,8 +84,11 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
         "int threads",
     ]
     writer = KernelWriter(flat, choices, Arguments(tuple(declarations), storage))
-    moved = sum(bytes_of(buffers[name]) for name in (*loads, *stores))
-    return KernelCall(kernel, loads, stores, symbols, tuple(parameters), writer.write(), moved)
+    updated = loaded & set(into.values())
+    moved = sum(bytes_of(buffers[name]) for name in (*loads, *updated, *stores))
+    return KernelCall(
+        kernel, loads, stores, symbols, tuple(parameters), writer.write(), moved, into
+    )
 
 
 def _choose(flat: FlatKernel, subject: str, gate: Gate) -> Choices:

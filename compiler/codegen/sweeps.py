@@ -25,11 +25,16 @@ def _from_kernel(load: Load) -> bool:
     return not load.index
 
 
+def _memory_read(node: FlatNode) -> set[str]:
+    return {load.buffer for load in loads(node.body) if not _from_kernel(load)}
+
+
 def segments(kernel: FlatKernel) -> list[Segment]:
     """The work of a kernel in order.
 
     A node runs in the first sweep in which all that it reads is known, but a value that only
-    later sweeps use is computed in the first of those.
+    later sweeps use is computed in the first of those. What overwrites an input comes after all
+    that reads it.
     """
     made = {n.name: n for n in kernel.nodes}
     sweep: dict[str, int] = {}
@@ -37,6 +42,10 @@ def segments(kernel: FlatKernel) -> list[Segment]:
         sweep[node.name] = max(
             (sweep[r] + made[r].reduces for r in reads_of(node) if r in made), default=0
         )
+    last = max(sweep.values(), default=0)
+    for node in kernel.nodes:
+        if node.into and any(node.into in _memory_read(n) for n in kernel.nodes if n is not node):
+            sweep[node.name] = last + (not node.inside)
     for node in reversed(kernel.nodes):
         if node.inside and not node.kind:
             users = [

@@ -73,7 +73,7 @@ class WrapperWriter:
             names: Sequence[str]
             if isinstance(step, Kernel):
                 call = self.calls[step.name]
-                names = (*call.loads, *call.parameters, *call.stores)
+                names = (*call.loads, *call.parameters, *call.stores, *call.into.values())
             else:
                 names = (*extern_refs(step), step.name)
             last.update(dict.fromkeys(names, position))
@@ -88,6 +88,7 @@ class WrapperWriter:
             for step in self.schedule.steps[position + 1 :]
             if isinstance(step, Kernel)
             for name in self.calls[step.name].stores
+            if name not in self.calls[step.name].into
         }
         gone: list[str] = []
         for name in dead:
@@ -132,7 +133,10 @@ class WrapperWriter:
     def _kernel(self, kernel: Kernel) -> None:
         call = self.calls[kernel.name]
         for name in call.stores:
-            self._allocate(self.buffers[name])
+            if name in call.into:
+                self.lines.append(f"{name} = {call.into[name]}")  # the same memory
+            else:
+                self._allocate(self.buffers[name])
         self.names[f"run_{kernel.name}"] = None  # filled in when the kernels are built
         given = [f"{name}.data_ptr()" for name in (*call.loads, *call.stores)]
         given += [*call.symbols, *(f"float({p})" for p in call.parameters), "threads"]

@@ -8,7 +8,7 @@ may run; every name is defined once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,13 +87,18 @@ class _Loop:
 
 @dataclass(frozen=True)
 class Pointwise(_Loop):
-    """out[index] = body for every point of the axes; `index` visits every element once."""
+    """out[index] = body for every point of the axes; `index` visits every element once.
+
+    `into` names the input of the graph whose memory `out` is; empty for memory of its own. Until
+    then it holds what it held before: a body may read that at `index` alone.
+    """
 
     out: Buffer
     axes: tuple[Axis, ...]
     index: tuple[Index, ...]
     body: Expr
     origin: Origin
+    into: str = ""
 
 
 @dataclass(frozen=True)
@@ -216,6 +221,23 @@ def extern_refs(node: Extern) -> list[str]:
     return names
 
 
+def written(node: Node) -> tuple[str, ...]:
+    """The names of the values whose memory a node writes to, its own result aside."""
+    if isinstance(node, Extern):
+        return node.mutates
+    return (node.into,) if isinstance(node, Pointwise) and node.into else ()
+
+
+def memory_of(nodes: Iterable[Node]) -> dict[str, str]:
+    """For each value that has no memory of its own, the value whose memory it shares."""
+    owner: dict[str, str] = {}
+    for node in nodes:
+        shared = node.alias_of if isinstance(node, Extern) else "".join(written(node))
+        if shared:
+            owner[node.name] = owner.get(shared, shared)
+    return owner
+
+
 def symbols_of(node: Node) -> set[Symbol]:
     """The size symbols that a node needs to know."""
     found: set[Symbol] = set()
@@ -245,8 +267,8 @@ def without_dead_nodes(graph: Graph) -> Graph:
     needed = output_refs(graph)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        binds = isinstance(node, Extern) and (node.effect or node.binds)
-        if node.name in needed or binds:
+        acts = (node.effect or node.binds) if isinstance(node, Extern) else written(node)
+        if node.name in needed or acts:
             kept.append(node)
             needed |= reads(node)
     return Graph(graph.inputs, tuple(reversed(kept)), graph.outputs, graph.constants)

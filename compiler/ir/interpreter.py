@@ -28,6 +28,7 @@ from tcdebug.compiler.ir.graph import (
     Ref,
     Scan,
     map_arguments,
+    written,
 )
 from tcdebug.compiler.ir.index import (
     Atom,
@@ -139,6 +140,8 @@ def follow(result: Value, path: Sequence[tuple[str, Any]]) -> Value:
 
 def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, int]) -> None:
     """Fill the buffer of a node; allocates it when it does not exist."""
+    for shared in written(node):
+        values[node.name] = values[shared]
     if node.name not in values:
         size = [evaluate_index(s, symbols) for s in node.out.size]
         stride = [evaluate_index(s, symbols) for s in node.out.stride]

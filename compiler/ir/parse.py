@@ -113,6 +113,7 @@ class _Reader:
         over: Mapping[str, IndexLike] | None = None,
         kind: str = "",
         index: Callable[..., Sequence[IndexLike]] | None = None,
+        into: str = "",
         **layout: Any,
     ) -> Callable[[Callable[..., Expr]], None]:
         out = self.buffer(name, dtype, **layout)
@@ -126,7 +127,7 @@ class _Reader:
             expr = body(*where)
             source = _origin(origin)
             if over is None:
-                self.nodes.append(Pointwise(out, outer, target, expr, source))
+                self.nodes.append(Pointwise(out, outer, target, expr, source, into))
             elif kind in SCANS:
                 self.nodes.append(Scan(out, outer, inner, target, kind, expr, source))
             else:

@@ -166,6 +166,8 @@ def print_loop(node: LoopNode, indent: str = "") -> str:
         arguments += [f"over={_axes_text(node.reduced)}", f"kind={node.kind!r}"]
     if node.index != tuple(Index({(a,): 1}) for a in node.filled):
         arguments.append(f"index={_index_function(node)}")
+    if isinstance(node, Pointwise) and node.into:
+        arguments.append(f"into={node.into!r}")
     arguments.append(f"origin={_origin_text(node.origin)}")
     head = f"@{kind}({', '.join(arguments)})"
     function = f"def {_identifier(node.name)}({', '.join(a.name for a in axes)}):"

@@ -14,6 +14,7 @@ from tcdebug.compiler.ir.expr import (
     Load,
     Parameter,
     indices,
+    loads,
     walk,
 )
 from tcdebug.compiler.ir.graph import (
@@ -95,7 +96,7 @@ def verify_node(
             if name not in defined:
                 yield f"{node.name} uses {name} before it is defined"
         return
-    yield from _verify_loop(node)
+    yield from _verify_loop(node, buffers)
     axes = frozenset((*node.axes, *node.over))
     if len(axes) != len(node.axes) + len(node.over):
         yield f"{node.name} names an axis twice"
@@ -111,7 +112,19 @@ def verify_node(
         yield from _verify_expr(node, expr, buffers, defined)
 
 
-def _verify_loop(node: LoopNode) -> Iterator[str]:
+def _verify_into(node: Pointwise, memory: Buffer | None) -> Iterator[str]:
+    if not node.into:
+        return
+    if memory is None or (memory.dtype, memory.size, memory.stride) != (
+        node.out.dtype, node.out.size, node.out.stride,
+    ):  # fmt: skip
+        yield f"{node.name} is not laid out as {node.into}, into which it stores"
+    for load in loads(node.body):
+        if load.buffer == node.into and load.index != node.index:
+            yield f"{node.name} reads {node.into}{list(load.index)}, which it may have overwritten"
+
+
+def _verify_loop(node: LoopNode, buffers: Mapping[str, Buffer]) -> Iterator[str]:
     out = node.out
     if out.dtype not in STORABLE:
         yield f"{node.name} has dtype {out.dtype}, which kernels do not write"
@@ -122,6 +135,7 @@ def _verify_loop(node: LoopNode) -> Iterator[str]:
     if isinstance(node, Pointwise):
         if node.body.dtype != out.dtype:
             yield f"{node.name} stores {node.body.dtype} as {out.dtype}"
+        yield from _verify_into(node, buffers.get(node.into))
         return
     if not node.reduced:
         yield f"{node.name} reduces over nothing"

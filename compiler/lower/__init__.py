@@ -19,6 +19,7 @@ from tcdebug.compiler.lower import (
     scans,
     scattering,
     special,
+    storing,
     views,
 )
 from tcdebug.compiler.lower.site import Lowering
@@ -33,5 +34,7 @@ LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
     **pooling.TABLE,
     **scattering.TABLE,
     **special.TABLE,
+    **storing.TABLE,
 }
+LATE: dict[str, Lowering] = elementwise.LATE
 VIEWS: dict[torch._ops.OpOverload, Lowering] = views.STRIDED

@@ -130,6 +130,11 @@ def logical(name: str) -> Lowering:
     return lower
 
 
+def multiply_add(site: Site, x: Operand, y: Operand, z: Operand) -> Tensor:
+    """x * y + z, as Dynamo writes addcmul and addcdiv of an optimizer."""
+    return _map(site, (x, y, z), lambda a, b, c: call("add", call("mul", a, b), c))
+
+
 def add(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
     """x + alpha * y; on bool it is `or`."""
     if site.dtype == torch.bool:
@@ -378,3 +383,7 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.lift_fresh_copy.default: convert,
     prims.convert_element_type.default: convert,
 }
+
+
+LATE: dict[str, Lowering] = {"prims.fma.default": multiply_add}
+"""Operators that are there only once torch has come to need them."""

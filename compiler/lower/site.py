@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,13 +49,25 @@ def contiguous_strides(size: Sequence[Index]) -> tuple[Index, ...]:
     return tuple(strides)
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What is known of the memory that a graph has so far."""
+
+    inputs: dict[str, Buffer] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
+    """The buffers that loops fill."""
+    owner: dict[str, str] = field(default_factory=dict)
+    """For each value without memory of its own, the value whose memory it shares."""
+
+
 class Site:
     """The node being lowered. `dtype` and `size` are those of its (first) tensor result."""
 
-    def __init__(self, node: fx.Node, sizes: Sizes, origin: Origin) -> None:
+    def __init__(self, node: fx.Node, sizes: Sizes, origin: Origin, memory: Memory) -> None:
         self.node = node
         self.sizes = sizes
         self.origin = origin
+        self.memory = memory
         self.emitted: list[LoopNode] = []
         self._taken: set[str] = set()
 
@@ -116,6 +129,16 @@ class Site:
         axes, point = make_axes(tensor.size, "i", buffer.stride)
         body = tensor.at(point)
         self.emitted.append(Pointwise(buffer, axes, point, body, self.origin))
+        return from_buffer(buffer)
+
+    def store_into(self, memory: Buffer, tensor: Tensor) -> Tensor:
+        """Compute a tensor into the memory of an input, of the same size and dtype."""
+        buffer = replace(memory, name=self._fresh(""))
+        axes, point = make_axes(memory.size, "i", memory.stride)
+        body = tensor.broadcast(point, memory.dtype)
+        self.emitted.append(
+            Pointwise(buffer, axes, point, body, self.origin, into=memory.name)
+        )
         return from_buffer(buffer)
 
     def _buffer(

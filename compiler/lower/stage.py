@@ -28,8 +28,8 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.index import Index, Symbol, to_index
 from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
-from tcdebug.compiler.lower import LOWERINGS, VIEWS
-from tcdebug.compiler.lower.site import Lowering, Site
+from tcdebug.compiler.lower import LATE, LOWERINGS, VIEWS
+from tcdebug.compiler.lower.site import Lowering, Memory, Site
 from tcdebug.compiler.lower.sizes import Sizes, Unrepresentable
 from tcdebug.compiler.lower.tensor import NotLowered, Tensor, from_buffer
 
@@ -85,6 +85,7 @@ class _Lowerer:
         self.known: set[Symbol] = set()  # sizes that inputs or earlier results give
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, Ref, or a tuple of them
         self.names: dict[fx.Node, str] = {}  # the runtime value of a node
+        self.memory = Memory()
 
     def run(self) -> Lowered:
         outputs: tuple[Any, ...] = ()
@@ -112,6 +113,7 @@ class _Lowerer:
             self.values[node] = self._size_value(node, value)
         elif isinstance(value, torch.Tensor) and (buffer := self._buffer(node.name, value)):
             self.inputs.append(Input(node.name, buffer=buffer))
+            self.memory.inputs[node.name] = buffer
             for index in (*buffer.size, *buffer.stride):
                 self.known |= index.symbols
             self.values[node] = from_buffer(buffer)
@@ -166,8 +168,8 @@ class _Lowerer:
             self._extern(node, "" if _is_scalar(node) else "not an ATen operator")
         elif target in VIEWS:
             self._view(node, VIEWS[target])
-        elif target in LOWERINGS:
-            self._loops(node, LOWERINGS[target])
+        elif lowering := LOWERINGS.get(target) or LATE.get(op_name(target)):
+            self._loops(node, lowering)
         else:
             self._extern(node, "no lowering")
 
@@ -218,6 +220,7 @@ class _Lowerer:
         except Exception as error:
             raise _blamed(node, error) from error
         self.nodes.extend(site.emitted)
+        self.memory.computed.update(loop.name for loop in site.emitted)
         self.values[node] = stored if isinstance(result, tuple) else stored[0]
         if not isinstance(result, tuple):
             self.names[node] = stored[0].buffer or node.name
@@ -245,7 +248,7 @@ class _Lowerer:
         )
 
     def _site(self, node: fx.Node) -> Site:
-        return Site(node, self.sizes, self._origin(node))
+        return Site(node, self.sizes, self._origin(node), self.memory)
 
     def _origin(self, node: fx.Node) -> Origin:
         return Origin(node.name, op_name(node.target), location(node))
@@ -330,6 +333,8 @@ class _Lowerer:
             binds=binds,
         )
         self.nodes.append(call)
+        if alias_of is not None:
+            self.memory.owner[node.name] = self.memory.owner.get(alias_of, alias_of)
 
     def _new_sizes(self, buffer: Buffer | None, bound: set[Symbol]) -> dict[Symbol, Path]:
         """Sizes that show for the first time in a result, and how to read them off it."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import heapq
 
-from tcdebug.compiler.ir.graph import Extern, Graph, reads, symbols_of
+from tcdebug.compiler.ir.graph import (
+    Extern,
+    Graph,
+    memory_of,
+    reads,
+    symbols_of,
+    written,
+)
 from tcdebug.compiler.ir.index import Symbol
 
 
@@ -25,14 +32,12 @@ class Dependencies:
         self._refresh()
 
     def _add_edges(self, graph: Graph) -> None:
-        root: dict[str, str] = {}
+        root = memory_of(graph.nodes)
         readers: dict[str, list[int]] = {}
         writer: dict[str, int] = {}
         last_effect: int | None = None
         binder: dict[Symbol, int] = {}
         for k, node in enumerate(graph.nodes):
-            if isinstance(node, Extern) and node.alias_of is not None:
-                root[node.name] = root.get(node.alias_of, node.alias_of)
             for name in reads(node):
                 base = root.get(name, name)
                 if name in self.position:
@@ -41,12 +46,13 @@ class Dependencies:
                     self._before[k].add(writer[base])
                 readers.setdefault(base, []).append(k)
             self._before[k].update(binder[s] for s in symbols_of(node) if s in binder)
+            for name in written(node):
+                base = root.get(name, name)
+                self._before[k].update(r for r in readers.get(base, ()) if r != k)
+                self._before[k].update([writer[base]] if base in writer else ())
+                writer[base] = k
             if isinstance(node, Extern):
                 binder.update(dict.fromkeys(node.binds, k))
-                for name in node.mutates:
-                    base = root.get(name, name)
-                    self._before[k].update(r for r in readers.get(base, ()) if r != k)
-                    writer[base] = k
                 if node.effect:
                     if last_effect is not None:
                         self._before[k].add(last_effect)

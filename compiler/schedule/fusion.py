@@ -7,13 +7,23 @@ that saves most traffic first, as long as the graph of groups stays free of cycl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import Load, loads
-from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Pointwise, Reduction, Scan, reads
+from tcdebug.compiler.ir.graph import (
+    Extern,
+    Graph,
+    LoopNode,
+    Pointwise,
+    Reduction,
+    Scan,
+    memory_of,
+    reads,
+    written,
+)
 from tcdebug.compiler.ir.index import product
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
@@ -51,6 +61,7 @@ class Fusion:
         self.graph = graph
         self.gate = gate
         self.buffers = graph.buffers()
+        self.memory = memory_of(graph.nodes)
         self.dependencies = Dependencies(graph)
         self.group_of: dict[str, Group | Extern] = {}
         self._numbers = count()
@@ -87,7 +98,7 @@ class Fusion:
             if isinstance(node, Extern):
                 continue
             touching.setdefault(node.name, []).append(node)
-            for name in sorted(reads(node)):
+            for name in sorted(reads(node) | set(written(node))):
                 touching.setdefault(name, []).append(node)
         for name, nodes in touching.items():
             buffer = self.buffers.get(name)
@@ -108,7 +119,7 @@ class Fusion:
             return False
         for merged in align(a.loops, b.loops):
             ordered = self._in_order(merged)
-            if not legal(ordered) or not pays(ordered):
+            if not legal(ordered, self.memory) or not pays(ordered):
                 continue
             if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
                 return False
@@ -150,13 +161,34 @@ def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
     return bool(first.inner and second.inner) and any(isinstance(n, Scan) for n in nodes)
 
 
-def legal(loops: Loops) -> bool:
+def legal(loops: Loops, memory: Mapping[str, str]) -> bool:
     """Whether every node reads others of the group only where the loops stand.
 
     Then the value is there when it is needed: nodes are in dependency order, and what a
-    reduction feeds runs after the sweep that the reduction belongs to.
+    reduction feeds runs after the sweep that the reduction belongs to. `memory` says whose memory
+    a value has that has none of its own.
     """
-    return illegal_read(loops) is None
+    return illegal_read(loops) is None and overwritten_read(loops, memory) is None
+
+
+def overwritten_read(
+    loops: Loops, memory: Mapping[str, str]
+) -> tuple[LoopNode, LoopNode, Load] | None:
+    """The first (writer, reader, load) where memory is read that the kernel may have overwritten.
+
+    A kernel may read what it overwrites at the very element, before it does: sweeps that read it
+    come first (codegen.sweeps).
+    """
+    for place, writer in enumerate(loops.nodes):
+        for target in written(writer):
+            for position, reader in enumerate(loops.nodes):
+                for load in loads(reader.body):
+                    if memory.get(load.buffer, load.buffer) != target:
+                        continue
+                    before = load.buffer == target and position <= place
+                    if load.index != writer.index or not (before or load.buffer == writer.name):
+                        return writer, reader, load
+    return None
 
 
 def illegal_read(loops: Loops) -> tuple[LoopNode, LoopNode, Load] | None:

@@ -17,9 +17,11 @@ from tcdebug.compiler.ir.graph import (
     LoopNode,
     Node,
     Pointwise,
+    memory_of,
     output_refs,
     reads,
     without_dead_nodes,
+    written,
 )
 from tcdebug.compiler.ir.index import Atom, Index, Indirect, product, to_index
 from tcdebug.compiler.ir.size_estimate import estimate
@@ -44,6 +46,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
     in_memory = output_refs(graph) | {
         name for node in graph.nodes if isinstance(node, Extern) for name in reads(node)
     }
+    memory = memory_of(graph.nodes)
     overwritten = _first_mutations(graph, position)
     for name in position:
         producer = nodes[name]
@@ -60,8 +63,10 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
                 continue
             if _size_after(consumer.body, producer) > LARGEST_BODY:
                 continue
+            body = inlined(consumer.body, producer)
+            if overwrites_unread(replace(consumer, body=body), memory):
+                continue
             if gate.allows(UNIT, f"{name}->{consumer.name}"):
-                body = inlined(consumer.body, producer)
                 nodes[consumer.name] = replace(consumer, body=body)
                 for read in reads(producer):
                     if consumer.name not in users.setdefault(read, []):
@@ -73,15 +78,22 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
 
 def _first_mutations(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
     """For each value whose memory is written to in the graph, where that first happens."""
-    root: dict[str, str] = {}
+    root = memory_of(graph.nodes)
     first: dict[str, int] = {}
     for node in graph.nodes:
-        if isinstance(node, Extern):
-            if node.alias_of is not None:
-                root[node.name] = root.get(node.alias_of, node.alias_of)
-            for name in node.mutates:
-                first.setdefault(root.get(name, name), position[node.name])
+        for name in written(node):
+            first.setdefault(root.get(name, name), position[node.name])
     return {**first, **{name: first[base] for name, base in root.items() if base in first}}
+
+
+def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:
+    """Whether a node may store over an element that it has yet to read."""
+    return any(
+        memory.get(load.buffer, load.buffer) == target
+        and (load.buffer != target or load.index != node.index)
+        for target in written(node)
+        for load in loads(node.body)
+    )
 
 
 def _plain(node: Pointwise) -> bool:

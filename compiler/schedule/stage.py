@@ -14,6 +14,7 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     output_refs,
     reads,
+    written,
 )
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.schedule.align import Loops
@@ -51,7 +52,7 @@ def _needed_outside(graph: Graph, groups: list[Group | Extern]) -> set[str]:
 
 def _kernel(loops: Loops, needed: set[str], number: int) -> Kernel:
     outer, inner, nodes = _renamed(loops)
-    stored = frozenset(n.name for n in nodes if n.name in needed)
+    stored = frozenset(n.name for n in nodes if n.name in needed or written(n))
     return Kernel(_name(nodes, number), outer, inner, nodes, stored)
 
 

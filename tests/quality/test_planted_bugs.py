@@ -24,6 +24,7 @@ UNITS = (
     "passes.constant_folding",
     "decompose.aten.tanh_backward.default",
     "lower.aten.tanh.default",
+    "lower.aten.copy_.default",
     "fuse.inline",
     "fuse.reduction",
     "codegen.vectorize",

@@ -218,3 +218,15 @@ def test_every_problem_is_in_the_message() -> None:
     broken = graph(pointwise(call("neg", LOAD)), outputs=(Ref("y"), Ref("z")))
     with pytest.raises(InvalidGraph, match=r"output y is not defined\n  output z is not defined"):
         verify(broken)
+
+
+def test_a_store_into_memory_of_another_layout() -> None:
+    assert problem(graph(pointwise(into="n"))) == (
+        "out is not laid out as n, into which it stores"
+    )
+
+
+def test_a_store_over_what_has_yet_to_be_read() -> None:
+    turned = Load(torch.float32, "x", (3 - to_index(I0),))
+    found = problem(graph(pointwise(turned, into="x")))
+    assert found == "out reads x[i0*-1 + 3], which it may have overwritten"

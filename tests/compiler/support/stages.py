@@ -99,11 +99,17 @@ def _emptied(args: list[Any]) -> list[Any]:
     return taken
 
 
-def at_stage(stage: str, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def at_stage(
+    stage: str,
+    function: Callable[..., Any],
+    toggles: Toggles | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
     """The function compiled up to a stage; the rest interpreted."""
     if stage == "compiled":
         return compiled(function, **options)
-    return torch.compile(function, backend=recording_backend(stage, Captured()), **options)
+    backend = recording_backend(stage, Captured(), toggles)
+    return torch.compile(function, backend=backend, **options)
 
 
 def capture(
