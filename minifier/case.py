@@ -7,7 +7,7 @@ the repro script will contain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -17,6 +17,9 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.fingerprint import graph_id
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+"""Other contents of a piece of memory, given as a flat tensor of one dtype: always a new tensor."""
 
 
 @dataclass(frozen=True)
@@ -159,29 +162,53 @@ def _digest(value: torch.Tensor) -> str:
         return "opaque"
 
 
-def clone_values(values: Sequence[Any]) -> list[Any]:
-    """Fresh copies of arguments: same sizes, strides and sharing of memory, leaves of autograd."""
-    storages: dict[int, torch.UntypedStorage] = {}
-    return [_clone(v, storages) if isinstance(v, torch.Tensor) else v for v in values]
+def clone_values(values: Sequence[Any], change: Change | None = None) -> list[Any]:
+    """Fresh copies of arguments: same sizes, strides and sharing of memory, leaves of autograd.
+
+    One tensor given twice is one tensor again. `change` makes other contents of the memory that
+    tensors lie in, such as those of a wider dtype.
+    """
+    memories: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+    copies: dict[int, torch.Tensor] = {}
+    for value in values:
+        if isinstance(value, torch.Tensor) and id(value) not in copies:
+            copies[id(value)] = _clone(value, change, memories)
+    return [copies[id(v)] if isinstance(v, torch.Tensor) else v for v in values]
 
 
-def _clone(value: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+def _clone(
+    value: torch.Tensor,
+    change: Change | None,
+    memories: dict[tuple[int, torch.dtype], torch.Tensor],
+) -> torch.Tensor:
     plain = type(value) in (torch.Tensor, torch.nn.Parameter)
     if not plain or value.layout != torch.strided or value.is_quantized:
-        return value.detach().clone().requires_grad_(value.requires_grad)
+        copy = value.detach().clone()
+        return (change(copy) if change else copy).requires_grad_(value.requires_grad)
     with torch.no_grad():
-        key = value.untyped_storage().data_ptr() or -id(value)
-        if key not in storages:
-            memory = value.untyped_storage()
-            storages[key] = memory.clone()  # type: ignore[no-untyped-call] # torch's
-        copy = torch.empty(0, dtype=value.dtype, device=value.device)
-        copy.set_(storages[key], value.storage_offset(), value.shape, value.stride())
+        place = value.untyped_storage().data_ptr() or -id(value)
+        key = (place, value.dtype if change else torch.uint8)  # two dtypes may share unchanged
+        if key not in memories:
+            memories[key] = _memory(value, change)
+        memory = memories[key]
+        dtype = memory.dtype if change else value.dtype
+        copy = torch.empty(0, dtype=dtype, device=value.device)
+        storage, offset = memory.untyped_storage(), value.storage_offset()
+        copy.set_(storage, offset, value.shape, value.stride())
         copy = copy.conj() if value.is_conj() else copy
         copy = torch._neg_view(copy) if value.is_neg() else copy
     copy = copy.detach()
     if isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(copy, requires_grad=value.requires_grad)
     return copy.requires_grad_() if value.requires_grad else copy
+
+
+def _memory(value: torch.Tensor, change: Change | None) -> torch.Tensor:
+    """The memory that a tensor lies in: a copy of its bytes, or what a change makes of it."""
+    dtype = value.dtype if change else torch.uint8
+    flat = torch.empty(0, dtype=dtype, device=value.device)
+    flat.set_(value.untyped_storage())
+    return change(flat) if change else flat.clone()
 
 
 def overlaps(value: torch.Tensor) -> bool:

@@ -35,10 +35,12 @@ class Referee(StrEnum):
     """Who decides whether a float is wrong; all else must equal eager in any case but that of nan.
 
     default: eager by tolerance, then float64. eager: tolerance alone. fp64: distance from the
-    float64 run alone. nan: wrong is only NaN or infinity where eager has a number.
+    float64 run alone. nan: wrong is only NaN or infinity where eager has a number. layout: as
+    default, and strides and shared memory must be as in eager.
     """
 
     DEFAULT = "default"
+    LAYOUT = "layout"
     EAGER = "eager"
     FP64 = "fp64"
     NAN = "nan"
@@ -46,7 +48,10 @@ class Referee(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """What is wrong with one value. `what` is one word: dtype, shape, nan, inf, value, kind."""
+    """What is wrong with one value. `what` is one word: dtype, shape, nan, inf, value, kind.
+
+    Of its place in memory: strides, aliasing.
+    """
 
     what: str
     where: str

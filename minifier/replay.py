@@ -11,13 +11,16 @@ import torch
 
 from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.ambient import restored
-from tcdebug.minifier.case import Case, Input, clone_values, flatten
+from tcdebug.minifier.case import Case, Change, Input, clone_values, flatten
 from tcdebug.minifier.compare import Difference, Referee, first_difference
+from tcdebug.minifier.layout import layout_difference
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.source import load
 from tcdebug.minifier.targets import Target
 
 SEED = 1234
+REFERENCED = (Referee.DEFAULT, Referee.LAYOUT)
+"""Referees that ask a float64 run about what they call wrong."""
 Notify = Callable[[str], None]
 
 
@@ -51,9 +54,7 @@ def run(
 
     The cotangents are seeded; with `dtype`, floats are converted to it first.
     """
-    values = clone_values(case.values())
-    if dtype is not None:
-        values = [_converted(v, dtype) for v in values]
+    values = clone_values(case.values(), _converting(dtype) if dtype else None)
     if mark:
         for spec, value in zip(case.inputs, values, strict=True):
             for dim in spec.dynamic:
@@ -77,10 +78,11 @@ def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def _converted(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.detach().to(dtype).requires_grad_(value.requires_grad)
-    return value
+def _converting(dtype: torch.dtype) -> Change:
+    """Floats of this dtype in place of those that there are."""
+    return lambda memory: memory.to(
+        dtype if memory.is_floating_point() else memory.dtype, copy=True
+    )
 
 
 def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -183,17 +185,15 @@ def compare(
     referee: Referee = Referee.DEFAULT,
 ) -> Outcome:
     """The outcome of two runs: forward first, for a wrong forward makes backward wrong too."""
-    found = None
-    if referee is not Referee.FP64:
-        found = _difference(eager, actual, None, referee)
-        if found is None:
-            return Outcome(Kind.OK)
-    if referee in (Referee.DEFAULT, Referee.FP64):
+    found = _wrong(eager, actual, None, referee) if referee is not Referee.FP64 else None
+    if referee is Referee.FP64 or (found is not None and referee in REFERENCED):
         reference = _reference(case, module)
         if reference is not None:
-            found = _difference(eager, actual, reference, referee)
+            found = _wrong(eager, actual, reference, referee)
         elif referee is Referee.FP64:
             return Outcome(Kind.INVALID, "eager", message="there is no float64 run to compare with")
+    if found is None and referee is Referee.LAYOUT:
+        found = _laid_out_wrong(eager, actual)
     if found is None:
         return Outcome(Kind.OK)
     phase, difference = found
@@ -201,7 +201,13 @@ def compare(
     return Outcome(Kind.WRONG, phase, signature, f"{difference.where}: {difference.detail}")
 
 
-def _difference(
+def _laid_out_wrong(eager: Results, actual: Results) -> tuple[str, Difference] | None:
+    runs = ((eager.outputs, eager.inputs), (actual.outputs, actual.inputs))
+    found = layout_difference(*runs)
+    return None if found is None else ("forward", found)
+
+
+def _wrong(
     eager: Results, actual: Results, reference: Results | None, referee: Referee
 ) -> tuple[str, Difference] | None:
     for phase, what in (("forward", "output"), ("forward", "input"), ("backward", "gradient")):

@@ -25,6 +25,7 @@ from tcdebug.minifier.case import Case, Input, overlaps
 from tcdebug.minifier.ladder import BELOW
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.replay import SEED
+from tcdebug.minifier.repro_judging import judging_texts
 from tcdebug.minifier.source import module_source, readable_names
 from tcdebug.minifier.stored import save_tensors
 from tcdebug.minifier.verify import SECONDS
@@ -94,7 +95,6 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
     constants = source.constants
     if stored or constants:
         save_tensors({**stored, **constants}, path.with_suffix(".safetensors"))
-    timed = repro.outcome.kind in (Kind.SLOW, Kind.RECOMPILE)
     template = string.Template((resources.files(__package__) / "repro.py.tmpl").read_text())
     text = template.substitute(
         title=_title(repro),
@@ -105,8 +105,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         expected=repr(expected(repro.outcome)),
         call=repr(repro.call),
         off=repr(list(repro.off)),
-        timing=_TIMING if timed else "",
-        timed=_timed(case, repro.slower_than) if timed else "",
+        **judging_texts(case, repro.outcome, repro.slower_than),
         layers=repr(BELOW),
         seconds=repro.seconds,
         runs=repro.runs,
@@ -258,63 +257,6 @@ def stored():
         for function in lazy:
             found[name] = getattr(torch, function)(found[name])
     return found
-'''
-
-
-_TIMING = "            return tell(speed(module, compiled))\n"
-
-
-def _timed(case: Case, slower_than: float) -> str:
-    """Functions that judge speed as `perf` does."""
-    dynamic = [(k, dim) for k, spec in enumerate(case.inputs) for dim in spec.dynamic]
-    return f"SLOWER_THAN, DYNAMIC = {slower_than}, {dynamic}\n" + _SPEED
-
-
-_SPEED = '''
-
-def timed(call):
-    """Seconds of forward and of backward."""
-    values = inputs()
-    start = time.perf_counter()
-    outputs = flat(call(*values))
-    forward = time.perf_counter() - start
-    wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
-    roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
-    if not (wanted and roots and torch.is_grad_enabled()):
-        return forward, 0.0
-    given = cotangents(roots)
-    start = time.perf_counter()
-    torch.autograd.grad(roots, wanted, given, allow_unused=True)
-    return forward, time.perf_counter() - start
-
-
-def larger():
-    """The inputs with dynamic dimensions twice as long."""
-    values = inputs()
-    for k, dim in DYNAMIC:
-        longer = torch.cat([values[k].detach()] * 2, dim)
-        values[k] = longer.requires_grad_(values[k].requires_grad)
-    return values
-
-
-def speed(eager, compiled):
-    """Whether it compiles again without need, or is slower than eager; the best time counts."""
-    try:
-        with torch.compiler.set_stance("fail_on_recompile"):
-            compiled(*inputs())
-            compiled(*larger())
-    except RuntimeError:
-        return {"kind": "recompile", "phase": "forward"}
-    best, end = [(9e9, 9e9), (9e9, 9e9)], time.monotonic() + 1
-    for count in range(200):
-        if count >= 5 and time.monotonic() > end:
-            break
-        best = [tuple(map(min, b, timed(c))) for b, c in zip(best, (eager, compiled), strict=True)]
-    for phase, wanted, taken in zip(("forward", "backward"), *best, strict=True):
-        if taken > SLOWER_THAN * wanted + 1e-4:
-            return {"kind": "slow", "phase": phase, "times": round(taken / wanted, 1)}
-    return {"kind": "ok"}
-
 '''
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tcdebug.minifier.outcome import Kind, Outcome
 
-ORACLES = ("default", "crash", "eager", "fp64", "nan", "perf")
+ORACLES = ("default", "crash", "eager", "fp64", "layout", "nan", "perf")
 """What `--oracle` takes; docs/oracles.md says what each looks at."""
 
 SLOWER_THAN = 1.2

@@ -206,8 +206,8 @@ def makes_nan(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     [
         (backends.right, set()),
         (rounded, {"fp64"}),
-        (backends.wrong, {"default", "eager", "fp64"}),
-        (makes_nan, {"default", "eager", "fp64", "nan"}),
+        (backends.wrong, {"default", "eager", "fp64", "layout"}),
+        (makes_nan, {"default", "eager", "fp64", "layout", "nan"}),
     ],
 )
 def test_an_oracle_looks_for_its_own_kind_of_failure(
@@ -234,7 +234,7 @@ def test_what_raises_fails_for_every_oracle_and_counts_for_some(tmp_path: Path) 
         assert outcome.kind is Kind.EXCEPTION
         if wanted.counts(outcome):
             counted.add(name)
-    assert counted == {"default", "crash", "eager", "fp64"}
+    assert counted == {"default", "crash", "eager", "fp64", "layout"}
 
 
 def test_eager_that_fails_is_no_case_for_an_oracle_that_compares_nothing(tmp_path: Path) -> None:

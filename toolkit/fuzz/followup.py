@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.fuzz.findings import PROGRAM, REPRO, Finding
+from tcdebug.minifier.layout import ALIASING, STRIDES
 from tcdebug.minifier.report import Report
 
 SECONDS = 240
@@ -20,14 +21,14 @@ REPORT = "report.json"
 def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
     """The finding with its culprits, and a repro script of its own beside it, if there can be one.
 
-    What the minifier does not judge, such as strides, leaves `program.py` as the repro.
+    What the minifier does not judge, such as other answers each time, leaves `program.py` as it.
     """
     path = folder / PROGRAM
     if setup:
         path.write_text(f"import runpy\n\nrunpy.run_path({setup!r})\n\n{path.read_text()}")
     command = [
         sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", f"--seconds={SECONDS}",
-        f"--timeout={SECONDS // 4}", path.name,
+        f"--timeout={SECONDS // 4}", f"--oracle={_oracle(finding)}", path.name,
     ]  # fmt: skip
     with (folder / "log.txt").open("wb") as log:
         try:
@@ -52,3 +53,9 @@ def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
     return msgspec.structs.replace(
         finding, culprits=units, repro=repro, note=f"bisect: {report.status}"
     )
+
+
+def _oracle(finding: Finding) -> str:
+    """What of a graph the minifier compares."""
+    of_layout = any(finding.signature.endswith(f"wrong {w}") for w in (STRIDES, ALIASING))
+    return "layout" if of_layout else "default"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.case import Input
+from tcdebug.minifier.case import Change, Input, clone_values
 from tcdebug.minifier.replay import Results, run
 from tcdebug.strategies.program import Program
 
@@ -49,6 +49,10 @@ class Arguments:
         """The values themselves."""
         return [i.value for i in self.inputs]
 
+    def changed(self, change: Change) -> Arguments:
+        """The same tensors over changed memory: sizes, strides, and what shares memory stay."""
+        return Arguments.of(clone_values(self.values(), change))
+
 
 @dataclass
 class Noise:
@@ -65,7 +69,7 @@ class Noise:
         if self.program.random:
             return None
         try:
-            return run(self.wide(), Arguments.of(_changed(self.arguments.values(), _widened)))
+            return self._run(self.wide(), _widened)
         except Exception:
             return None
 
@@ -82,11 +86,14 @@ class Noise:
                 return _noised(memory, scale, generator)
 
             try:
-                values = _changed(self.arguments.values(), noised)
-                found.append(run(self.eager, Arguments.of(values)))
+                found.append(self._run(self.eager, noised))
             except Exception:
                 continue
         return found
+
+    def _run(self, module: torch.nn.Module, change: Change) -> Results:
+        with torch.compiler.set_stance(self.program.eager_stance):
+            return run(module, self.arguments.changed(change))
 
     def explains(self, group: str, place: int, eager: Any, compiled: Any) -> bool:
         """Whether the differences between two tensors are no larger than noise makes them."""
@@ -127,26 +134,8 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(same, 0.0, torch.where(apart.isnan(), torch.inf, apart))
 
 
-def _changed(
-    values: Sequence[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]
-) -> list[torch.Tensor]:
-    """The same tensors over changed memory: sizes, strides, and what shares memory stay."""
-    memories: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-    made: list[torch.Tensor] = []
-    for value in values:
-        plain = value.detach()
-        memory = plain.untyped_storage()
-        key = (memory.data_ptr() or -id(value), plain.dtype)
-        if key not in memories:
-            flat = torch.empty(0, dtype=plain.dtype).set_(memory)
-            memories[key] = change(flat)
-        view = memories[key].as_strided(plain.shape, plain.stride(), plain.storage_offset())
-        made.append(view.detach().requires_grad_(value.requires_grad))
-    return made
-
-
 def _widened(memory: torch.Tensor) -> torch.Tensor:
-    return memory.to(WIDE.get(memory.dtype, memory.dtype))
+    return memory.to(WIDE.get(memory.dtype, memory.dtype), copy=True)
 
 
 def _noised(memory: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:

@@ -8,7 +8,7 @@ answer twice, no compile for inputs that it was compiled for, and the second cal
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tcdebug.compiler.gate import Toggles
 from tcdebug.fuzz.noise import Arguments, Noise
 from tcdebug.fuzz.verdict import Status, Verdict, failed
 from tcdebug.minifier.compare import difference
+from tcdebug.minifier.layout import layout_difference
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.replay import Progress, Results, fresh_capture, run
 from tcdebug.minifier.source import run_text
@@ -64,7 +65,8 @@ class Called:
             return made
 
         arguments = Arguments.of(names["inputs"]())
-        return cls(program, module, wide, arguments, run(module, arguments))
+        with torch.compiler.set_stance(program.eager_stance):
+            return cls(program, module, wide, arguments, run(module, arguments))
 
     def judged(self, actual: Results) -> Outcome | None:
         """The first failure of a compiled run; None where there is none. Raises Discarded."""
@@ -72,10 +74,11 @@ class Called:
 
     def settled(self) -> bool:
         """Whether eager gives the same bits again."""
-        return all(
-            _not_the_same(self.eager, run(self.module, self.arguments)) is None
-            for _ in range(EAGER_RUNS)
-        )
+        with torch.compiler.set_stance(self.program.eager_stance):
+            return all(
+                _not_the_same(self.eager, run(self.module, self.arguments)) is None
+                for _ in range(EAGER_RUNS)
+            )
 
     def _wrong(self, actual: Results) -> Outcome | None:
         noise = Noise(self.program, self.module, self.wide, self.arguments)
@@ -206,24 +209,9 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _layout_differs(eager: Results, actual: Results) -> Outcome | None:
     """Strides of outputs, and which outputs share memory with which, and with which inputs."""
-    for place, (e, c) in enumerate(zip(eager.outputs, actual.outputs, strict=True)):
-        if list(_strides(e)) != list(_strides(c)):
-            detail = f"output {place} of {tuple(e.shape)}: {c.stride()} instead of {e.stride()}"
-            return Outcome(Kind.WRONG, "forward", "forward | wrong strides", detail)
-    expected, found = _shares(eager), _shares(actual)
-    if expected != found:
-        detail = f"memory is shared as {found}, not as {expected}"
-        return Outcome(Kind.WRONG, "forward", "forward | wrong aliasing", detail)
-    return None
-
-
-def _strides(value: torch.Tensor) -> Iterator[int]:
-    """The strides that lead anywhere."""
-    if value.numel() > 1:
-        yield from (s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1)
-
-
-def _shares(results: Results) -> Sequence[int]:
-    """For each input and output, the first one that it shares memory with."""
-    places = [v.untyped_storage().data_ptr() for v in (*results.inputs, *results.outputs)]
-    return [places.index(p) if p else k for k, p in enumerate(places)]
+    runs = ((eager.outputs, eager.inputs), (actual.outputs, actual.inputs))
+    found = layout_difference(*runs)
+    if found is None:
+        return None
+    detail = f"{found.where}: {found.detail}"
+    return Outcome(Kind.WRONG, "forward", f"forward | wrong {found.what}", detail)

@@ -25,7 +25,7 @@ def _dense(tensor: torch.Tensor) -> bool:
 
 
 def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
-    """Whether torch handles two inputs that share this memory.
+    """Whether torch handles two different inputs that share this memory.
 
     AOTAutograd makes one tensor of the whole memory; it fails with symbolic sizes, and where the
     inputs do not reach the end of it.
@@ -35,14 +35,14 @@ def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
 
 
 def _target(scope: Scope, kinds: str) -> Value:
-    """What is written to; sometimes another input is a view of it."""
+    """What is written to; sometimes another input is a view of it, or the same tensor again."""
     x = scope.operand(Want(kinds, accept=_writable))
     if x.tensor.requires_grad or not _writable(x.tensor):
         text = f"{x}.detach().clone()"
         return _made(scope, x, text)
-    if x.name.startswith("a") and _shareable(scope, x.tensor) and scope.integer(0, 3) == 3:
-        view = f"{x}[:1]" if x.tensor.dim() and scope.flag() else f"{x}"
-        scope.operands.append(scope.alias(x, view))
+    if x.name.startswith("a") and scope.integer(0, 3) == 3:
+        part = x.tensor.dim() > 0 and _shareable(scope, x.tensor) and scope.flag()
+        scope.operands.append(scope.alias(x, f"{x}[:1]" if part else f"{x}"))
     return x
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 NAME = re.compile(r"\ba\d+\b")
+REQUIRING = ".requires_grad_()"
 NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
 
 
@@ -65,6 +66,12 @@ class Program:
         )
 
     @property
+    def eager_stance(self) -> str:
+        """What `torch.compiler.set_stance` is given to run it in eager."""
+        gradients = any(a.text.endswith(REQUIRING) for a in self.arguments)
+        return stance_for(self.ops, gradients)
+
+    @property
     def key(self) -> str:
         """Equal programs have equal keys, in every process."""
         return blake2b(repr(self).encode(), digest_size=8).hexdigest()
@@ -109,6 +116,15 @@ class Program:
         lines.append(f"    return [{names}]")
         text = "\n".join(lines) + "\n"
         return NARROW.sub("torch.float64", text) if wide else text
+
+
+def stance_for(ops: Collection[str], gradients: bool) -> str:
+    """What `torch.compiler.set_stance` is given to run these rows in eager.
+
+    Control flow has its bodies compiled in eager too, unless it is told not to; a branch that has
+    gradients cannot be told.
+    """
+    return "default" if gradients and "cond" in ops else "force_eager"
 
 
 def script(program: Program, call: Mapping[str, object], seed: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from tcdebug.strategies.control import CONTROL
 from tcdebug.strategies.indexing import INDEXING
 from tcdebug.strategies.mutation import MUTATION
 from tcdebug.strategies.neighbours import NEIGHBOURS
@@ -28,11 +29,13 @@ TABLES: dict[str, Sequence[Row]] = {
     "indexing": INDEXING,
     "neighbours": NEIGHBOURS,
     "mutation": MUTATION,
+    "control": CONTROL,
 }
 TURNS = {
-    "pointwise": 6, "reductions": 4, "views": 4, "indexing": 2, "neighbours": 1, "mutation": 1
+    "pointwise": 24, "reductions": 16, "views": 16, "indexing": 8, "neighbours": 4, "mutation": 4,
+    "control": 1,
 }  # fmt: skip
-"""How often a line is drawn from a table."""
+"""How often a line is drawn from a table. Control flow takes Dynamo long."""
 COMMON = (
     "add", "mul", "sub", "div", "exp", "tanh", "sigmoid", "relu", "where", "to", "lt", "sum",
     "mean", "amax", "var", "cumsum", "softmax", "permute", "slice", "reshape", "expand", "cat",

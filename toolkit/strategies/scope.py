@@ -14,13 +14,15 @@ import torch
 from hypothesis import strategies as st
 
 from tcdebug.strategies.arguments import LAYOUTS, PLAIN, Recipe, dtypes_in, recipe
-from tcdebug.strategies.program import Argument, Step
+from tcdebug.strategies.program import Argument, Step, stance_for
 
 T = TypeVar("T")
 
 SIZES = (1, 2, 3, 5, 4, 8, 17, 16, 33, 0)
 """Sizes of a dimension, the simplest first: around the widths of vectors, odd ones, and none."""
 MOST_ELEMENTS = 4096
+TWICE = 15
+"""The draw of an operand that gives one tensor to the program twice."""
 NEAR = 3
 """How many of the newest values an operand is looked for in."""
 
@@ -150,12 +152,12 @@ class Scope:
         return self._argument(made.text(sizes), made.text(self._stretch(sizes)))
 
     def alias(self, value: Value, text: str) -> Value:
-        """Another argument, which is a view of one that there is."""
-        return self._argument(text, text)
+        """Another argument, which is a view of one that there is, or that one again."""
+        return self._argument(text, text, value.exact)
 
-    def _argument(self, text: str, second: str) -> Value:
+    def _argument(self, text: str, second: str, exact: bool = True) -> Value:
         name = f"a{len(self.arguments)}"
-        value = Value(name, self.evaluate(text), True)
+        value = Value(name, self.evaluate(text), exact)
         self.arguments.append(Argument(name, text, second))
         self.values.append(value)
         return self._use(value)
@@ -168,6 +170,8 @@ class Scope:
         """
         fitting = self._fitting(want)
         place = self.integer(0, 15)
+        if fitting and place == TWICE and fitting[0].name.startswith("a"):
+            return self.alias(fitting[0], fitting[0].name)
         if fitting and place < 12:
             return self._use(fitting[place % len(fitting)])
         return None if place or fitting else self._plainest(want)
@@ -207,11 +211,10 @@ class Scope:
 
     def add(self, op: str, text: str, exact: bool) -> None:
         """Run a line in eager, and go on from its result. Raises what eager raises."""
-        value = Value(
-            f"v{len(self.steps)}",
-            self.evaluate(text),
-            exact and all(v.exact for v in self.operands),
-        )
+        with torch.compiler.set_stance(stance_for([op], self.gradients)):
+            made = self.evaluate(text)
+        exact = exact and all(v.exact for v in self.operands)
+        value = Value(f"v{len(self.steps)}", made, exact)
         names = tuple(dict.fromkeys(v.name for v in self.operands))
         self.steps.append(Step(value.name, text, op, names))
         if not value.exact:

@@ -1,0 +1,51 @@
+"""Control flow in the graph: a branch, a loop, a scan.
+
+Outside torch.compile these calls compile their bodies by themselves, slowly: see
+`program.stance_for`. Loops are drawn without gradients: those go through the backend `eager` in
+torch 2.13, with a break of the graph.
+"""
+
+from __future__ import annotations
+
+from tcdebug.strategies.row import Row
+from tcdebug.strategies.scope import Scope, Want
+
+SAME = ("t.sin()", "t * 2", "t + 1", "torch.relu(t)", "t.softmax(-1)", "t.cumsum(-1)", "t.flip(-1)")
+"""Bodies that keep size, strides and dtype of a contiguous float."""
+ENDING = Want("f", 1, 3, nonempty=True, plain=True)
+
+
+def _operand(scope: Scope, *, detached: bool) -> str:
+    """A contiguous float."""
+    x = str(scope.operand(ENDING))
+    return f"{x}.detach()" if detached and scope.gradients else x
+
+
+def _cond(scope: Scope) -> str:
+    x = _operand(scope, detached=False)
+    test = scope.choose((f"{x}.sum() > 0", f"{x}.isnan().any()", f"torch.tensor({scope.flag()})"))
+    true, false = (f"lambda t: ({scope.choose(SAME)}).clone()" for _ in range(2))
+    return f"torch.cond({test}, {true}, {false}, ({x},))"
+
+
+def _while_loop(scope: Scope) -> str:
+    """So many rounds; the number of them is a tensor, so that it is the loop that counts."""
+    x, rounds = _operand(scope, detached=True), scope.integer(0, 3)
+    body = f"lambda i, t: (i + 1, {scope.choose(SAME)})"
+    start = "torch.tensor(0)"
+    return f"torch.while_loop(lambda i, t: i < {rounds}, {body}, ({start}, {x}))[1]"
+
+
+def _scan(scope: Scope) -> str:
+    """What is carried along the first dimension, or what was made of each part."""
+    x = _operand(scope, detached=True)
+    body = f"lambda c, t: (c + t, {scope.choose(('c * t', 't + 1', 'torch.maximum(c, t)'))})"
+    start, taken = f"torch.zeros_like({x}[0])", scope.choose((0, 1))
+    return f"torch._higher_order_ops.scan({body}, {start}, {x}, dim=0)[{taken}]"
+
+
+CONTROL = (
+    Row("cond", _cond),
+    Row("while_loop", _while_loop),
+    Row("scan", _scan),
+)
