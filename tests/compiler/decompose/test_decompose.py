@@ -85,6 +85,24 @@ def test_batch_norm_is_taken_apart_without_mutation(training: bool, affine: bool
     assert not any("batch_norm" in op for op in found)
 
 
+def test_activations_of_a_transposed_tensor_are_laid_out_as_in_eager() -> None:
+    names = (
+        "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+        "leaky_relu", "log_softmax", "logsigmoid", "mish", "relu6", "selu", "silu",
+        "softmax", "softmin", "softplus", "softshrink", "softsign", "tanhshrink", "normalize",
+    )  # fmt: skip
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        options = {"log_softmax": {"dim": -1}, "softmax": {"dim": -1}, "softmin": {"dim": -1}}
+        return [getattr(F, n)(x, **options.get(n, {})) for n in names]
+
+    x = f32(4, 6).mT
+    strides = [y.stride() for y in compiled(function)(x)]
+    assert dict(zip(names, strides, strict=True)) == dict(
+        zip(names, [y.stride() for y in function(x)], strict=True)
+    )
+
+
 def test_a_decomposition_that_raises_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError("inside")
