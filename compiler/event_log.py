@@ -74,9 +74,9 @@ def _line_file(path: Path, pid: int) -> _LineFile:
 class EventLogger(structlog.BoundLoggerBase):
     """A structlog logger whose one method takes an `Event`."""
 
-    def event(self, event: Event) -> None:
-        """Write an event with the bound context."""
-        self._proxy_to_logger("event", event.kind, payload=event)
+    def event(self, event: Event, **context: Any) -> None:
+        """Write an event with the bound context, and more of it."""
+        self._proxy_to_logger("event", event.kind, payload=event, **context)
 
 
 class _Sink:
@@ -96,25 +96,36 @@ class _Envelope:
         self.path = path
         self.start_ns = start_ns
         self._encode = msgspec.json.Encoder(enc_hook=str).encode
+        self._second = (0, "")
 
     def __call__(
         self, logger: Any, method: str, entry: MutableMapping[str, Any]
     ) -> tuple[tuple[bytes], dict[str, bool]]:
         payload: Event = entry.pop("payload")
-        file = _line_file(self.path, os.getpid())
+        pid = os.getpid()
+        file = _line_file(self.path, pid)
         record: dict[str, Any] = {
-            "ts": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "ts": self._now(),
             "t_ns": time.monotonic_ns() - self.start_ns,
             "seq": file.seq,
             "event": payload.kind,
             "level": payload.level,
-            "pid": os.getpid(),
+            "pid": pid,
         }
         file.seq += 1
-        entry.pop("event")
-        record.update({k: v for k, v in entry.items() if v not in ("", None)})
+        del entry["event"]
+        for name, value in entry.items():
+            if value is not None and value != "":
+                record[name] = value
         record["data"] = payload
         return (self._encode(record) + b"\n",), {"sync": payload.level == "error"}
+
+
+    def _now(self) -> str:
+        second, fraction = divmod(time.time_ns() // 1000, 1_000_000)
+        if self._second[0] != second:  # a thousand events in one second are usual
+            self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second[1]}.{fraction:06}Z"
 
 
 class EventLog:
@@ -153,7 +164,7 @@ class EventLog:
     def emit(self, event: Event, **context: Any) -> None:
         """Write an event."""
         if self._logger is not None:
-            (self._logger.bind(**context) if context else self._logger).event(event)
+            self._logger.event(event, **context)
 
     def save(self, name: str, text: str) -> str:
         """Keep a text beside the events; the path relative to the run folder, "" without one.
@@ -168,7 +179,8 @@ class EventLog:
         relative = f"{stem}-{digest}.{suffix}" if dot else f"{name}-{digest}"
         if relative not in self._written:
             path = self.folder / relative
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             self._written.add(relative)
         return relative

@@ -34,6 +34,7 @@ class GraphText:
 
     def __init__(self) -> None:
         self._types: dict[int, tuple[Any, str]] = {}
+        self._lines: dict[fx.Node, tuple[Any, Any, Any, str]] = {}
 
     def write(self, module: fx.GraphModule, name: str = "forward") -> str:
         """A graph, and behind it the graphs that its nodes call."""
@@ -64,17 +65,28 @@ class GraphText:
                 told = trace
                 if where := user_line(trace):
                     lines += ["", f"{INDENT}# {where}"]
-            lines.append(f"{INDENT}{node.name}{self._typed(node)} = {_call(node)}")
+            lines.append(self._line(node))
         head = f"def {name}({', '.join(arguments)}):"
         if len(head) > WIDTH:  # a line each, so that a diff shows one
             head = "\n".join([f"def {name}(", *(f"{INDENT * 2}{a}," for a in arguments), "):"])
         return "\n".join([head, *lines])
 
+    def _line(self, node: fx.Node) -> str:
+        """A node as it was written before, where its arguments and its value are the same objects.
+
+        Passes give a node other arguments, or another value; none renames one.
+        """
+        args, kwargs, value = node.args, node.kwargs, _value(node)
+        known = self._lines.get(node)
+        if known and known[0] is args and known[1] is kwargs and known[2] is value:
+            return known[3]
+        line = f"{INDENT}{node.name}{self._typed(node)} = {_call(node)}"
+        self._lines[node] = args, kwargs, value, line
+        return line
+
     def _typed(self, node: fx.Node) -> str:
         """The annotation of a node; empty where its value is not known, or several."""
-        value = node.meta.get("val")
-        if value is None:
-            value = node.meta.get("example_value")
+        value = _value(node)
         if value is None:
             return ""
         known = self._types.get(id(value))
@@ -83,6 +95,12 @@ class GraphText:
             known = value, f': "{text}"' if text else ""
             self._types[id(value)] = known  # the value too, or its id may be another's
         return known[1]
+
+
+def _value(node: fx.Node) -> Any:
+    """What a node gives, as a fake: AOTAutograd keeps it under one name, Dynamo under another."""
+    value = node.meta.get("val")
+    return node.meta.get("example_value") if value is None else value
 
 
 def type_text(value: Any) -> str:

@@ -11,7 +11,7 @@ has the measured reason for not computing in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import TYPE_CHECKING, Union
 
@@ -184,12 +184,8 @@ class Index:
             sorted(self.terms.items(), key=lambda t: (-len(t[0]), tuple(a.key for a in t[0])))
         )
 
-    @cached_property
-    def _text(self) -> str:
-        return render(self)
-
     def __repr__(self) -> str:
-        return self._text
+        return _python(self)
 
     # -- arithmetic -------------------------------------------------------------------------
 
@@ -631,3 +627,6 @@ def render(value: Index, text: IndexText = PYTHON) -> str:
     if not value.terms:
         return text.literal(0)
     return " + ".join(_term_texts(value, text)).replace("+ -", "- ")
+
+
+_python = lru_cache(maxsize=8192)(render)

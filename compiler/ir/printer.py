@@ -271,9 +271,8 @@ def graph_symbols(graph: Graph) -> list[Symbol]:
     for spec in graph.inputs:
         if spec.symbol is not None:
             found.add(spec.symbol)
-    for buffer in graph.buffers().values():
-        for index in (*buffer.size, *buffer.stride):
-            found |= index.symbols
+    for index in {i for b in graph.buffers().values() for i in (*b.size, *b.stride)}:
+        found |= index.symbols
     for node in graph.nodes:
         if isinstance(node, Extern):
             found |= set(node.binds)

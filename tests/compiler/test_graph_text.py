@@ -114,3 +114,15 @@ def test_many_arguments_stand_one_a_line() -> None:
     lines = GraphText().write(fx.GraphModule({}, made)).splitlines()
     assert lines[:2] == ["def forward(", "        a_long_name_0,"]
     assert lines[9:11] == ["        a_long_name_8,", "):"]
+
+
+def test_what_a_pass_has_changed_is_written_anew() -> None:
+    module, writer = graph(), GraphText()
+    writer.write(module)
+    x, _, weight, first, *_ = module.graph.nodes
+    first.replace_input_with(weight, x)
+    x.meta["example_value"] = torch.empty(5)
+    first.meta["val"] = torch.empty(5)
+    lines = writer.write(module).splitlines()
+    assert lines == GraphText().write(module).splitlines()
+    assert '    add: "f32[5]" = torch.add(x, x, alpha=n)' in lines
