@@ -6,7 +6,7 @@ the producer is read once for each of its elements, or is cheaper to compute tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcdebug.compiler.gate import Gate
@@ -53,15 +53,13 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
         if not isinstance(producer, Pointwise) or not _plain(producer):
             continue
         consumers = [nodes[u] for u in users.get(name, ())]
-        if not _pays(producer, consumers, name in in_memory):
+        if too_dear(producer, consumers, name in in_memory):
             continue
         last_read = min((overwritten.get(r, len(position)) for r in reads(producer)), default=0)
         for consumer in consumers:
-            if isinstance(consumer, Extern) or (
-                last_read and position[consumer.name] > last_read
-            ):
+            if isinstance(consumer, Extern) or (last_read and position[consumer.name] > last_read):
                 continue
-            if _size_after(consumer.body, producer) > LARGEST_BODY:
+            if size_after(consumer.body, producer) > LARGEST_BODY:
                 continue
             body = inlined(consumer.body, producer)
             if overwrites_unread(replace(consumer, body=body), memory):
@@ -102,27 +100,30 @@ def _plain(node: Pointwise) -> bool:
     return axes == {to_index(a) for a in node.axes}
 
 
-def _pays(producer: Pointwise, consumers: list[Node], in_memory: bool) -> bool:
+def too_dear(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
+    """Why a producer is not computed inside its consumers; empty where that pays."""
     loops = [c for c in consumers if not isinstance(c, Extern)]
     if not loops:
-        return False
+        return "no loop reads it"
     work, read = arithmetic(producer.body), load_count(producer.body)
     if read == 0 and not producer.body.axes:
-        return True  # a constant
+        return ""  # a constant
+    cost = f"{work} operations and {read} loads"
     if in_memory:
-        return work <= 1 and read <= 1 and not _indirect(producer.body)
+        cheap = work <= 1 and read <= 1 and not indirect(producer.body)
+        return "" if cheap else f"it is stored anyway, and {cost} are dearer than a load"
     if len(loops) == 1 and _read_once(producer, loops[0]):
-        return True
-    return (
-        work <= CHEAP_ARITHMETIC
-        and read <= CHEAP_LOADS
-        and len(loops) <= CHEAP_USERS
-        and not _indirect(producer.body)
-    )
+        return ""
+    if indirect(producer.body):
+        return "it is read several times, and reads through an index from memory"
+    if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
+        return f"it is read several times, and {cost} are too dear to repeat"
+    return f"{len(loops)} nodes read it" if len(loops) > CHEAP_USERS else ""
 
 
-def _indirect(expr: Expr) -> bool:
-    return any(isinstance(a, Indirect) for e in walk(expr) for i in indices(e) for a in i.atoms)
+def indirect(expr: Expr) -> bool:
+    """Whether an expression reads at an index that it has read from memory."""
+    return any(i.indirect for e in walk(expr) for i in indices(e))
 
 
 def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
@@ -133,7 +134,7 @@ def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
     return len(places) == 1 and same
 
 
-def _size_after(body: Expr, producer: Pointwise) -> int:
+def size_after(body: Expr, producer: Pointwise) -> int:
     """Expression nodes that a body would have."""
     places = sum(load.buffer == producer.name for load in loads(body))
     return sum(1 for _ in walk(body)) + places * sum(1 for _ in walk(producer.body))

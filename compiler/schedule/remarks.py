@@ -1,5 +1,7 @@
 """What fusion did and did not do, and why: one remark a kernel, one a pair of kernels left apart.
 
+A pair is left apart by fusion and, where the first is pointwise, by inlining: both say why.
+
 Read off the finished schedule, so that the search itself is not slowed down.
 """
 
@@ -11,12 +13,22 @@ from dataclasses import dataclass
 from tcdebug.compiler.events import Remark
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import Load
-from tcdebug.compiler.ir.graph import Buffer, Location, LoopNode
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Location,
+    LoopNode,
+    Node,
+    Pointwise,
+    output_refs,
+    reads,
+)
 from tcdebug.compiler.ir.index import Axis, Index
 from tcdebug.compiler.schedule.align import Loops, align
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 from tcdebug.compiler.schedule.fusion import LARGEST_KERNEL, illegal_read, pays, sweeps
+from tcdebug.compiler.schedule.inline import LARGEST_BODY, UNIT, size_after, too_dear
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 
@@ -37,12 +49,12 @@ def remarks(schedule: Schedule, gate: Gate) -> Iterator[Located]:
     kernels = schedule.kernels()
     for kernel in kernels:
         yield from _about(kernel, buffers)
-    together = _merged(schedule)
+    together, kept = _merged(schedule), _Kept(schedule, gate)
     writer = {n.name: k for k in kernels for n in k.nodes if n.name in k.stored}
     for reader in kernels:
         for name in sorted(reader.loaded()):
             if name in writer:
-                yield _missed(writer[name], reader, buffers[name], together, gate)
+                yield _missed(writer[name], reader, buffers[name], together, kept)
 
 
 def _about(kernel: Kernel, buffers: dict[str, Buffer]) -> Iterator[Located]:
@@ -74,22 +86,46 @@ def _merged(schedule: Schedule) -> Dependencies:
 
 
 def _missed(
-    first: Kernel, second: Kernel, buffer: Buffer, together: Dependencies, gate: Gate
+    first: Kernel, second: Kernel, buffer: Buffer, together: Dependencies, kept: _Kept
 ) -> Located:
-    reason = _why_apart(first, second, buffer.name, together, gate)
-    reader = next(n for n in second.nodes if buffer.name in Kernel.loaded(_alone(second, n)))
+    reader = next(n for n in second.nodes if buffer.name in reads(n))
+    reason = _why_apart(first, second, buffer.name, together, kept.gate)
+    if told := kept.why(buffer.name, reader):
+        reason += f"; not inlined: {told}"
     text = f"not fused: {buffer.name} and {reader.name}: {reason}"
     remark = Remark("missed", text, [buffer.name, reader.name], 2 * bytes_of(buffer))
     return Located(remark, reader.origin.location)
 
 
-def _alone(kernel: Kernel, node: LoopNode) -> Kernel:
-    return Kernel(kernel.name, kernel.outer, kernel.inner, (node,), kernel.stored)
+class _Kept:
+    """Why the pointwise nodes that are left were not computed inside of their readers."""
+
+    def __init__(self, schedule: Schedule, gate: Gate) -> None:
+        self.gate = gate
+        self._refused = {d.subject for d in gate.decisions if d.unit == UNIT and not d.allowed}
+        self._nodes = {node.name: node for node in schedule.graph.nodes}
+        self._readers: dict[str, list[Node]] = {}
+        for node in schedule.graph.nodes:
+            for name in reads(node):
+                self._readers.setdefault(name, []).append(node)
+        self._outputs = output_refs(schedule.graph)
+
+    def why(self, name: str, reader: LoopNode) -> str:
+        """The first condition of inlining that a pair does not meet; empty of a reduction."""
+        producer, consumer = self._nodes[name], self._nodes[reader.name]
+        if not isinstance(producer, Pointwise) or isinstance(consumer, Extern):
+            return ""
+        if f"{name}->{reader.name}" in self._refused:
+            return "the gate said no"
+        readers = self._readers[name]
+        stored = name in self._outputs or any(isinstance(r, Extern) for r in readers)
+        if reason := too_dear(producer, readers, stored):
+            return reason
+        size = size_after(consumer.body, producer)
+        return f"a body of {size}, and {LARGEST_BODY} is the most" if size > LARGEST_BODY else ""
 
 
-def _why_apart(
-    first: Kernel, second: Kernel, name: str, together: Dependencies, gate: Gate
-) -> str:
+def _why_apart(first: Kernel, second: Kernel, name: str, together: Dependencies, gate: Gate) -> str:
     """The first condition of fusion that a pair does not meet."""
     count = len(first.nodes) + len(second.nodes)
     if count > LARGEST_KERNEL:

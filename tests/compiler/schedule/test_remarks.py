@@ -20,6 +20,7 @@ def said(captured: Captured, verdict: str, off: tuple[str, ...] = ()) -> list[Lo
     (schedule,) = captured.schedules
     gate = Gate(Toggles.parse(off))
     gate.allows("fuse.vertical", "a+b")
+    gate.allows("fuse.inline", "sin->mul")
     return [f for f in remarks(schedule, gate) if f.remark.verdict == verdict]
 
 
@@ -42,10 +43,12 @@ def through_a_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_transposed_read_is_why_two_kernels_stay_apart() -> None:
-    assert (
-        "not fused: exp and add: add reads exp through a transposed index"
-        in missed(transposed, f32(8, 8))
+    said_of_exp, said_of_sum = missed(transposed, f32(8, 8))
+    assert said_of_exp == (
+        "not fused: exp and add: add reads exp through a transposed index; not inlined: it is "
+        "read several times, and 9 operations and 2 loads are too dear to repeat"
     )
+    assert "not inlined" not in said_of_sum
 
 
 def test_what_has_to_run_between_is_named() -> None:
@@ -57,6 +60,7 @@ def test_what_the_gate_kept_apart_is_said_to_be_its_doing() -> None:
     messages = missed(lambda x: (x + 1).sin() * 2, f32(4, 5), off=("fuse",))
     assert len(messages) == 2
     assert all("the gate said no" in m for m in messages)
+    assert [m.partition("not inlined: ")[2] for m in messages] == ["", "the gate said no"]
 
 
 def test_a_fused_kernel_saves_the_bytes_that_are_never_in_memory() -> None:
