@@ -248,6 +248,23 @@ class KernelWritten(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KernelLoaded(Event):
+    """A version of a Triton kernel is on the GPU: its tile, and what a thread of it takes.
+
+    `blocks` has the elements of a program along each dimension; `spilled` is in bytes a thread,
+    `shared` in bytes a program.
+    """
+
+    kind: ClassVar[str] = "kernel_loaded"
+    name: str
+    blocks: dict[str, int]
+    warps: int
+    registers: int
+    spilled: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExternCalled(Event):
     """An operator is left to ATen: which node, and why it was not generated."""
 
@@ -478,6 +495,7 @@ EVENTS: tuple[type[Event], ...] = (
     DecisionTaken,
     Remark,
     KernelWritten,
+    KernelLoaded,
     ExternCalled,
     Fallback,
     CacheUsed,

@@ -9,7 +9,7 @@
     lower        ATen graph -> loop IR
     inline       loop IR -> loop IR                               vertical fusion by substitution
     schedule     loop IR -> kernels and extern calls              fusion into loop nests, order
-    codegen      kernels -> C++, schedule -> Python wrapper
+    codegen      kernels -> C++ or Triton, schedule -> Python wrapper
     runtime      source -> callable
 
 Every stage logs what it did and is verified; every optional step asks the gate.
@@ -26,7 +26,7 @@ from typing import Any
 from torch import fx
 
 from tcdebug.compiler import decompose, partition, seams
-from tcdebug.compiler.codegen.source import CppSource, write_kernels
+from tcdebug.compiler.codegen.call import KernelCall
 from tcdebug.compiler.codegen.wrapper import WrapperWriter
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import (
@@ -51,12 +51,14 @@ from tcdebug.compiler.provenance import origins
 from tcdebug.compiler.recovery import copied, recovering
 from tcdebug.compiler.runtime.load import load
 from tcdebug.compiler.schedule.inline import inline_producers
-from tcdebug.compiler.schedule.kernel import Schedule
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
 from tcdebug.compiler.schedule.remarks import remarks
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
 from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.targets import TARGETS
+from tcdebug.compiler.targets.target import Source
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
@@ -192,15 +194,27 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         step.text = lambda: print_schedule(schedule)
     _report_remarks(stages, schedule, gate)
     with stages.stage("codegen", len(schedule.steps)) as step:
-        source = write_kernels(schedule, gate)
-        wrapper = WrapperWriter(schedule, source.calls, gate).write()
+        sources = write_kernels(schedule, gate)
+        calls = {name: call for s in sources.values() for name, call in s.calls.items()}
+        wrapper = WrapperWriter(schedule, calls, gate).write()
         step.text = lambda: wrapper.text
         step.suffix = "wrapper.py"
-    _report_kernels(stages, source, origins(schedule, lowered.graph))
-    with stages.stage("runtime", len(source.calls)):
-        compiled = load(stages, source, wrapper, module.forward, this.options)
-    _report(stages, lowered, schedule, source, time.perf_counter() - start)
+    lines = origins(schedule, lowered.graph)
+    for source in sources.values():
+        _report_kernels(stages, source, lines)
+    with stages.stage("runtime", len(calls)):
+        compiled = load(stages, sources, wrapper, module.forward, this.options)
+    _report(stages, lowered, schedule, calls, time.perf_counter() - start)
     return seams.boxed(compiled)
+
+
+def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, Source]:
+    """The sources of all kernels of a schedule, one for each type of device."""
+    buffers = schedule.graph.buffers()
+    kernels: dict[str, list[Kernel]] = {}
+    for kernel in schedule.kernels():
+        kernels.setdefault(kernel.device.type, []).append(kernel)
+    return {device: TARGETS[device].write(some, buffers, gate) for device, some in kernels.items()}
 
 
 def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
@@ -214,19 +228,23 @@ def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
 
 
 def _report_kernels(
-    stages: Stages, source: CppSource, lines: Mapping[str, list[list[str]]]
+    stages: Stages, source: Source, lines: Mapping[str, list[list[str]]]
 ) -> None:
-    """The kernels as they are written: a C++ compiler may yet fail on them."""
+    """The kernels as they are written: their compiler may yet fail on them."""
     log = stages.log
-    path = log.save(f"kernels/{stages.name}.cpp", source.text) if source.calls else ""
+    path = log.save(f"kernels/{stages.name}.{source.suffix}", source.text)
     for call in source.calls.values():
         computes = [n.name for n in call.kernel.nodes]
         name = call.kernel.name
-        log.emit(KernelWritten(name, "c++", computes, call.moved, path, lines[name]))
+        log.emit(KernelWritten(name, source.language, computes, call.moved, path, lines[name]))
 
 
 def _report(
-    stages: Stages, lowered: Lowered, schedule: Schedule, source: CppSource, seconds: float
+    stages: Stages,
+    lowered: Lowered,
+    schedule: Schedule,
+    calls: Mapping[str, KernelCall],
+    seconds: float,
 ) -> None:
     log = stages.log
     for node, op, reason in lowered.externs:
@@ -234,4 +252,4 @@ def _report(
     externs = Counter(
         s.origin.op for s in schedule.steps if isinstance(s, Extern) and s.alias_of is None
     )
-    log.emit(CompileEnd(round(seconds, 6), len(source.calls), externs))
+    log.emit(CompileEnd(round(seconds, 6), len(calls), externs))

@@ -118,6 +118,26 @@ def dispatches_to_cpu(value: torch.Tensor) -> bool:
     return value.device.type == "cpu" and value.layout == torch.strided
 
 
+def is_strided(value: torch.Tensor) -> bool:
+    """Whether a fake tensor is a plain strided one on a device that has memory."""
+    return value.layout == torch.strided and value.device.type != "meta"
+
+
+def cuda_capability() -> int:
+    """The compute capability of the current GPU, such as 90."""
+    major, minor = torch.cuda.get_device_capability()
+    return major * 10 + minor
+
+
+def cuda_functions() -> dict[str, Callable[..., Any]]:
+    """What a wrapper calls on a GPU, without the checks of torch's public functions."""
+    return {
+        "cuda_device": torch.cuda.device,
+        "current_stream": torch._C._cuda_getCurrentRawStream,
+        "empty_strided_cuda": torch._C._dynamo.guards._empty_strided_cuda,
+    }
+
+
 @contextmanager
 def real_tensors() -> Iterator[None]:
     """Compute with numbers while a compile is going on, where torch traces with fake tensors."""

@@ -1,4 +1,4 @@
-"""The codegen stage: kernels become C++ source, the schedule becomes a Python wrapper."""
+"""The codegen stage: kernels become C++ or Triton, the schedule becomes a Python wrapper."""
 
 UNITS = {
     "codegen.collapse": "make one loop of loops that run on without a gap",
@@ -8,5 +8,6 @@ UNITS = {
     "codegen.vectorize": "let the innermost loop use vector instructions",
     "codegen.parallelize": "share the outer loops among threads",
     "codegen.scratch": "keep a row of dear values for a later sweep",
+    "codegen.persistent": "hold whole rows in the registers of a GPU's program",
 }
 """How a kernel may be written: each is asked once for every kernel that it would change."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.compiler.codegen.source import KernelCall
+from tcdebug.compiler.codegen.call import KernelCall
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -32,6 +32,10 @@ class WrapperSource:
 
     text: str
     names: Mapping[str, Any]
+    device: torch.device | None = None
+    """The GPU that all launches are for, None where there are none or several."""
+    streams: bool = False
+    """Whether it launches on streams of GPUs."""
 
 
 class WrapperWriter:
@@ -43,6 +47,9 @@ class WrapperWriter:
         self.calls = calls
         self.gate = gate
         self.buffers = self.graph.buffers()
+        self.devices = {k.device.index for k in schedule.kernels() if k.device.type == "cuda"}
+        alone = next(iter(self.devices)) if len(self.devices) == 1 else None
+        self.device = None if alone is None else torch.device("cuda", alone)
         self.lines: list[str] = []
         self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
         self.last_use = self._last_uses()
@@ -62,7 +69,8 @@ class WrapperWriter:
         returned = ", ".join(self._value(o) for o in self.graph.outputs)
         self.lines.append(f"return ({returned}{',' if len(self.graph.outputs) == 1 else ''})")
         body = "\n".join(f"    {line}" for line in self.lines)
-        return WrapperSource(f"def call(args):\n{body}\n", self.names)
+        text = f"def call(args):\n{body}\n"
+        return WrapperSource(text, self.names, self.device, streams=bool(self.devices))
 
     # -- lifetimes --------------------------------------------------------------------------
 
@@ -114,8 +122,10 @@ class WrapperWriter:
         for spec in self.graph.inputs:
             if spec.buffer is not None:
                 self._bind_sizes(spec.buffer, known)
-        if self.calls:
+        if any("threads" in call.after for call in self.calls.values()):
             self.lines.append("threads = get_num_threads()")
+        for index in sorted(self.devices):
+            self.lines.append(f"stream_{index} = current_stream({index})")
 
     def _bind_sizes(self, buffer: Buffer, known: set[Symbol]) -> None:
         """Sizes that no argument gives, from the shapes of tensors."""
@@ -139,9 +149,15 @@ class WrapperWriter:
                 self._allocate(self.buffers[name])
         self.names[f"run_{kernel.name}"] = None  # filled in when the kernels are built
         given = [f"{name}.data_ptr()" for name in (*call.loads, *call.stores)]
-        given += [*call.symbols, *(f"float({p})" for p in call.parameters), "threads"]
-        self.lines.append(f"if status := run_{kernel.name}({', '.join(given)}):")
-        self.lines.append(f"    raise_status(status, {kernel.name!r})")
+        given += [*call.symbols, *(f"float({p})" for p in call.parameters)]
+        arguments = ", ".join((*call.before, *given, *call.after))
+        failed = f"raise_status(status, {kernel.name!r})"
+        if call.mended:
+            failed = f"mend_{kernel.name}(status, {arguments})"
+        lines = [f"if status := run_{kernel.name}({arguments}):", f"    {failed}"]
+        if kernel.device.type == "cuda" and self.device is None:
+            lines = [f"with cuda_device({kernel.device.index}):", *(f"    {s}" for s in lines)]
+        self.lines += lines
 
     def _allocate(self, buffer: Buffer) -> None:
         for name in [f for f in self.free if _layout(self.buffers[f]) == _layout(buffer)]:
@@ -153,7 +169,14 @@ class WrapperWriter:
         else:
             size, stride = _tuple(buffer.size), _tuple(buffer.stride)
             dtype = self._dtype(buffer)
-            self.lines.append(f"{buffer.name} = empty_strided({size}, {stride}, dtype={dtype})")
+            if buffer.device == self.device:
+                call = f"empty_strided_cuda({size}, {stride}, {dtype})"
+            elif buffer.device.type == "cpu":
+                call = f"empty_strided({size}, {stride}, dtype={dtype})"
+            else:
+                device = self._object(buffer.device, str(buffer.device))
+                call = f"empty_strided({size}, {stride}, dtype={dtype}, device={device})"
+            self.lines.append(f"{buffer.name} = {call}")
         if buffer.name in self.last_use:
             self.owned.add(buffer.name)
 
@@ -217,7 +240,7 @@ class WrapperWriter:
 
 
 def _layout(buffer: Buffer) -> tuple[Any, ...]:
-    return (buffer.dtype, buffer.size, buffer.stride)
+    return (buffer.dtype, buffer.size, buffer.stride, buffer.device)
 
 
 def _tuple(indices: Sequence[Index]) -> str:
@@ -253,4 +276,4 @@ def laid_out(
     value = value.to(dtype)
     if all(n <= 1 or a == s for n, a, s in zip(size, value.stride(), stride, strict=True)):
         return value
-    return torch.empty_strided(size, stride, dtype=dtype).copy_(value)
+    return torch.empty_strided(size, stride, dtype=dtype, device=value.device).copy_(value)

@@ -149,12 +149,14 @@ def _moments(
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean in the dtype of computing.
 
-    Two sweeps: the sum in double, as eager has it, then squared distances from the mean. The
-    distances are taken from the rounded mean, which adds the square of the rounding: taken off.
+    Two sweeps: the sum, on a CPU in double as eager has it, then squared distances from the mean.
+    The distances are taken from the rounded mean, which adds the square of the rounding: taken off.
     """
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
-    compute, exact = compute_dtype(x.dtype), torch.float64
+    compute = compute_dtype(x.dtype)
+    # a tree of float32 sums, which is how a GPU adds, is as exact as eager's Welford
+    exact = torch.float64 if site.result().device.type == "cpu" else compute
     count, exact_count = _count(site, x, dims, compute), _count(site, x, dims, exact)
     total = site.reduce("sum", _converted(x, exact), dims, keepdim=True)
 

@@ -151,7 +151,7 @@ class Site:
         strides = contiguous_strides(size)
         if layout is not None:
             strides = self.sizes.indices(layout.stride())
-        return Buffer(name, dtype, tuple(size), strides)
+        return Buffer(name, dtype, tuple(size), strides, self.result().device)
 
     def reduce(
         self,

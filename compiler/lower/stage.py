@@ -32,6 +32,7 @@ from tcdebug.compiler.lower import LATE, LOWERINGS, VIEWS
 from tcdebug.compiler.lower.site import Lowering, Memory, Site
 from tcdebug.compiler.lower.sizes import Sizes, Unrepresentable
 from tcdebug.compiler.lower.tensor import NotLowered, Tensor, from_buffer
+from tcdebug.compiler.targets import TARGETS
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 CALLER_NAMESPACES = ("aten", "prims")
@@ -143,7 +144,7 @@ class _Lowerer:
 
     def _buffer(self, name: str, value: torch.Tensor) -> Buffer | None:
         """The buffer of a fake tensor, None for what kernels cannot read."""
-        if not seams.dispatches_to_cpu(value) or value.is_conj() or value.is_neg():
+        if not seams.is_strided(value) or value.is_conj() or value.is_neg():
             return None
         try:
             size = self.sizes.indices(value.shape)
@@ -214,6 +215,9 @@ class _Lowerer:
             kwargs = {k: self._operands(v) for k, v in node.kwargs.items()}
             result = lowering(site, *self._operands(node.args), **kwargs)
             stored = self._stored(site, node, result)
+            for loop in site.emitted:
+                if reason := TARGETS[loop.out.device.type].refuses(loop):
+                    raise NotLowered(reason)
         except (NotLowered, Unrepresentable, UnsupportedOperands, OverflowError) as reason:
             self._extern(node, str(reason))
             return
@@ -255,20 +259,20 @@ class _Lowerer:
 
     def _check_operands(self, node: fx.Node) -> None:
         """Raise NotLowered unless kernels can read all operands and write the results."""
-        results = node.meta["val"]
-        for value in results if isinstance(results, tuple | list) else (results,):
-            if isinstance(value, torch.Tensor):
-                self._check_tensor(value)
-        for operand in node.all_input_nodes:
-            value = operand.meta.get("val")
-            if isinstance(value, torch.Tensor):
-                self._check_tensor(value)
+        tensors = [v for v in _as_tuple(node.meta["val"]) if isinstance(v, torch.Tensor)]
+        operands = [operand.meta.get("val") for operand in node.all_input_nodes]
+        tensors += [v for v in operands if isinstance(v, torch.Tensor)]
+        for value in tensors:
+            self._check_tensor(value)
+        devices = sorted({str(v.device) for v in tensors})
+        if len(devices) > 1:
+            raise NotLowered(f"operands on {' and '.join(devices)}")
 
     @staticmethod
     def _check_tensor(value: torch.Tensor) -> None:
         if value.dtype not in STORABLE:
             raise NotLowered(f"dtype {value.dtype}")
-        if not seams.dispatches_to_cpu(value):
+        if not seams.is_strided(value) or value.device.type not in TARGETS:
             raise NotLowered(f"{value.layout} on {value.device}")
 
     def _operands(self, value: Any) -> Any:

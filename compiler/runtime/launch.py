@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 
-from tcdebug.compiler.codegen.source import KernelCall
+from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.wrapper import WrapperSource, laid_out
 from tcdebug.compiler.errors import KernelError
 
@@ -26,25 +25,8 @@ def raise_status(status: int, kernel: str) -> NoReturn:
     raise KernelError(f"{kernel} ended with status {status}")
 
 
-def kernel_function(library: ctypes.CDLL, call: KernelCall) -> Callable[..., int]:
-    """A kernel as a Python callable of addresses, sizes and numbers."""
-    function = library[call.kernel.name]
-    pointers = len(call.loads) + len(call.stores)
-    function.argtypes = [
-        *[ctypes.c_void_p] * pointers,
-        *[ctypes.c_int64] * len(call.symbols),
-        *[ctypes.c_double] * len(call.parameters),
-        ctypes.c_int,
-    ]
-    function.restype = ctypes.c_int
-    return function
-
-
 def load_wrapper(
-    source: WrapperSource,
-    library: ctypes.CDLL | None,
-    calls: Mapping[str, KernelCall],
-    name: str,
+    source: WrapperSource, kernels: Mapping[str, Any], name: str
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """The wrapper as a callable that takes its arguments in a list, which it empties."""
     namespace: dict[str, Any] = {
@@ -53,13 +35,28 @@ def load_wrapper(
         "get_num_threads": torch.get_num_threads,
         "laid_out": laid_out,
         "raise_status": raise_status,
+        **kernels,
     }
-    if library is not None:
-        for kernel, call in calls.items():
-            namespace[f"run_{kernel}"] = kernel_function(library, call)
+    if source.streams:
+        namespace |= seams.cuda_functions()
     filename = f"<tcdebug {name}>"
     # tracebacks show the wrapper's lines
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(True), filename)
     exec(compile(source.text, filename, "exec"), namespace)
     function: Callable[[list[Any]], Sequence[Any]] = namespace["call"]
-    return function
+    return function if source.device is None else on_device(function, source.device)
+
+
+def on_device(
+    function: Callable[[list[Any]], Sequence[Any]], device: torch.device
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """A wrapper that runs with a GPU as the current one, which its launches take for granted."""
+    current, index = torch.cuda.current_device, device.index
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        if current() == index:
+            return function(args)
+        with torch.cuda.device(index):
+            return function(args)
+
+    return run

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, body_reads
 from tcdebug.compiler.ir.index import Axis
 
@@ -28,6 +30,11 @@ class Kernel:
     def subject(self) -> str:
         """What names the kernel in every run: its last node."""
         return self.nodes[-1].name
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs: all that it touches is there."""
+        return self.nodes[0].out.device
 
     def is_inner(self, node: LoopNode) -> bool:
         """Whether a node has a value for every point of outer and inner."""

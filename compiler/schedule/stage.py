@@ -21,6 +21,9 @@ from tcdebug.compiler.schedule.align import Loops
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
+PREFIX = {"cpu": "cpp", "cuda": "triton"}
+"""How the name of a kernel begins, by what it is written in; else by its device."""
+
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Kernels and extern calls of a graph, fused as far as the gate lets them be."""
@@ -87,4 +90,5 @@ def _name(nodes: tuple[LoopNode, ...], number: int) -> str:
     fused = "fused_" if len(nodes) > 1 else ""
     text = "_".join(ops[:4])
     safe = "".join(c if c.isalnum() or c == "_" else "_" for c in text)
-    return f"cpp_{shape}{fused}{safe}_{number}"
+    device = nodes[0].out.device.type
+    return f"{PREFIX.get(device, device)}_{shape}{fused}{safe}_{number}"

@@ -12,7 +12,7 @@ from judge import assert_as_eager, assert_same, compiled
 from stages import capture
 from torch.nn import functional as F
 
-from tcdebug.compiler.codegen.source import write_kernels
+from tcdebug.compiler.codegen.source import write_cpp
 from tcdebug.compiler.gate import Gate, Toggles
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float64, torch.uint8)
@@ -59,7 +59,8 @@ def test_one_kernel_reads_transposed_operands_of_many_sizes() -> None:
 def kernels(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> str:
     """What is written for a function, without the prelude."""
     (schedule,) = capture(function, *inputs).schedules
-    written = write_kernels(schedule, Gate(Toggles.parse(off)))
+    gate = Gate(Toggles.parse(off))
+    written = write_cpp(schedule.kernels(), schedule.graph.buffers(), gate)
     return "\n".join(call.source for call in written.calls.values())
 
 

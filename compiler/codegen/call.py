@@ -1,0 +1,59 @@
+"""How the wrapper calls a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tcdebug.compiler.codegen.flatten import FlatKernel, flat_indices
+from tcdebug.compiler.ir.expr import Parameter, walk
+from tcdebug.compiler.ir.graph import Buffer
+from tcdebug.compiler.schedule.cost import bytes_of
+from tcdebug.compiler.schedule.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What a kernel is given, in order: `before`, addresses, sizes, numbers, `after`."""
+
+    kernel: Kernel
+    loads: tuple[str, ...]
+    stores: tuple[str, ...]
+    symbols: tuple[str, ...]
+    parameters: tuple[str, ...]
+    moved: int
+    """An estimate of the bytes read and written."""
+    into: Mapping[str, str]
+    """What is stored -> the input whose memory it is."""
+    source: str = ""
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    mended: bool = False
+    """Whether a launch that fails is handed on to `mend_<kernel>`, with what it was given."""
+
+    def storage(self) -> dict[str, str]:
+        """What each buffer and number is called in the kernel."""
+        names = {name: f"{name}_in" for name in self.loads}
+        names |= {name: f"{name}_out" for name in self.stores}
+        names |= {memory: names[name] for name, memory in self.into.items()}
+        return names | {name: f"{name}_value" for name in self.parameters}
+
+
+def describe(kernel: Kernel, flat: FlatKernel, buffers: Mapping[str, Buffer]) -> KernelCall:
+    """What the code of a kernel has to be given."""
+    loaded = kernel.loaded()
+    parameters = sorted(
+        {e.name for n in flat.nodes for e in walk(n.body) if isinstance(e, Parameter)}
+    )
+    into = {n.name: n.into for n in flat.nodes if n.into}
+    loads = tuple(sorted(loaded - set(parameters) - set(into.values())))
+    stores = tuple(n.name for n in kernel.nodes if n.name in kernel.stored)
+    symbols = tuple(
+        sorted(
+            {s.name for i in flat_indices(flat) for s in i.symbols}
+            | {s.name for a in (*kernel.outer, *kernel.inner) for s in a.size.symbols}
+        )
+    )
+    updated = loaded & set(into.values())
+    moved = sum(bytes_of(buffers[name]) for name in (*loads, *updated, *stores))
+    return KernelCall(kernel, loads, stores, symbols, tuple(parameters), moved, into)

@@ -1,0 +1,295 @@
+"""Expressions to Triton statements: values with the dimensions that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tcdebug.compiler.codegen.flatten import FlatNode
+from tcdebug.compiler.codegen.triton.text import (
+    TYPES,
+    TritonIndex,
+    literal,
+    operation,
+)
+from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Guarded,
+    IndexValue,
+    Load,
+    Parameter,
+    loads,
+)
+from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, Indirect, render, to_index
+
+TOP, LOOP = 0, 1
+"""Where a statement stands: before the loops over a row, or in one."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A Triton value: its name, the dimensions along which it varies, and where it is known."""
+
+    text: str
+    dims: frozenset[str] = frozenset()
+    level: int = TOP
+
+
+NOWHERE = Value("")
+
+
+class Emitter:
+    """Writes the expressions of one kernel as statements, each value once.
+
+    `lines[TOP]` and `lines[LOOP]` are the statements so far; a loop ends with `end_loop`.
+    """
+
+    def __init__(self, tile: Tile, storage: Mapping[str, str]) -> None:
+        self.tile = tile
+        self.lines: tuple[list[str], list[str]] = ([], [])
+        self.looping = False
+        self.values: dict[str, Value] = {}  # nodes of the kernel that have been computed
+        self.recompute: dict[str, FlatNode] = {}  # nodes computed again in a later sweep
+        self._storage = storage
+        self._known: tuple[dict[tuple[str, str], Value], ...] = ({}, {})
+        self._guard = NOWHERE
+        self._count = 0
+        self._dims: dict[Atom, str] = {}
+        self._linear: list[tuple[str, Index, tuple[Axis, ...]]] = []
+        for group in tile.groups:
+            self._dims.update(dict.fromkeys(group.axes, group.name))
+            if len(group.axes) > 1:
+                self._linear.append((group.name, linear(group.axes), group.axes))
+
+    # -- where statements go ----------------------------------------------------------------
+
+    def add(self, line: str, level: int) -> None:
+        """A statement."""
+        self.lines[level].append(line)
+
+    def end_loop(self, opening: str) -> None:
+        """The statements of the loop go below the others, indented under its opening."""
+        body = self.lines[LOOP]
+        self.lines[TOP].append(opening)
+        self.lines[TOP].extend(f"    {line}" for line in body or ["pass"])
+        body.clear()
+        self._known[LOOP].clear()
+        self.looping = False
+
+    def name(self, stem: str = "t") -> str:
+        """A new name."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def level(self, dims: frozenset[str], level: int = TOP) -> int:
+        """Where a value with these dimensions is computed."""
+        return LOOP if self.looping and ("r" in dims or level == LOOP) else TOP
+
+    # -- values -----------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Value:
+        """The value of an expression, computed if need be."""
+        stack = [expr]
+        while stack:  # operands first, without recursion
+            node = stack[-1]
+            first = (node.condition,) if isinstance(node, Guarded) else node.operands
+            missing = [o for o in first if self._lookup(o) is None]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            if self._lookup(node) is None:
+                self._remember(node, self._compute(node))
+        found = self._lookup(expr)
+        assert found is not None
+        return found
+
+    def _context(self, node: Expr) -> str:
+        """What a value must not be used outside of: the guard, for what reads memory."""
+        return self._guard.text if self._guard.text and any(loads(node)) else ""
+
+    def _lookup(self, node: Expr) -> Value | None:
+        context = self._context(node)
+        for known in reversed(self._known):
+            if found := known.get((node.key, context)):
+                return found
+        return None
+
+    def _remember(self, node: Expr, value: Value) -> None:
+        level = value.level if self.looping else TOP
+        self._known[level][node.key, self._context(node)] = value
+
+    def _compute(self, node: Expr) -> Value:
+        match node:
+            case Constant():
+                return self._define(literal(node), frozenset(), TOP)
+            case Guarded():
+                return self._guarded(node)
+            case Load(index=()):
+                return self._from_kernel(node)
+            case Load():
+                return self._load(node)
+            case IndexValue():
+                return self._index_value(node)
+            case Parameter():
+                return self._define(
+                    f"{self._storage[node.name]}.to({TYPES[node.dtype]})", frozenset(), TOP
+                )
+            case Call():
+                operands = [self.value(o) for o in node.operands]
+                dims = frozenset[str]().union(*(o.dims for o in operands))
+                level = max(o.level for o in operands)
+                return self._define(operation(node, [o.text for o in operands]), dims, level)
+        raise TypeError(f"no such expression: {node!r}")
+
+    def _define(self, text: str, dims: frozenset[str], level: int, stem: str = "t") -> Value:
+        name = self.name(stem)
+        level = self.level(dims, level)
+        self.add(f"{name} = {text}", level)
+        return Value(name, dims, level)
+
+    def _from_kernel(self, node: Load) -> Value:
+        found = self.values.get(node.buffer)
+        return found if found is not None else self.value(self.recompute[node.buffer].body)
+
+    def _guarded(self, node: Guarded) -> Value:
+        """Both values, each read only where it is meant; then a choice."""
+        condition = self.value(node.condition)
+        outside = self._guard
+        chosen: list[Value] = []
+        for test, body in ((condition.text, node.body), (f"({condition.text} == 0)", node.other)):
+            self._guard = self._narrowed(outside, condition, test)
+            chosen.append(self.value(body))
+            self._guard = outside
+        dims = condition.dims | chosen[0].dims | chosen[1].dims
+        level = max(condition.level, *(c.level for c in chosen))
+        text = f"tl.where({condition.text}, {chosen[0].text}, {chosen[1].text})"
+        return self._define(text, dims, level)
+
+    def _narrowed(self, outside: Value, condition: Value, test: str) -> Value:
+        """A guard within another."""
+        text = f"{outside.text} & {test}" if outside.text else test
+        for known in reversed(self._known):
+            if found := known.get((text, "")):
+                return found
+        level = max(condition.level, outside.level)
+        guard = self._define(text, condition.dims | outside.dims, level, "g")
+        self._known[level if self.looping else TOP][text, ""] = guard
+        return guard
+
+    # -- indices ----------------------------------------------------------------------------
+
+    def _load(self, node: Load) -> Value:
+        address, dims, level = self.address(node.index[0])
+        dims |= self._guard.dims
+        level = max(level, self._guard.level)
+        place = f"{self._storage[node.buffer]} + {self.spread(address, dims)}"
+        mask = self.mask(dims, self._guard.text)
+        text = f"tl.load({place}, {mask}, 0)" if mask else f"tl.load({place})"
+        return self._define(text, dims, level)
+
+    def _index_value(self, node: IndexValue) -> Value:
+        constant = node.index.constant
+        if constant is not None:
+            return self._define(f"tl.full([], {constant}, tl.int64)", frozenset(), TOP)
+        text, dims, level = self.address(node.index, data=True)
+        return self._define(f"({text}).to(tl.int64)", dims, level)
+
+    def address(self, index: Index, *, data: bool = False) -> tuple[str, frozenset[str], int]:
+        """An index as text, along which dimensions it varies, and where it is known."""
+        places = {
+            atom.key: self._place_of(atom)
+            for atom in sorted(index.atoms, key=lambda a: a.key)
+            if isinstance(atom, Indirect)
+        }
+        found = [v for v in places.values()]
+        dims = frozenset(self._dims[a] for a in _direct_axes(index) if a in self._dims)
+        dims = dims.union(*(v.dims for v in found))
+        level = max((v.level for v in found), default=TOP)
+        texts = TritonIndex({key: v.text for key, v in places.items()}, data=data)
+        return self._rendered(index, texts, data=data), dims, level
+
+    def _rendered(self, index: Index, texts: TritonIndex, *, data: bool) -> str:
+        """The text; what runs through several axes in order is one index, without a division."""
+        extra = ""
+        for name, whole, axes in self._linear:
+            step = index.coefficient(axes[-1])
+            if step is None or step.constant == 0 or not step.axes.isdisjoint(axes):
+                continue
+            rest = index - whole * step
+            if rest.axes.isdisjoint(axes):
+                widened = ".to(tl.int64)" if data else ""
+                extra += f"{name}index{widened} * ({render(step, texts)}) + "
+                index = rest
+        if index == ZERO and extra:
+            return extra.removesuffix(" + ")
+        return extra + render(index, texts)
+
+    def _place_of(self, atom: Indirect) -> Value:
+        context = self._guard.text
+        for known in reversed(self._known):
+            if found := known.get((atom.key, context)):
+                return found
+        value = self.value(atom.expr)
+        size, size_dims, size_level = self.address(atom.size)
+        dims, level = value.dims | size_dims, max(value.level, size_level)
+        place = self._define(f"{value.text}.to(INDEX)", dims, level, "p")
+        if atom.checked:
+            wrapped = f"tl.where({place.text} < 0, {place.text} + {size}, {place.text})"
+            place = self._define(wrapped, dims, level, "p")
+            inside = f"({place.text} >= 0) & ({place.text} < {size})"
+            mask = self.mask(dims | self._guard.dims, self._guard.text)
+            test = f"({inside}) | (({mask}) == 0)" if mask else inside
+            self.add(f'tl.device_assert({test}, "index out of range")', self.level(dims, level))
+        self._known[place.level if self.looping else TOP][atom.key, context] = place
+        return place
+
+    # -- masks and shapes -------------------------------------------------------------------
+
+    def mask(self, dims: frozenset[str], guard: str = "") -> str:
+        """Which elements exist of a value with these dimensions; empty where all do."""
+        tests = [f"{g.name}mask" for g in self.tile.groups if g.name in dims and not g.exact]
+        return " & ".join([*tests, *([guard] if guard else [])])
+
+    def shape(self, dims: frozenset[str]) -> str:
+        """The shape of a value with these dimensions."""
+        sizes = [f"{g.name.upper()}BLOCK" if g.name in dims else "1" for g in self.tile.groups]
+        return f"[{', '.join(sizes)}]"
+
+    def spread(self, address: str, dims: frozenset[str]) -> str:
+        """An address for every element of a value with these dimensions."""
+        if not dims:
+            return f"({address})"
+        if address.lstrip("-").isdigit():
+            return f"tl.full({self.shape(dims)}, {address}, INDEX)"
+        return f"tl.broadcast_to({address}, {self.shape(dims)})"
+
+    def store(self, node: FlatNode, value: Value) -> None:
+        """Write the value of a node to its buffer."""
+        every = frozenset(g.name for g in self.tile.groups)
+        dims = every if node.inside and not node.reduces else frozenset("x")
+        address, _, level = self.address(node.address)
+        place = f"{self._storage[node.name]} + {self.spread(address, dims)}"
+        mask = self.mask(dims)
+        text = (
+            f"tl.store({place}, {value.text}, {mask})"
+            if mask
+            else (f"tl.store({place}, {value.text})")
+        )
+        self.add(text, self.level(dims, max(level, value.level)))
+
+
+def linear(axes: tuple[Axis, ...]) -> Index:
+    """The place of a point in row-major order."""
+    total = ZERO
+    for axis in axes:
+        total = total * axis.size + to_index(axis)
+    return total
+
+
+def _direct_axes(index: Index) -> set[Axis]:
+    """The loop variables written in an index, not those inside indices read from memory."""
+    return {atom for atom in index.atoms if isinstance(atom, Axis)}

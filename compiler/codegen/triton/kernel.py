@@ -1,0 +1,213 @@
+"""A kernel as a Triton function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.sweeps import Segment, segments
+from tcdebug.compiler.codegen.triton.accumulate import SCANS, Accumulator, carried, scanned
+from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, Emitter, Value
+from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
+from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.ir.index import Axis, Index, product, render
+
+ROW = frozenset(("x",))
+BOTH = frozenset(("x", "r"))
+
+
+class KernelWriter:
+    """Writes one kernel: indices of the tile, then the nodes, sweep by sweep."""
+
+    def __init__(
+        self, kernel: FlatKernel, tile: Tile, storage: Mapping[str, str], arguments: Sequence[str]
+    ) -> None:
+        self.kernel = kernel
+        self.tile = tile
+        self.storage = storage
+        self.arguments = arguments
+        self.emit = Emitter(tile, storage)
+        self.texts = TritonIndex({})
+
+    def write(self) -> str:
+        """The function as text."""
+        self._tile_indices()
+        if not self.kernel.accumulates:
+            for node in self.kernel.nodes:
+                self._point(node)
+        elif self.tile.persistent:
+            self._inner_indices("0", TOP)
+            for node in self.kernel.nodes:
+                self._whole(node)
+        else:
+            for segment in segments(self.kernel):
+                self._segment(segment)
+        constants = ["INDEX", *(f"{g.name.upper()}BLOCK" for g in self.tile.groups)]
+        given = ", ".join([*self.arguments, *(f"{c}: tl.constexpr" for c in constants)])
+        body = "\n".join(f"    {line}" for line in (*self._where_from(), *self.emit.lines[TOP]))
+        return f"@triton.jit\ndef {self.kernel.name}({given}):\n{body}\n"
+
+    def _where_from(self) -> list[str]:
+        """The lines of the user's program that the kernel computes, as comments."""
+        found: dict[str, None] = {}
+        for node in self.kernel.nodes:
+            where = node.origin.location
+            line = f" at {where.filename}:{where.line}" if where else ""
+            found[f"# {node.origin.op}{line}"] = None
+        return list(found)
+
+    # -- indices of the tile ----------------------------------------------------------------
+
+    def _tile_indices(self) -> None:
+        """Where the program stands: offsets, indices and masks of all but the inner loops."""
+        emit = self.emit
+        groups = [g for g in self.tile.groups if g.name != "r" and g.axes]
+        emit.add("program = tl.program_id(0).to(INDEX)", TOP)
+        for group in reversed(groups):
+            name, block = group.name, f"{group.name.upper()}BLOCK"
+            size = self._text(group.size)
+            along = "[None, :]" if group is self.tile.groups[1] else "[:, None]"
+            first = "program"
+            if group is not groups[0] or self.tile.alone:
+                blocks = f"tl.cdiv({size}, {block})"
+                emit.add(f"{name}blocks = {blocks}", TOP)
+                first = f"(program % {name}blocks)"
+            emit.add(f"{name}index = {first} * {block} + tl.arange(0, {block}){along}", TOP)
+            if first != "program":
+                emit.add(f"program = program // {name}blocks", TOP)
+            if not group.exact:
+                emit.add(f"{name}mask = {name}index < {size}", TOP)
+            self._axes(group.axes, f"{name}index", TOP)
+        self._axes(self.tile.alone, "program", TOP)
+
+    def _inner_indices(self, start: str, level: int) -> None:
+        group = self.tile.group("r")
+        offset = "" if start == "0" else f"{start} + "
+        self.emit.add(f"rindex = {offset}tl.arange(0, RBLOCK)[None, :].to(INDEX)", level)
+        if not group.exact:
+            self.emit.add(f"rmask = rindex < {self._text(group.size)}", level)
+        self._axes(group.axes, "rindex", level)
+
+    def _axes(self, axes: Sequence[Axis], whole: str, level: int) -> None:
+        """The axes of a group out of its index, the last fastest."""
+        for position, axis in enumerate(axes):
+            behind = product(a.size for a in axes[position + 1 :])
+            text = whole if behind == 1 else f"{whole} // ({self._text(behind)})"
+            if position:
+                text = f"({text}) % ({self._text(axis.size)})"
+            self.emit.add(f"{axis.name} = {text}", level)
+
+    def _text(self, index: Index) -> str:
+        return render(index, self.texts)
+
+    # -- nodes ------------------------------------------------------------------------------
+
+    def _point(self, node: FlatNode) -> None:
+        """A value wherever the tile stands."""
+        value = self.emit.value(node.body)
+        self.emit.values[node.name] = value
+        if node.name in self.kernel.stored:
+            self.emit.store(node, value)
+
+    def _accumulator(self, node: FlatNode) -> Accumulator:
+        return Accumulator(node.name, SCANS.get(node.kind, node.kind), node.body.dtype, node.dtype)
+
+    def _masked(self, accumulator: Accumulator, node: FlatNode, level: int) -> str:
+        """The values of a tile, the neutral element where there are none."""
+        value = accumulator.taken(self.emit.value(node.body).text)
+        shape = self.emit.shape(BOTH)
+        name = self.emit.name("v")
+        self.emit.add(f"{name} = tl.broadcast_to({value}, {shape})", level)
+        if not self.tile.group("r").exact:
+            self.emit.add(f"{name} = tl.where(rmask, {name}, {accumulator.neutral})", level)
+        return name
+
+    def _place(self, accumulator: Accumulator, level: int) -> str:
+        """The places of a tile in row-major order, for what reduces to a place."""
+        if not accumulator.by_place:
+            return ""
+        name = self.emit.name("w")
+        spread = f"tl.broadcast_to(rindex, {self.emit.shape(BOTH)})"
+        if not self.tile.group("r").exact:
+            spread = f"tl.where(rmask, {spread}, 2147483647)"
+        self.emit.add(f"{name} = {spread}", level)
+        return name
+
+    def _whole(self, node: FlatNode) -> None:
+        """A node where the tile has whole rows."""
+        if not node.kind:
+            self._point(node)
+            return
+        accumulator = self._accumulator(node)
+        values = self._masked(accumulator, node, TOP)
+        if node.scans:
+            name = f"result_{node.name}"
+            text = f"{scanned(node.kind, values)}.to({TYPES[node.dtype]})"
+            self.emit.add(f"{name} = {text}", TOP)
+            self._keep(node, Value(name, BOTH, TOP))
+            return
+        self._result(node, accumulator.reduced(values, self._place(accumulator, TOP)))
+
+    def _result(self, node: FlatNode, text: str) -> None:
+        name = f"result_{node.name}"
+        self.emit.add(f"{name} = {text}", TOP)
+        self._keep(node, Value(name, ROW, TOP))
+
+    def _keep(self, node: FlatNode, value: Value) -> None:
+        self.emit.values[node.name] = value
+        if node.name in self.kernel.stored:
+            self.emit.store(node, value)
+
+    # -- loops over a row -------------------------------------------------------------------
+
+    def _segment(self, segment: Segment) -> None:
+        if not segment.sweep:
+            for node in segment.nodes:
+                self._point(node)
+            return
+        self._leave_earlier_sweeps(segment)
+        shape = self.emit.shape(BOTH)
+        accumulators = {n.name: self._accumulator(n) for n in segment.nodes if n.kind}
+        for node in segment.nodes:
+            if node.scans:
+                neutral = accumulators[node.name].neutral
+                row = self.emit.shape(ROW)
+                self.emit.add(f"carry_{node.name} = tl.broadcast_to({neutral}, {row})", TOP)
+            elif node.kind:
+                for line in accumulators[node.name].declared(shape):
+                    self.emit.add(line, TOP)
+        self.emit.looping = True
+        self._inner_indices("roffset", LOOP)
+        for node in segment.nodes:
+            if node.kind:
+                self._accumulate(node, accumulators[node.name])
+            else:
+                self._point(node)
+        size = self._text(self.tile.group("r").size)
+        self.emit.end_loop(f"for roffset in range(0, {size}, RBLOCK):")
+        for node in segment.nodes:
+            if node.reduces:
+                state = f"best_{node.name}"
+                text = accumulators[node.name].reduced(state, f"place_{node.name}")
+                self._result(node, text)
+
+    def _accumulate(self, node: FlatNode, accumulator: Accumulator) -> None:
+        values = self._masked(accumulator, node, LOOP)
+        if not node.scans:
+            for line in accumulator.update(values, self._place(accumulator, LOOP)):
+                self.emit.add(line, LOOP)
+            return
+        name, carry = f"result_{node.name}", f"carry_{node.name}"
+        states = carried(node.kind, carry, scanned(node.kind, values))
+        self.emit.add(f"{name} = ({states}).to({TYPES[node.dtype]})", LOOP)
+        self._keep(node, Value(name, BOTH, LOOP))
+        total = accumulator.reduced(values, "")
+        self.emit.add(f"{carry} = {carried(node.kind, carry, total)}", LOOP)
+
+    def _leave_earlier_sweeps(self, segment: Segment) -> None:
+        """Values of earlier sweeps are computed again where a later one needs them."""
+        current = {n.name for n in segment.nodes}
+        for node in self.kernel.nodes:
+            if node.inside and not node.kind and node.name not in current:
+                self.emit.values.pop(node.name, None)
+                self.emit.recompute[node.name] = node

@@ -1,0 +1,131 @@
+"""The Triton kernels of a graph as one Python module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcdebug.compiler.codegen.call import KernelCall, describe
+from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.triton.accumulate import REDUCTIONS, SCANS
+from tcdebug.compiler.codegen.triton.kernel import KernelWriter
+from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
+from tcdebug.compiler.codegen.triton.tiles import Tile, choose
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.expr import Call, walk
+from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise
+from tcdebug.compiler.ir.index import Index, product, render
+from tcdebug.compiler.schedule.kernel import Kernel
+
+HEADER = """\
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+from tcdebug.compiler.codegen.triton import library
+"""
+NARROW = 2**31 - 1
+"""The largest place that an int32 can say."""
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """A kernel, how the wrapper calls it, and what Triton has to know to compile it."""
+
+    call: KernelCall
+    tile: Tile
+    signature: Mapping[str, str]
+    """Argument -> Triton's name of its type; `size` for one whose width is chosen at the call."""
+    checked: bool
+    """Whether it stops the device at an index out of range."""
+
+
+def unwritable(node: LoopNode) -> str:
+    """Why a node cannot be written in Triton, empty where it can."""
+    if not isinstance(node, Pointwise) and node.kind not in (*REDUCTIONS, *SCANS):
+        return f"{node.kind} in Triton"
+    calls = {e.name for e in walk(node.body) if isinstance(e, Call)}
+    return ", ".join(sorted(calls - WRITABLE))
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """The module of kernels, and each of them by name."""
+
+    text: str
+    kernels: Mapping[str, TritonKernel]
+    language: str = "triton"
+    suffix: str = "py"
+
+    @property
+    def calls(self) -> dict[str, KernelCall]:
+        """How the wrapper calls each kernel."""
+        return {name: kernel.call for name, kernel in self.kernels.items()}
+
+
+def write_triton(
+    kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
+) -> TritonSource:
+    """The Triton of kernels."""
+    written = {k.name: _write(k, buffers, gate) for k in kernels}
+    text = "\n\n".join([HEADER, *(w.call.source for w in written.values())])
+    return TritonSource(text, written)
+
+
+def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonKernel:
+    collapse = gate.allows("codegen.collapse", kernel.subject)
+    flat = flatten(kernel, buffers, collapse=collapse)
+    tile = _tile(flat, kernel.subject, gate)
+    call = describe(kernel, flat, buffers)
+    storage = call.storage()
+    signature = {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.loads}
+    signature |= {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.stores}
+    signature |= dict.fromkeys(call.symbols, "size")
+    signature |= {storage[n]: "fp64" for n in call.parameters}
+    source = KernelWriter(flat, tile, storage, list(signature)).write()
+    device = kernel.nodes[0].out.device
+    stream = f"stream_{device.index}" if device.type == "cuda" else "0"
+    before = (stream, *_extent(tile, call, buffers))
+    return TritonKernel(
+        replace(call, source=source, before=before, mended=True),
+        tile,
+        signature,
+        "device_assert" in source,
+    )
+
+
+def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
+    """The tile; only what makes a difference is asked of the gate."""
+    best = choose(flat)
+    if best.persistent and not gate.allows("codegen.persistent", subject):
+        return choose(flat, persistent=False)
+    if flat.accumulates:
+        return best
+    plain = choose(flat, tiled=False)
+    if best != plain and not gate.allows("codegen.tile", subject):
+        return plain
+    return best
+
+
+def _extent(tile: Tile, call: KernelCall, buffers: Mapping[str, Buffer]) -> tuple[str, ...]:
+    """As Python: whether places need int64, then the points along x and y, then those alone."""
+    x, y = tile.group("x").size, product(g.size for g in tile.groups if g.name == "y")
+    alone = product(a.size for a in tile.alone)
+    return (_wide(tile, call, buffers), render(x), render(y), render(alone))
+
+
+def _wide(tile: Tile, call: KernelCall, buffers: Mapping[str, Buffer]) -> str:
+    points = product(g.size for g in tile.groups) * product(a.size for a in tile.alone)
+    reached = [points, *(_last_place(buffers[n]) for n in (*call.loads, *call.stores))]
+    known = [r.constant for r in reached if r.constant is not None]
+    if any(k > NARROW for k in known):
+        return "1"
+    open_ = sorted({render(r) for r in reached if r.constant is None})
+    return f"max({', '.join([*open_, '0'])}) > {NARROW}" if open_ else "0"
+
+
+def _last_place(buffer: Buffer) -> Index:
+    """The place of the last element, and one more."""
+    total = product(())
+    for size, stride in zip(buffer.size, buffer.stride, strict=True):
+        total = total + (size - 1) * stride
+    return total

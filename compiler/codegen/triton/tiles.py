@@ -1,0 +1,195 @@
+"""How the loops of a kernel are cut into the tiles of Triton programs.
+
+A tile has two dimensions: `y` and `x` of a kernel that only visits points, `x` and `r` of one that
+accumulates, r over the inner loops. The sizes are a first choice, without trying: enough bytes in
+flight for each multiprocessor, vectors of 16 bytes, no register spilled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcdebug.compiler.codegen.flatten import FlatKernel
+from tcdebug.compiler.ir.expr import indices, loads, walk
+from tcdebug.compiler.ir.index import Axis, Index, product
+from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.schedule.cost import itemsize
+
+WARP = 32
+MULTIPROCESSORS = 132
+"""Of an H100 or H200; what is chosen by it is good enough on other devices."""
+ROW = 1 << 15
+"""Elements of a row that the registers of one program can hold."""
+POINTS = 1024
+SQUARE = 64
+
+
+@dataclass(frozen=True)
+class Group:
+    """Loops that one dimension of a tile runs along, the last axis fastest."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def size(self) -> Index:
+        """The points along the group."""
+        return product(a.size for a in self.axes)
+
+    @property
+    def exact(self) -> bool:
+        """Whether blocks surely end where the group ends, so that nothing need be masked."""
+        if self.block == 1 and self.name != "r":  # there are as many programs as points
+            return True
+        size = self.size.constant
+        return size is not None and size > 0 and size % self.block == 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The dimensions of a tile; `alone` are axes of which a program has one value."""
+
+    groups: tuple[Group, Group]
+    alone: tuple[Axis, ...]
+    warps: int
+    persistent: bool = False
+    """Whether a program holds all of the inner loops at once."""
+
+    def group(self, name: str) -> Group:
+        """The dimension of a name."""
+        return next(g for g in self.groups if g.name == name)
+
+    def resized(self, blocks: dict[str, int], warps: int) -> Tile:
+        """The same tile in other sizes."""
+        groups = [replace(g, block=blocks.get(g.name, g.block)) for g in self.groups]
+        return replace(self, groups=(groups[0], groups[1]), warps=warps)
+
+
+def power_of_two(value: int) -> int:
+    """The smallest power of two that is not below a number."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def choose(kernel: FlatKernel, *, tiled: bool = True, persistent: bool = True) -> Tile:
+    """The tile of a kernel. `tiled` allows squares, `persistent` whole rows in registers."""
+    if kernel.accumulates:
+        return _rows(kernel, persistent=persistent)
+    across = _across(kernel) if tiled else None
+    return _points(kernel) if across is None else _square(kernel, *across)
+
+
+def widest(kernel: FlatKernel) -> int:
+    """Bytes of the widest element that the kernel touches in memory."""
+    sizes = [itemsize(n.dtype) for n in kernel.nodes if n.name in kernel.stored]
+    sizes += [itemsize(e.dtype) for n in kernel.nodes for e in loads(n.body) if e.index]
+    return max(sizes, default=4)
+
+
+def addresses(kernel: FlatKernel) -> list[Index]:
+    """The addresses of stores, then those of loads."""
+    stores = [n.address for n in kernel.nodes if n.name in kernel.stored]
+    return stores + [
+        index for n in kernel.nodes for e in walk(n.body) for index in indices(e) if loads_at(e)
+    ]
+
+
+def loads_at(expr: object) -> bool:
+    """Whether an expression reads memory."""
+    return bool(getattr(expr, "index", None)) and hasattr(expr, "buffer")
+
+
+# -- points ---------------------------------------------------------------------------------
+
+
+def _points(kernel: FlatKernel) -> Tile:
+    axes = (*kernel.outer, *kernel.inner)
+    size = estimate(product(a.size for a in axes))
+    block = POINTS if axes else 1
+    while block > 128 and size < block * MULTIPROCESSORS:
+        block //= 2
+    return Tile((Group("y", (), 1), Group("x", axes, block)), (), max(1, min(4, block // WARP)))
+
+
+def _across(kernel: FlatKernel) -> tuple[Axis, Axis] | None:
+    """(y, x) where some run along x in memory and others along y."""
+    along: list[Axis] = []
+    for address in addresses(kernel):
+        axis = _contiguous(address, (*kernel.outer, *kernel.inner))
+        if axis is not None and axis not in along:
+            along.append(axis)
+    if len(along) < 2 or any(estimate(a.size) < 16 for a in along[:2]):
+        return None
+    x, y = along[:2]
+    return y, x
+
+
+def _contiguous(address: Index, axes: tuple[Axis, ...]) -> Axis | None:
+    """The longest axis along which neighbours are neighbours in memory."""
+    found = [a for a in axes if address.coefficient(a) == 1]
+    return max(found, key=lambda a: estimate(a.size), default=None)
+
+
+def _square(kernel: FlatKernel, y: Axis, x: Axis) -> Tile:
+    rest = tuple(a for a in (*kernel.outer, *kernel.inner) if a not in (x, y))
+    side = SQUARE if widest(kernel) <= 4 else SQUARE // 2
+    blocks = [min(side, power_of_two(estimate(a.size))) for a in (y, x)]
+    return Tile((Group("y", (y,), blocks[0]), Group("x", (x,), blocks[1])), rest, 8)
+
+
+# -- rows -----------------------------------------------------------------------------------
+
+
+def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
+    inner = product(a.size for a in kernel.inner)
+    outer = estimate(product(a.size for a in kernel.outer))
+    columns = _runs_along_outer(kernel)
+    length = inner.constant
+    held = sum(1 for n in kernel.nodes for e in loads(n.body) if e.index and n.inside)
+    if persistent and length is not None and _fits(length, held, columns=columns):
+        return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
+    if columns:
+        x = min(64, power_of_two(outer))
+        return _tile(kernel, x, max(8, 4096 // x), 8, persistent=False)
+    length = estimate(inner)
+    if kernel.scans:
+        return _tile(kernel, 1, min(2048, power_of_two(length)), 4, persistent=False)
+    warps = 16 if length >= 1 << 15 else 8
+    return _tile(kernel, 1, min(power_of_two(length), warps * WARP * 8), warps, persistent=False)
+
+
+def _fits(length: int, held: int, *, columns: bool) -> bool:
+    limit = 1024 if columns else ROW // max(1, power_of_two(held) // 2)
+    return length <= limit
+
+
+def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> Tile:
+    x = 1
+    while x * row < (4096 if columns else 1024) and outer >= 2 * x * MULTIPROCESSORS * 4:
+        x *= 2
+    if columns:
+        while x < 16 and x < outer:
+            x *= 2
+    elements = x * row
+    warps = min(32, max(1, power_of_two(elements // (WARP * 16))))
+    return _tile(kernel, x, row, max(warps, min(4, elements // WARP or 1)), persistent=True)
+
+
+def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -> Tile:
+    groups = (Group("x", kernel.outer, x), Group("r", kernel.inner, r))
+    return Tile(groups, (), warps, persistent)
+
+
+def _runs_along_outer(kernel: FlatKernel) -> bool:
+    """Whether what the inner loops touch lies along an outer axis in memory."""
+    touched = [
+        index
+        for n in kernel.nodes
+        if n.inside
+        for e in walk(n.body)
+        if loads_at(e)
+        for index in indices(e)
+    ]
+    along = [_contiguous(i, (*kernel.outer, *kernel.inner)) for i in touched]
+    outer = sum(a in kernel.outer for a in along if a is not None)
+    return outer > sum(a in kernel.inner for a in along if a is not None)

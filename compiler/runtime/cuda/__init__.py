@@ -1,0 +1,1 @@
+"""Triton kernels on NVIDIA GPUs: compile, load, launch, capture in graphs."""

@@ -1,0 +1,98 @@
+"""Triton kernels as callables of the wrapper: compiled when the graph is, or when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from tcdebug.compiler import seams
+from tcdebug.compiler.codegen.triton.source import TritonKernel
+from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.errors import KernelError
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import KernelLoaded
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.cuda.compile import (
+    ALIGNED,
+    DIVISIBLE,
+    WIDE,
+    Binary,
+    compile_all,
+    compile_kernel,
+    import_source,
+)
+from tcdebug.compiler.runtime.cuda.launch import MISSING, KernelTable, Launcher, Variant
+
+
+class CudaKernel:
+    """One kernel: a table of its versions on the C side, filled as calls need them."""
+
+    def __init__(
+        self,
+        kernel: TritonKernel,
+        function: Any,
+        tile: Tile,
+        launcher: Launcher,
+        log: EventLog,
+    ) -> None:
+        call = kernel.call
+        self.kernel = kernel
+        self.tile = tile
+        self._function = function
+        self._launcher = launcher
+        self._log = log
+        blocks = {g.name: g.block for g in tile.groups}
+        self.table = KernelTable(
+            xblock=blocks["x"],
+            yblock=blocks.get("y", 1),
+            pointers=len(call.loads) + len(call.stores),
+            sizes=len(call.symbols),
+            numbers=len(call.parameters),
+        )
+        self.run: Callable[..., int] = launcher.function(self.table)
+
+    def add(self, variant: int, binary: Binary) -> None:
+        """Load a version."""
+        loaded = self._launcher.load(binary.cubin, binary.name, binary.shared)
+        self.table.variants[variant] = Variant(loaded.function, binary.threads, binary.shared)
+        blocks = {g.name: g.block for g in self.tile.groups}
+        name, warps = self.kernel.call.kernel.name, self.tile.warps
+        registers, spilled = loaded.registers, loaded.spilled
+        event = KernelLoaded(name, blocks, warps, registers, spilled, binary.shared)
+        self._log.emit(event)
+
+    def mend(self, status: int, stream: int, wide: int, *given: Any) -> None:
+        """After a launch that did not happen: add the version it needs, else say what it was."""
+        if status == MISSING:
+            variant = self._launcher.variant(self.table, wide, given[3:])
+            capability = seams.cuda_capability()
+            self.add(
+                variant,
+                compile_kernel(self._function, self.kernel, self.tile, variant, capability),
+            )
+            status = self.run(stream, wide, *given)
+        if status:
+            name = self.kernel.call.kernel.name
+            raise KernelError(f"{name} was not launched: {self._launcher.error(status)}")
+
+
+def load_kernels(
+    text: str, kernels: Mapping[str, TritonKernel], options: Options, log: EventLog
+) -> dict[str, CudaKernel]:
+    """The kernels of a graph, with the versions that its first call will most likely need."""
+    launcher = Launcher(options)
+    module: ModuleType = import_source(text, options.cache_dir)
+    tiles = {name: kernel.tile for name, kernel in kernels.items()}
+    loaded = {
+        name: CudaKernel(kernel, getattr(module, name), tiles[name], launcher, log)
+        for name, kernel in kernels.items()
+    }
+    futures = {}
+    for name, kernel in kernels.items():
+        wide = WIDE if kernel.call.before[1] == "1" else 0
+        first = (wide | ALIGNED | DIVISIBLE,)
+        futures |= compile_all(module, {name: kernel}, tiles, first, seams.cuda_capability())
+    for (name, variant), future in futures.items():
+        loaded[name].add(variant, future.result())
+    return loaded

@@ -1,0 +1,99 @@
+"""Kernels for CPUs written in Triton and run by its interpreter, in a process of their own."""
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from tcdebug.compiler.codegen.triton.source import TritonKernel, TritonSource
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.cuda.compile import WIDE, constants, import_source
+from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.targets import TARGETS
+from tcdebug.compiler.targets.triton import TritonTarget
+
+TYPES = {
+    "fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16,
+    "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8,
+    "u8": torch.uint8, "i1": torch.bool,
+}  # fmt: skip
+
+
+class Libdevice:
+    """What the interpreter has no code for, by torch."""
+
+    NAMES: ClassVar[dict[str, str]] = {"rint": "round", "pow": "pow"}
+
+    def __getattr__(self, name: str) -> Any:
+        import triton.language as tl  # noqa: PLC0415 # only here, with the interpreter on
+        from triton.runtime.interpreter import TensorHandle  # noqa: PLC0415 # the same
+
+        function = getattr(torch, self.NAMES.get(name, name))
+
+        def run(*given: Any) -> Any:
+            shape = np.broadcast_shapes(*(g.handle.data.shape for g in given))
+            arrays = [torch.from_numpy(np.broadcast_to(g.handle.data, shape).copy()) for g in given]
+            result = function(*arrays).numpy()
+            return tl.tensor(TensorHandle(result, given[0].dtype.scalar), _type(given, shape, tl))
+
+        return run
+
+
+def _type(given: Any, shape: tuple[int, ...], language: Any) -> Any:
+    scalar = given[0].dtype.scalar
+    whole = any(g.type.is_block() for g in given)
+    return language.block_type(scalar, list(shape)) if whole else scalar
+
+
+class InterpretedTarget(TritonTarget):
+    """TRITON_INTERPRET=1 has to be set before triton is imported."""
+
+    def __init__(self) -> None:
+        self.sources: list[str] = []
+
+    def build(
+        self, source: TritonSource, stages: Stages, options: Options
+    ) -> Mapping[str, Any]:
+        from tcdebug.compiler.codegen.triton import library  # noqa: PLC0415 # as triton
+
+        self.sources.append(source.text)
+        module = import_source(source.text, options.cache_dir)
+        module.libdevice = library.libdevice = Libdevice()
+        return {f"run_{n}": _runner(k, getattr(module, n)) for n, k in source.kernels.items()}
+
+
+def _runner(kernel: TritonKernel, function: Any) -> Any:
+    import triton.language as tl  # noqa: PLC0415 # only here, with the interpreter on
+
+    types = [t.removeprefix("*") for t in kernel.signature.values()]
+
+    def run(stream: int, wide: int, x: int, y: int, alone: int, *given: Any) -> int:
+        blocks = {g.name: g.block for g in kernel.tile.groups}
+        programs = -(-x // blocks["x"]) * -(-y // blocks.get("y", 1)) * alone
+        values = [
+            _at(value, TYPES[name]) if name in TYPES and isinstance(value, int) else value
+            for value, name in zip(given, types, strict=True)
+        ]
+        fixed = constants(kernel.tile, WIDE if wide else 0, tl)
+        if programs:
+            function[(programs,)](*values, **fixed)
+        return 0
+
+    return run
+
+
+def _at(address: int, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of the memory at an address: only where it begins is looked at."""
+    if address == 0:  # of an empty tensor
+        return torch.empty(0, dtype=dtype)
+    memory = (ctypes.c_char * dtype.itemsize).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype)
+
+
+def install() -> InterpretedTarget:
+    """Write kernels for CPUs in Triton from now on, in this process."""
+    target = InterpretedTarget()
+    TARGETS["cpu"] = target
+    return target
