@@ -35,8 +35,8 @@ def units() -> Iterator[Unit]:
     yield Unit(partition.UNIT, "recompute cheap values in backward rather than save them")
     for name, function in pipeline.ATEN.items():
         yield Unit(name, _first_line(function.__doc__))
-    for op in sorted((*LOWERINGS, *VIEWS, *LATE), key=str):
-        yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
+    for name in sorted(map(str, (*LOWERINGS, *VIEWS, *LATE))):
+        yield Unit(f"lower.{name}", f"generate loops for {name} instead of calling ATen")
     for name, summary in (FUSION | codegen.UNITS | MEMORY).items():
         yield Unit(name, summary)
 

@@ -227,6 +227,7 @@ PLANTS: dict[str, Callable[[str], None]] = {
     "pregrad.whole_interpolation": partial(plant_pregrad_pass, "pregrad.whole_interpolation"),
     "passes.algebraic": partial(plant_pass, "passes.algebraic"),
     "passes.joined_pieces": partial(plant_pass, "passes.joined_pieces"),
+    "passes.updates_in_place": partial(plant_pass, "passes.updates_in_place"),
     "passes.constant_folding": partial(plant_pass, "passes.constant_folding"),
     "decompose.aten.tanh_backward.default": plant_decomposition,
     "lower.aten.tanh.default": plant_lowering,

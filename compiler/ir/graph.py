@@ -89,8 +89,9 @@ class _Loop:
 class Pointwise(_Loop):
     """out[index] = body for every point of the axes; `index` visits every element once.
 
-    `into` names the input of the graph whose memory `out` is; empty for memory of its own. Until
-    then it holds what it held before: a body may read that at `index` alone.
+    `into` names the input of the graph whose memory `out` is; empty for memory of its own. Then
+    `index` may visit a part of the elements, and the others keep their values. The memory holds
+    what it held before: a body may read that at `index` alone.
     """
 
     out: Buffer

@@ -27,6 +27,7 @@ from tcdebug.compiler.ir.graph import (
     Ref,
     Scan,
     extern_refs,
+    written,
 )
 from tcdebug.compiler.ir.index import Index, Indirect, Symbol, product
 from tcdebug.compiler.ir.operations import (
@@ -130,7 +131,7 @@ def _verify_loop(node: LoopNode, buffers: Mapping[str, Buffer]) -> Iterator[str]
         yield f"{node.name} has dtype {out.dtype}, which kernels do not write"
     if len(node.index) != len(out.size) or len(out.size) != len(out.stride):
         yield f"{node.name}: index, size and stride differ in length"
-    if product(a.size for a in node.filled) != out.numel:
+    if not written(node) and product(a.size for a in node.filled) != out.numel:
         yield f"{node.name} loops over {node.axes} but fills {out.size}"
     if isinstance(node, Pointwise):
         if node.body.dtype != out.dtype:

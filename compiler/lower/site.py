@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.ir.build import cast, constant, index_value
-from tcdebug.compiler.ir.expr import Expr, Parameter
+from tcdebug.compiler.ir.expr import Expr, Load, Parameter
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref, Scan
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
 from tcdebug.compiler.ir.index import ZERO, Axis, Index, product, to_index
@@ -80,6 +80,14 @@ class Site:
             raise NotLowered("the result is not a tensor")
         return value
 
+    def operand_value(self, position: int) -> torch.Tensor:
+        """The fake tensor of an operand."""
+        operand = self.node.args[position]
+        value = operand.meta["val"] if isinstance(operand, fx.Node) else operand
+        if not isinstance(value, torch.Tensor):
+            raise NotLowered("an operand is not a tensor")
+        return value
+
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the first result."""
@@ -131,13 +139,11 @@ class Site:
         self.emitted.append(Pointwise(buffer, axes, point, body, self.origin))
         return from_buffer(buffer)
 
-    def store_into(self, memory: Buffer, tensor: Tensor) -> Tensor:
-        """Compute a tensor into the memory of an input, of the same size and dtype."""
-        buffer = replace(memory, name=self._fresh(""))
-        axes, point = make_axes(memory.size, "i", memory.stride)
-        body = tensor.broadcast(point, memory.dtype)
+    def store_into(self, target: Load, axes: tuple[Axis, ...], body: Expr) -> Tensor:
+        """Compute elements of an input in its memory; the input as it is then."""
+        buffer = replace(self.memory.inputs[target.buffer], name=self._fresh(""))
         self.emitted.append(
-            Pointwise(buffer, axes, point, body, self.origin, into=memory.name)
+            Pointwise(buffer, axes, target.index, body, self.origin, into=target.buffer)
         )
         return from_buffer(buffer)
 

@@ -214,7 +214,7 @@ class _Lowerer:
                 raise NotLowered("switched off")
             kwargs = {k: self._operands(v) for k, v in node.kwargs.items()}
             result = lowering(site, *self._operands(node.args), **kwargs)
-            stored = self._stored(site, node, result)
+            stored = () if result is None else self._stored(site, node, result)
             for loop in site.emitted:
                 if reason := TARGETS[loop.out.device.type].refuses(loop):
                     raise NotLowered(reason)
@@ -225,6 +225,8 @@ class _Lowerer:
             raise _blamed(node, error) from error
         self.nodes.extend(site.emitted)
         self.memory.computed.update(loop.name for loop in site.emitted)
+        if result is None:  # an update that nothing reads by this name
+            return
         self.values[node] = stored if isinstance(result, tuple) else stored[0]
         if not isinstance(result, tuple):
             self.names[node] = stored[0].buffer or node.name

@@ -2,7 +2,8 @@
 
 A pass is a function of a graph that returns whether it changed anything. Contract: a valid graph
 in, a valid graph out, every node with a fake tensor in meta["val"]; the outputs stay the same
-values with the same dtype, size and strides. The docstring of the function says what it does.
+values with the same dtype, size and strides. The graphs are functional up to the updates of inputs
+at their ends; the last pass moves those. The docstring of the function says what it does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tcdebug.compiler.passes.dead_code import dead_code
 from tcdebug.compiler.passes.joined_pieces import joined_pieces
 from tcdebug.compiler.passes.noop_elimination import noop_elimination
 from tcdebug.compiler.passes.redundant_views import redundant_views
+from tcdebug.compiler.passes.updates_in_place import updates_in_place
 
 Pass = Callable[[fx.Graph], bool]
 
@@ -31,4 +33,5 @@ PASSES: tuple[Pass, ...] = (
     channels_last,
     common_subexpressions,
     dead_code,
+    updates_in_place,
 )

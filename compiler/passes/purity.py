@@ -58,7 +58,7 @@ def escaping(graph: fx.Graph) -> set[fx.Node]:
     for node in reversed(graph.nodes):
         if node.op == "output":
             continue
-        if _exposes(node) or (node in found and _may_alias(node.target)):
+        if _exposes(node) or (node in found and may_alias(node.target)):
             found.update(node.all_input_nodes)
     return found
 
@@ -72,7 +72,7 @@ def _exposes(node: fx.Node) -> bool:
     return node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable
 
 
-def _may_alias(target: object) -> bool:
+def may_alias(target: object) -> bool:
     """Whether a result may share memory with an operand."""
     if not isinstance(target, torch._ops.OpOverload):
         return True

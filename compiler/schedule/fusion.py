@@ -182,6 +182,8 @@ def overwritten_read(
     for place, writer in enumerate(loops.nodes):
         for target in written(writer):
             for position, reader in enumerate(loops.nodes):
+                if position != place and target in written(reader):
+                    return writer, reader, Load(writer.out.dtype, target, writer.index)
                 for load in loads(reader.body):
                     if memory.get(load.buffer, load.buffer) != target:
                         continue

@@ -50,7 +50,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
     overwritten = _first_mutations(graph, position)
     for name in position:
         producer = nodes[name]
-        if not isinstance(producer, Pointwise) or not _plain(producer):
+        if not isinstance(producer, Pointwise) or producer.into or not _plain(producer):
             continue
         consumers = [nodes[u] for u in users.get(name, ())]
         if too_dear(producer, consumers, name in in_memory):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.ir.graph import LoopNode, reads
+from tcdebug.compiler.ir.graph import LoopNode, reads, written
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -51,7 +51,7 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
         axes = (*node.axes, *node.over)
         if _sizes(axes) not in (_sizes(kernel.outer), _sizes(kernel.outer + kernel.inner)):
             yield f"{node.name} loops over {axes} in {kernel.name}"
-        if product(a.size for a in node.filled) != node.out.numel:
+        if not written(node) and product(a.size for a in node.filled) != node.out.numel:
             yield f"{node.name} fills {node.out.size} over {node.filled}"
         for load in loads(node.body):
             producer = made.get(load.buffer)

@@ -22,6 +22,7 @@ UNITS = (
     "passes.algebraic",
     "passes.joined_pieces",
     "passes.constant_folding",
+    "passes.updates_in_place",
     "decompose.aten.tanh_backward.default",
     "lower.aten.tanh.default",
     "lower.aten.copy_.default",

@@ -166,13 +166,19 @@ STATEMENTS: list[Callable[[torch.Tensor, torch.Tensor], object]] = [
     lambda x, y: y.diagonal().fill_(0.5),
     lambda x, y: x.masked_fill_(y > 0, 0.25),
     lambda x, y: x.div_(x.amax(0) + 2),
+    lambda x, y: x[1:3].copy_(y[2:4]),
+    lambda x, y: x[:, 1].add_(y[0]),
+    lambda x, y: y[0, 1:4].mul_(x[0, :3]),
+    lambda x, y: x.index_put_((torch.tensor([1, 3]),), y[:2]),
+    lambda x, y: y.index_add_(0, torch.tensor([2, 2, 0]), x[:3]),
+    lambda x, y: x.scatter_(1, torch.tensor([[0, 2]]), y * 3),
 ]
 
 
-@settings(PROPERTY, max_examples=20)
+@settings(PROPERTY, max_examples=25)
 @given(
-    st.lists(st.integers(0, len(STATEMENTS) - 1), min_size=1, max_size=5),
-    st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"], ["fuse.horizontal"]]),
+    st.lists(st.integers(0, len(STATEMENTS) - 1), min_size=1, max_size=6),
+    st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"], ["passes.updates_in_place"]]),
 )
 def test_updates_in_any_order_leave_what_eager_leaves(chosen: list[int], off: list[str]) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

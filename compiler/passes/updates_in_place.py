@@ -1,0 +1,160 @@
+"""passes.updates_in_place"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.passes.purity import may_alias
+
+aten = torch.ops.aten
+
+
+def updates_in_place(graph: fx.Graph) -> bool:
+    """A part of an input that is replaced: write that part, not a copy of the whole input.
+
+    Functionalization makes x[i] = y a scatter to a new tensor, which ends in a copy to x. Whoever
+    reads the new tensor then reads x. Done where nothing reads the old values any more.
+    """
+    changed = False
+    for last in [n for n in graph.nodes if n.target is aten.copy_.default]:
+        memory = last.args[0]
+        if not isinstance(memory, fx.Node) or memory.op != "placeholder":
+            continue
+        updates = _updates(last.args[1], memory)
+        for update in updates:
+            if not _is_last_read(memory, update, last):
+                break
+            _write(graph, memory, update)
+            changed = True
+        if updates and last.args[1] is memory:
+            last.replace_all_uses_with(memory)
+            graph.erase_node(last)
+    return changed
+
+
+def _updates(value: object, memory: fx.Node) -> list[fx.Node]:
+    """The updates that make a value of the memory, in order; none where it is made otherwise."""
+    found: list[fx.Node] = []
+    while isinstance(value, fx.Node) and value is not memory:
+        if value.target not in VIEW_OF and value.target not in IN_PLACE:
+            return []
+        found.append(value)
+        value = value.args[0]
+    return found[::-1]
+
+
+def _is_last_read(memory: fx.Node, update: fx.Node, last: fx.Node) -> bool:
+    """Whether all other reads of the memory come before the update, and it is read in the graph."""
+    before = set(_preceding(update))
+    if any(user.op == "output" for user in update.users):
+        return False
+    return all(user in before or user in (update, last) for user in _readers(memory))
+
+
+def _preceding(node: fx.Node) -> Iterator[fx.Node]:
+    for other in node.graph.nodes:
+        if other is node:
+            return
+        yield other
+
+
+def _readers(value: fx.Node) -> Iterator[fx.Node]:
+    """What reads the memory of a value, also through views of it."""
+    stack, seen = [value], {value}
+    while stack:
+        for user in stack.pop().users:
+            if user not in seen:
+                seen.add(user)
+                yield user
+                if user.op != "output" and may_alias(user.target):
+                    stack.append(user)
+
+
+def _write(graph: fx.Graph, memory: fx.Node, update: fx.Node) -> None:
+    """Replace an update by a write to the memory, which is read in its place."""
+    view = VIEW_OF.get(update.target)
+    with graph.inserting_before(update):
+        if view is None:
+            args = (memory, *update.args[1:])
+            written = graph.call_function(IN_PLACE[update.target], args, dict(update.kwargs))
+            written.meta = dict(update.meta)
+        else:
+            _write_part(graph, memory, update, view)
+    update.replace_all_uses_with(memory)
+    while not update.users and update.target in VIEW_OF | IN_PLACE:
+        source = update.args[1]
+        graph.erase_node(update)
+        if not isinstance(source, fx.Node):
+            break
+        update = source
+
+
+def _write_part(
+    graph: fx.Graph, whole: fx.Node, update: fx.Node, view: torch._ops.OpOverload
+) -> None:
+    """Copy to a view of the whole; where the source is an update of that view, to its part."""
+    _, source, *where = update.args
+    part = graph.call_function(view, (whole, *where), dict(update.kwargs))
+    part.meta = dict(update.meta)
+    part.meta["val"] = view(whole.meta["val"], *_values(where), **_values_of(update.kwargs))
+    inner = isinstance(source, fx.Node) and len(source.users) == 1 and source
+    if inner and inner.target in VIEW_OF and _same_view(inner.args[0], part):
+        _write_part(graph, part, inner, VIEW_OF[inner.target])
+        return
+    if _same_view(_copied(source), part):
+        return  # x[i] += y ends with x[i] = x[i]
+    copied = graph.call_function(aten.copy_.default, (part, source))
+    copied.meta = {**update.meta, "val": part.meta["val"]}
+
+
+def _copied(source: object) -> object:
+    """What a node copies, or itself."""
+    if isinstance(source, fx.Node) and source.target is aten.copy.default:
+        return source.args[1] if _same_view(source.args[0], source.args[1]) else source
+    return source
+
+
+def _same_view(a: object, b: object) -> bool:
+    """Whether two values are the same, or the same view of the same memory."""
+    if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or a is b:
+        return a is b or (not isinstance(a, fx.Node) and a == b)
+    if a.target is not b.target or a.target not in VIEW_OF.values():
+        return False
+    return (
+        len(a.args) == len(b.args)
+        and all(map(_same_view, a.args, b.args))
+        and a.kwargs == b.kwargs
+    )
+
+
+def _values(arguments: Sequence[object]) -> list[object]:
+    return [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
+
+
+def _values_of(arguments: Mapping[str, object]) -> dict[str, object]:
+    return dict(zip(arguments, _values(list(arguments.values())), strict=True))
+
+
+VIEW_OF: dict[object, torch._ops.OpOverload] = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+    aten.diagonal_scatter.default: aten.diagonal.default,
+}
+"""What replaces a view, and the view that it replaces."""
+
+IN_PLACE: dict[object, torch._ops.OpOverload] = {
+    aten.index_put.default: aten.index_put_.default,
+    aten.index_add.default: aten.index_add_.default,
+    aten.index_copy.default: aten.index_copy_.default,
+    aten.index_fill.int_Scalar: aten.index_fill_.int_Scalar,
+    aten.index_fill.int_Tensor: aten.index_fill_.int_Tensor,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.scatter_reduce.two: aten.scatter_reduce_.two,
+    aten.masked_scatter.default: aten.masked_scatter_.default,
+}
+"""What replaces elements at places given by data, and its form that mutates."""
