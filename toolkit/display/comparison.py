@@ -14,6 +14,18 @@ from tcdebug.reading.comparison import Change, Comparison
 
 MOST = 8
 """Rows of a part that are shown; `--json` has all."""
+PARTS = (
+    ("environment and settings", "environment"),
+    ("graph breaks", "breaks"),
+    ("recompiles", "recompiles"),
+    ("graphs, and the stage at which they part", "graphs"),
+    ("decisions", "decisions"),
+    ("kernels", "kernels"),
+    ("calls of ATen", "externs"),
+    ("caches", "caches"),
+    ("seconds by stage", "stages"),
+)
+"""What is told of a comparison, causes before what follows from them: title, field."""
 
 
 def show_comparison(found: Comparison) -> None:
@@ -25,19 +37,9 @@ def show_comparison(found: Comparison) -> None:
     out.print(f"[bad]- {escape(found.run_a)}[/]")
     out.print(f"[good]+ {escape(found.run_b)}[/]")
     out.print(f"compiling {found.seconds_a:.2f} s -> {found.seconds_b:.2f} s, {word}")
-    parts = (
-        ("environment and settings", found.environment),
-        ("graph breaks", found.breaks),
-        ("recompiles", found.recompiles),
-        ("graphs, and the stage at which they part", found.graphs),
-        ("decisions", _by_unit(found.decisions)),
-        ("kernels", found.kernels),
-        ("calls of ATen", found.externs),
-        ("caches", found.caches),
-        ("seconds by stage", found.stages),
-    )
-    for title, changes in parts:
-        _part(out, title, changes)
+    for title, field in PARTS:
+        changes = getattr(found, field)
+        _part(out, title, _by_unit(changes) if field == "decisions" else changes)
     if not found.differs:
         out.print("nothing differs but times and caches")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -22,6 +23,15 @@ class Change(msgspec.Struct, frozen=True):
     what: str
     before: str
     after: str
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """A graph of two runs, and the first stage whose texts mean something else."""
+
+    graph: str
+    stage: str
+    before: Path
+    after: Path
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -52,7 +62,13 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def compare(run_a: Run, run_b: Run) -> Comparison:
     """What differs between two runs."""
-    records_a, records_b = run_a.events(), run_b.events()
+    return compare_records(run_a, run_a.events(), run_b, run_b.events())
+
+
+def compare_records(
+    run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
+) -> Comparison:
+    """What differs between the events of two runs, or of two ranks of one."""
     a, b = summarise(run_a, records_a), summarise(run_b, records_b)
     return Comparison(
         run_a=a.run,
@@ -61,7 +77,7 @@ def compare(run_a: Run, run_b: Run) -> Comparison:
         seconds_b=b.compile_seconds,
         stages=_stages(a, b),
         environment=_changes(_environment(records_a), _environment(records_b)),
-        graphs=_graphs(run_a, run_b, graph_stages(records_a), graph_stages(records_b)),
+        graphs=_graphs(run_a, records_a, run_b, records_b),
         decisions=_changes(_decisions(records_a), _decisions(records_b)),
         kernels=_changes(_kernels(a), _kernels(b)),
         externs=_changes(_counted(a), _counted(b)),
@@ -120,20 +136,31 @@ def _environment(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _graphs(
-    run_a: Run, run_b: Run, a: Mapping[str, GraphStages], b: Mapping[str, GraphStages]
+    run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
 ) -> list[Change]:
     """Graphs that only one run has, and of the others the first stage that is written otherwise."""
-    found: list[Change] = []
-    for name in dict.fromkeys([*a, *b]):
-        if name not in a or name not in b:
-            found.append(Change(name, *(("", "there"), ("there", ""))[name in a]))
-            continue
-        if stage := _first_difference(run_a, run_b, a[name], b[name]):
-            found.append(Change(name, f"equal before {stage}", f"differs from {stage} on"))
-    return found
+    a, b = graph_stages(records_a), graph_stages(records_b)
+    missing = [
+        Change(name, *(("", "there"), ("there", ""))[name in a])
+        for name in dict.fromkeys([*a, *b])
+        if name not in a or name not in b
+    ]
+    return missing + [
+        Change(d.graph, f"equal before {d.stage}", f"differs from {d.stage} on")
+        for d in divergences(run_a, records_a, run_b, records_b)
+    ]
 
 
-def _first_difference(run_a: Run, run_b: Run, a: GraphStages, b: GraphStages) -> str:
+def divergences(
+    run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
+) -> list[Divergence]:
+    """The graphs that both have and that differ, each with the first stage where they do."""
+    a, b = graph_stages(records_a), graph_stages(records_b)
+    found = [_first_difference(run_a, run_b, a[name], b[name]) for name in a if name in b]
+    return [divergence for divergence in found if divergence is not None]
+
+
+def _first_difference(run_a: Run, run_b: Run, a: GraphStages, b: GraphStages) -> Divergence | None:
     """The first stage behind which two graphs mean something else."""
     complete = a.complete and b.complete
     path_a = path_b = ""
@@ -144,8 +171,8 @@ def _first_difference(run_a: Run, run_b: Run, a: GraphStages, b: GraphStages) ->
         if path_a.rpartition("/")[2] == path_b.rpartition("/")[2]:  # named by their content
             continue
         if meaning(run_a.path / path_a) != meaning(run_b.path / path_b):
-            return stage
-    return ""
+            return Divergence(a.name, stage, run_a.path / path_a, run_b.path / path_b)
+    return None
 
 
 def _decisions(records: Iterable[Record]) -> dict[str, str]:

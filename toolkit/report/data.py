@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,9 @@ import msgspec
 
 from tcdebug.minifier.job import REPORT
 from tcdebug.minifier.report import Report
-from tcdebug.reading.explanation import Explanation, explain
+from tcdebug.reading.comparison import Comparison, compare_records, divergences
+from tcdebug.reading.dataflow import Flow, flow
+from tcdebug.reading.explanation import Explanation, explain, source_line
 from tcdebug.reading.graphs import BEFORE, TEXTS
 from tcdebug.reading.spans import spans
 from tcdebug.reading.summary import Summary, graph_name, of_kind, place, summarise
@@ -25,6 +28,7 @@ TRANSLATIONS = frozenset(
 )
 """Stages that write something else than they read: their text is shown alone."""
 MOST_SPANS = 4000
+MOST_GUARDS = 60
 LONGEST_TEXT = 200_000
 """Characters of one text that are kept."""
 COMMENTS = re.compile(r"(?:^//.*\n)*\Z", re.MULTILINE)
@@ -45,10 +49,42 @@ class Step(msgspec.Struct):
 
 
 class GraphView(msgspec.Struct):
-    """A graph and its steps in order."""
+    """A graph and its steps in order; `flow` where its loops became kernels."""
 
     name: str
     steps: list[Step]
+    flow: Flow | None = None
+
+
+class Pair(msgspec.Struct):
+    """Two texts to be read side by side, as numbers of `texts`."""
+
+    title: str
+    before: int
+    after: int
+
+
+class Against(msgspec.Struct):
+    """A run, or a rank, against the first of the page."""
+
+    name: str
+    comparison: Comparison
+    pairs: list[Pair]
+
+
+class Guards(msgspec.Struct):
+    """What has to hold for a compile to be used again; `shown` are those on values."""
+
+    compile_id: str
+    total: int
+    shown: list[str]
+
+
+class Fuzzed(msgspec.Struct):
+    """What a campaign has drawn, by how it ended, and what it found."""
+
+    cases: dict[str, int]
+    findings: list[dict[str, Any]]
 
 
 class RunView(msgspec.Struct):
@@ -64,6 +100,9 @@ class RunView(msgspec.Struct):
     remarks: list[dict[str, Any]]
     spans: list[list[Any]]
     history: list[dict[str, Any]]
+    lines: dict[str, str]
+    guards: list[Guards]
+    fuzzed: Fuzzed | None
 
 
 class Texts:
@@ -85,20 +124,50 @@ class Texts:
         return self._number[text]
 
 
-def view(run: Run, texts: Texts) -> RunView:
-    """What a page shows of a run."""
+Seen = tuple[str, Run, list[Record]]
+"""A name, and the events that a page shows under it."""
+
+
+def seen(run: Run) -> list[Seen]:
+    """A run, or where several ranks wrote it each of them; what has no rank is the first one's."""
     every = run.events()
+    ranks = sorted({r["rank"] for r in every if r.get("rank") is not None})
+    if len(ranks) < 2:
+        return [(run.path.name, run, every)]
+    return [
+        (f"{run.path.name} rank {rank}", run, [r for r in every if r.get("rank", ranks[0]) == rank])
+        for rank in ranks
+    ]
+
+
+def against(first: Seen, other: Seen, texts: Texts) -> Against:
+    """What differs, and the texts of the graphs that do, at the stage where they part."""
+    (_, run_a, records_a), (name, run_b, records_b) = first, other
+    pairs = [
+        Pair(f"{d.graph}: {d.stage}", _kept(d.before, texts), _kept(d.after, texts))
+        for d in divergences(run_a, records_a, run_b, records_b)
+    ]
+    return Against(name, compare_records(run_a, records_a, run_b, records_b), pairs)
+
+
+def _kept(path: Path, texts: Texts) -> int:
+    return texts.add(path.read_text(errors="replace")) if path.is_file() else -1
+
+
+def view(shown: Seen, texts: Texts) -> RunView:
+    """What a page shows of a run."""
+    name, run, every = shown
     history = [_candidate(r) for r in of_kind(every, "candidate", "bisect.step", "minify.step")]
     records = [r for r in every if not history or not r["event"].startswith(OF_COMPILES)]
     found = _report(run)
     graphs = _graphs(run, records, texts, "")
-    for name, inner in _compiles_of_faults(run):
-        graphs += _graphs(inner, inner.events(), texts, name)
+    for fault, inner in _compiles_of_faults(run):
+        graphs += _graphs(inner, inner.events(), texts, fault)
     summary = summarise(run, records)
     status = summary.exit_status
     result = found.status if found else ("no end" if status is None else f"exit {status}")
     return RunView(
-        run.path.name,
+        name,
         summary,
         explain(run, records),
         result,
@@ -108,7 +177,28 @@ def view(run: Run, texts: Texts) -> RunView:
         [_remark(r) for r in of_kind(records, "remark")],
         _spans(records),
         history,
+        _lines(records),
+        [_guards(r) for r in of_kind(records, "guard.summary")],
+        _fuzzed(every),
     )
+
+
+def _lines(records: Sequence[Record]) -> dict[str, str]:
+    """The text of every line that a kernel comes from, as far as it can be read."""
+    kernels = of_kind(records, "kernel")
+    places = {o[3] for kernel in kernels for o in kernel["data"].get("origins") or [] if o[3]}
+    return {_short(where): source_line(where) for where in sorted(places)}
+
+
+def _guards(record: Record) -> Guards:
+    data = record["data"]
+    return Guards(str(record.get("compile_id", "")), data["total"], data["guards"][:MOST_GUARDS])
+
+
+def _fuzzed(records: Sequence[Record]) -> Fuzzed | None:
+    cases = Counter(r["data"]["status"] for r in of_kind(records, "fuzz.case"))
+    findings = [r["data"] for r in of_kind(records, "fuzz.finding")]
+    return Fuzzed(dict(cases), findings) if cases or findings else None
 
 
 def _report(run: Run) -> Report | None:
@@ -151,7 +241,21 @@ def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> l
         if inside:
             step.before = inside[0].before
         graph.steps += [step, *inside]
+    kernels = of_kind(records, "kernel")
+    for name, graph in graphs.items():
+        computes = {
+            k["data"]["name"]: k["data"]["computes"] for k in kernels if graph_name(k) == name
+        }
+        graph.flow = _flow(graph, computes, texts)
     return [g for g in graphs.values() if any(s.after >= 0 for s in g.steps)]
+
+
+def _flow(graph: GraphView, computes: dict[str, list[str]], texts: Texts) -> Flow | None:
+    """Who reads what, of a graph that the embedded compiler made into kernels."""
+    left = {s.name: s.after for s in graph.steps if s.name in ("lower", "inline")}
+    if len(left) < 2 or min(left.values()) < 0 or not computes:
+        return None
+    return flow(texts.all[left["lower"]], texts.all[left["inline"]], computes)
 
 
 def _step(record: Record, before: int, text: int) -> Step:

@@ -12,28 +12,33 @@ from typing import Any
 import jinja2
 import msgspec
 
+from tcdebug.display.comparison import PARTS
 from tcdebug.display.explanation import counted
 from tcdebug.display.summary import size
-from tcdebug.report.data import RunView, Texts, view
+from tcdebug.report.data import RunView, Texts, against, seen, view
 from tcdebug.run_dir import Run
 
 
 def render(runs: Sequence[Run]) -> str:
     """The page of some runs, the first of them shown first."""
     texts = Texts()
-    views = [view(run, texts) for run in runs]
+    shown = [part for run in runs for part in seen(run)]
+    views = [view(part, texts) for part in shown]
+    others = [against(shown[0], part, texts) for part in shown[1:]]
     style, script = _file("style.css"), _file("script.js")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["size"] = size
     environment.globals["counted"] = counted
+    environment.globals["PARTS"] = PARTS
     return environment.from_string(_file("page.html.j2")).render(
         runs=views,
+        others=others,
         policy=policy(style, script),
         style=style,
         script=script,
-        data=packed({"texts": texts.all, "runs": [_shown(v) for v in views]}),
+        data=packed({"texts": texts.all, "runs": [_shown(v) for v in views], "others": others}),
     )
 
 
@@ -64,6 +69,7 @@ def _shown(run: RunView) -> dict[str, Any]:
         "remarks": run.remarks,
         "spans": run.spans,
         "history": run.history,
+        "lines": run.lines,
     }
 
 

@@ -1,7 +1,7 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
-const TABS = ["overview", "stages", "kernels", "timeline", "search"];
-const state = { run: 0, tab: "overview", graph: "", step: -1 };
+const TABS = ["overview", "stages", "fusion", "kernels", "timeline", "search", "compare"];
+const state = { run: 0, tab: "overview", graph: "", step: -1, box: "" };
 let data = null;
 
 async function unpack() {
@@ -24,6 +24,7 @@ function make(tag, attributes = {}, ...children) {
 const run = () => data.runs[state.run];
 const text = (number) => (number < 0 ? "" : data.texts[number]);
 const seconds = (s) => (s >= 1 ? s.toFixed(2) + " s" : (s * 1000).toFixed(1) + " ms");
+const counted = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 function bytes(n) {
   if (!n) return "?";
   for (const unit of ["B", "KB", "MB", "GB"]) {
@@ -38,6 +39,7 @@ function bytes(n) {
 function writePlace() {
   const parts = new URLSearchParams({ r: state.run, v: state.tab });
   if (state.graph) { parts.set("g", state.graph); parts.set("s", state.step); }
+  if (state.box && state.tab === "fusion") parts.set("b", state.box);
   history.replaceState(null, "", "#" + parts);
 }
 
@@ -46,6 +48,7 @@ function readPlace() {
   state.run = Math.min(Number(parts.get("r")) || 0, data.runs.length - 1);
   state.tab = TABS.includes(parts.get("v")) ? parts.get("v") : "overview";
   state.graph = parts.get("g") || "";
+  state.box = parts.get("b") || "";
   state.step = parts.has("s") ? Number(parts.get("s")) : -1;
 }
 
@@ -53,12 +56,13 @@ function show() {
   for (const section of document.querySelectorAll(".overview")) {
     section.hidden = state.tab !== "overview" || Number(section.dataset.run) !== state.run;
   }
-  for (const tab of TABS.slice(1)) $(tab).hidden = state.tab !== tab;
+  if (!$(state.tab) && state.tab !== "overview") state.tab = "overview";
+  for (const tab of TABS.slice(1)) if ($(tab)) $(tab).hidden = state.tab !== tab;
   for (const button of $("tabs").children) {
     button.setAttribute("aria-current", button.dataset.tab === state.tab);
   }
   if ($("run")) $("run").value = state.run;
-  ({ stages: drawStages, kernels: drawKernels, timeline: drawTimeline, search: drawSearch })[state.tab]?.();
+  ({ stages: drawStages, fusion: drawFusion, kernels: drawKernels, timeline: drawTimeline, search: drawSearch })[state.tab]?.();
   writePlace();
 }
 
@@ -215,6 +219,148 @@ function mark(name) {
   CSS.highlights.set("name", new Highlight(...ranges));
 }
 
+/* -- fusion: who reads what, before and after loops became kernels -------------------------------- */
+
+const WIDE = 132, HIGH = 36, GAP = 16, FALL = 34;
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+/* Boxes in rows, each below all that it reads, those of a row under what they read. */
+function layers(boxes) {
+  const byName = new Map(boxes.map((b) => [b.name, b])), row = new Map(), readers = new Map();
+  for (const b of boxes) {
+    const reads = b.reads.filter((r) => byName.has(r));
+    row.set(b.name, reads.length ? 1 + Math.max(...reads.map((r) => row.get(r) ?? 0)) : 0);
+    for (const r of reads) readers.set(r, [...(readers.get(r) ?? []), b.name]);
+  }
+  for (const b of boxes) {
+    const mine = readers.get(b.name);
+    if (b.kind === "input" && mine) row.set(b.name, Math.max(0, Math.min(...mine.map((n) => row.get(n))) - 1));
+  }
+  const rows = [];
+  for (const b of boxes) (rows[row.get(b.name)] ??= []).push(b);
+  const filled = rows.filter(Boolean), x = new Map();
+  const place = (line) => line.forEach((b, k) => x.set(b.name, (k - (line.length - 1) / 2) * (WIDE + GAP)));
+  filled.forEach(place);
+  for (let sweep = 0; sweep < 6; sweep++) {
+    for (const line of sweep % 2 ? [...filled].reverse() : filled) {
+      const near = (b) => (sweep % 2 ? readers.get(b.name) ?? [] : b.reads).filter((n) => x.has(n));
+      const want = new Map(line.map((b) => [b, near(b).length ? sum(near(b).map((n) => x.get(n))) / near(b).length : x.get(b.name)]));
+      line.sort((a, b) => want.get(a) - want.get(b));
+      place(line);
+    }
+  }
+  return { rows: filled, x, readers };
+}
+
+const hue = (name) => [...name].reduce((h, c) => (h * 31 + c.charCodeAt(0)) % 360, 7);
+const short = (name) => (name.length > 19 ? name.slice(0, 8) + "…" + name.slice(-10) : name);
+
+/* Edges to the output would cross everything: what is returned has a double frame instead. */
+function picture(every, title) {
+  const boxes = every.filter((b) => b.kind !== "output");
+  const returned = new Set(every.find((b) => b.kind === "output")?.reads);
+  const { rows: lines, x } = layers(boxes);
+  const width = Math.max(...lines.map((l) => l.length)) * (WIDE + GAP) + GAP, height = lines.length * (HIGH + FALL);
+  const svg = make("svg", { class: "flow", width, height, viewBox: `${-width / 2} 0 ${width} ${height}`, "aria-label": title, role: "img" });
+  const y = new Map();
+  lines.forEach((line, k) => line.forEach((b) => y.set(b.name, k * (HIGH + FALL) + 4)));
+  const most = Math.max(1, ...boxes.map((b) => b.written));
+  const edges = make("g", {}), nodes = make("g", {});
+  const byName = new Map(boxes.map((b) => [b.name, b]));
+  for (const b of boxes) {
+    for (const r of b.reads.filter((n) => y.has(n))) {
+      const from = [x.get(r), y.get(r) + HIGH], to = [x.get(b.name), y.get(b.name)], bend = Math.max(20, (to[1] - from[1]) / 2);
+      const moved = byName.get(r).written;
+      edges.append(make("path", {
+        class: "edge", "data-from": r, "data-to": b.name, "stroke-width": (1 + 4 * Math.sqrt(moved / most)).toFixed(1),
+        d: `M${from} C${from[0]},${from[1] + bend} ${to[0]},${to[1] - bend} ${to}`,
+      }, make("title", {}, `${b.name} reads ${r}: ${bytes(moved)}`)));
+    }
+    const under = b.kind === "input" ? b.kind : `${b.op.replace(/^aten\./, "").replace(/\.\w+$/, "")} ${b.written ? bytes(b.written) : ""}`;
+    const place = { x: x.get(b.name) - WIDE / 2, y: y.get(b.name), width: WIDE, height: HIGH, rx: b.kind === "input" ? 16 : 6 };
+    nodes.append(make("g", {
+      class: "box " + b.kind + (returned.has(b.name) ? " returned" : ""), tabindex: 0, role: "button", "data-name": b.name, "data-group": b.group,
+      "aria-label": `${b.kind} ${b.name}`, on: () => choosebox(b.name, b.group),
+    }, make("rect", { class: "ground", ...place }), make("rect", {
+      ...place, fill: b.group && b.kind !== "extern" && b.kind !== "input" ? `hsl(${hue(b.group)} 60% 55% / .28)` : "transparent",
+    }), make("text", { x: x.get(b.name), y: y.get(b.name) + 15, "text-anchor": "middle" }, short(b.name)),
+    make("text", { x: x.get(b.name), y: y.get(b.name) + 29, "text-anchor": "middle", class: "under" }, short(under)),
+    make("title", {}, `${b.name}  ${b.op}  ${b.where}`)));
+  }
+  svg.append(edges, nodes);
+  return svg;
+}
+
+function drawFusion() {
+  const box = $("fusion");
+  const graphs = run().graphs.filter((g) => g.flow);
+  box.replaceChildren();
+  if (!graphs.length) return void box.append(make("p", { class: "hint" }, "no picture: it is of graphs that the embedded compiler made into kernels, with their texts kept"));
+  const graph = graphs.find((g) => g.name === state.graph) ?? graphs[0];
+  state.graph = graph.name;
+  const pick = make("select", { "aria-label": "graph" }, ...graphs.map((g) => make("option", { value: g.name, selected: g === graph ? "" : null }, g.name)));
+  pick.addEventListener("change", () => { state.graph = pick.value; state.box = ""; state.step = -1; show(); });
+  const { before, after } = graph.flow;
+  const loops = before.filter((b) => b.moved), kernels = after.filter((b) => b.kind === "kernel");
+  const externs = after.filter((b) => b.kind === "extern").length;
+  const total = (boxes) => bytes(sum(boxes.map((b) => b.moved)));
+  box.append(make("p", {}, pick, ` ${counted(loops.length, "loop")}, moving ${total(loops)}, became ${counted(kernels.length, "kernel")}, moving ${total(kernels)}; ${counted(externs, "call")} of ATen. `,
+    make("span", { class: "dim" }, "A colour is a kernel. Choose a box; arrows go along what is read.")),
+    make("div", { id: "about", class: "card", "aria-live": "polite" }, make("p", { class: "dim" }, "nothing chosen")));
+  const pair = make("div", { class: "flows" });
+  for (const [boxes, title] of [[before, "before fusion"], [after, "after fusion"]]) {
+    pair.append(make("div", { class: "card" }, make("h2", {}, title), make("div", { class: "scroll", tabindex: 0 }, picture(boxes, title))));
+  }
+  box.append(pair);
+  if (state.box) choosebox(state.box, before.concat(after).find((b) => b.name === state.box)?.group ?? "");
+}
+
+function choosebox(name, group) {
+  state.box = name;
+  const { before, after } = run().graphs.find((g) => g.name === state.graph).flow;
+  const all = before.concat(after), it = all.find((b) => b.name === name);
+  if (!it) return;
+  for (const node of document.querySelectorAll("#fusion .box")) {
+    const same = node.dataset.name === name;
+    node.classList.toggle("chosen", same || (group !== "" && node.dataset.group === group));
+  }
+  for (const edge of document.querySelectorAll("#fusion .edge")) {
+    edge.classList.toggle("chosen", edge.dataset.from === name || edge.dataset.to === name);
+  }
+  for (const scroll of document.querySelectorAll("#fusion .scroll")) scroll.querySelector(".chosen")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const readers = (after.some((b) => b.name === name) ? after : before).filter((b) => b.reads.includes(name)).map((b) => b.name);
+  const facts = [["reads", it.reads.join(", ")], ["read by", readers.join(", ")], ["writes", it.written ? bytes(it.written) : ""],
+    ["moves", it.moved ? bytes(it.moved) : ""], ["line", it.where], ["kernel", it.kind !== "kernel" ? it.group : ""]].filter((f) => f[1]);
+  const about = $("about");
+  about.replaceChildren(make("h2", {}, `${it.kind} ${it.name} `, make("small", {}, it.op)),
+    make("dl", {}, ...facts.flatMap(([k, v]) => [make("dt", {}, k), make("dd", { class: "code" }, v)])));
+  const code = run().kernels.find((k) => k.graph === state.graph && k.name === group);
+  if (code) about.append(make("button", { type: "button", on: () => openKernel(code) }, "its code"));
+  writePlace();
+}
+
+function openKernel(kernel) {
+  state.tab = "kernels";
+  show();
+  const card = document.querySelector(`#kernels details[data-name="${kernel.name}"][data-graph="${kernel.graph}"]`);
+  card.open = true;
+  card.scrollIntoView({ block: "start" });
+}
+
+function goBox(key) {
+  const flow = run().graphs.find((g) => g.name === state.graph)?.flow;
+  if (!flow) return;
+  const boxes = flow.after.some((b) => b.name === state.box) ? flow.after : flow.before;
+  const { rows: lines, readers } = layers(boxes.filter((b) => b.kind !== "output"));
+  const line = lines.find((l) => l.some((b) => b.name === state.box)) ?? lines[0];
+  const k = line.findIndex((b) => b.name === state.box);
+  const next = {
+    ArrowUp: boxes.find((b) => b.name === state.box)?.reads[0], ArrowDown: readers.get(state.box)?.[0],
+    ArrowLeft: line[k - 1]?.name, ArrowRight: line[k + 1]?.name,
+  }[key] ?? (k < 0 ? line[0].name : state.box);
+  choosebox(next, boxes.find((b) => b.name === next)?.group ?? "");
+}
+
 /* -- kernels ----------------------------------------------------------------------------------- */
 
 function drawKernels() {
@@ -225,21 +371,44 @@ function drawKernels() {
   if (!kernels.length) box.append(make("p", { class: "hint" }, "no kernel was generated"));
   for (const kernel of kernels) {
     const origins = kernel.origins.map(([node, aten, op, where]) => make("tr", {},
-      ...[node, aten, op, where].map((t) => make("td", { class: "code" }, t))));
+      ...[node, aten, op].map((t) => make("td", { class: "code" }, t)),
+      make("td", { class: "code" }, where ? make("button", { type: "button", class: "link", on: () => findLine(where) }, where) : "")));
     const code = make("pre", { class: "code" }, text(kernel.text));
     const facts = kernel.origins.length
       ? make("table", {}, make("thead", {}, make("tr", {}, ...["node", "ATen node", "operator", "line"].map((t) => make("th", {}, t)))), make("tbody", {}, ...origins))
       : make("p", { class: "dim code" }, kernel.computes.join(", "));
-    box.append(make("details", { class: "card" },
+    box.append(make("details", { class: "card", "data-name": kernel.name, "data-graph": kernel.graph },
       make("summary", {}, make("code", {}, kernel.name), ` ${kernel.graph} · ${bytes(kernel.moved)} `,
         make("meter", { min: 0, max: most, value: kernel.moved })), facts, code));
   }
+  drawLines(box, kernels);
   const missed = run().remarks.filter((r) => r.verdict === "missed").sort((a, b) => b.moved - a.moved);
   if (missed.length) {
     box.append(make("div", { class: "card" }, make("h2", {}, "Not fused"), make("table", {}, make("tbody", {},
       ...missed.map((r) => make("tr", {}, make("td", { class: "n" }, bytes(r.moved)), make("td", {}, make("code", {}, r.where)),
         make("td", { class: "code" }, r.message), make("td", { class: "dim" }, r.graph)))))));
   }
+}
+
+/* Every line of the program, and the kernels that compute it. */
+function drawLines(box, kernels) {
+  const lines = new Map();
+  for (const kernel of kernels) {
+    for (const [, , , where] of kernel.origins) if (where) lines.set(where, (lines.get(where) ?? new Set()).add(kernel));
+  }
+  if (!lines.size) return;
+  const rows = [...lines].sort().map(([where, of]) => make("tr", {}, make("td", { class: "code" },
+    make("button", { type: "button", class: "link", on: () => findLine(where) }, where)),
+  make("td", { class: "code" }, run().lines[where] ?? ""), make("td", { class: "code" },
+    ...[...of].map((k) => make("button", { type: "button", class: "link", on: () => openKernel(k) }, k.name)))));
+  box.append(make("details", { class: "card" }, make("summary", {}, "Lines of the program, and the kernels that compute them"),
+    make("table", {}, make("tbody", {}, ...rows))));
+}
+
+function findLine(where) {
+  state.tab = "stages";
+  $("find").value = where;
+  show();
 }
 
 /* -- timeline ---------------------------------------------------------------------------------- */
@@ -297,6 +466,14 @@ function drawSearch() {
     ...lines.map((line) => make("tr", {}, ...line.map((t, k) => make("td", { class: k === 0 || k === 3 ? "n" : null }, t))))))));
 }
 
+/* -- several runs or ranks ---------------------------------------------------------------------- */
+
+function showPair(button) {
+  const { title, before, after } = data.others[button.dataset.other].pairs[button.dataset.pair];
+  $("pair").replaceChildren(make("h2", {}, title), pairOf(diff(text(before).split("\n"), text(after).split("\n"))));
+  $("pair").scrollIntoView({ block: "nearest" });
+}
+
 /* -- what people do ---------------------------------------------------------------------------- */
 
 function onKey(event) {
@@ -306,7 +483,9 @@ function onKey(event) {
     return;
   }
   const tab = TABS[Number(event.key) - 1];
-  if (tab) { state.tab = tab; show(); }
+  if (tab && $(tab) || tab === "overview") { state.tab = tab; show(); }
+  else if (state.tab === "fusion" && event.key.startsWith("Arrow")) { event.preventDefault(); goBox(event.key); }
+  else if (event.key === "Enter" && event.target.closest?.(".box")) event.target.dispatchEvent(new MouseEvent("click"));
   else if (event.key === "/") { event.preventDefault(); state.tab = "stages"; show(); $("find").focus(); }
   else if (event.key === "u") { $("unchanged").click(); }
   else if (event.key === "j" || event.key === "k") { state.tab = "stages"; go(event.key === "j" ? 1 : -1); }
@@ -316,11 +495,12 @@ async function begin() {
   data = await unpack();
   readPlace();
   for (const button of $("tabs").children) button.addEventListener("click", () => { state.tab = button.dataset.tab; show(); });
-  $("run")?.addEventListener("change", () => { state.run = Number($("run").value); state.graph = ""; state.step = -1; $("diff").replaceChildren(); show(); });
+  $("run")?.addEventListener("change", () => { state.run = Number($("run").value); state.graph = ""; state.step = -1; state.box = ""; $("diff").replaceChildren(); show(); });
   $("find").addEventListener("input", drawStages);
   $("unchanged").addEventListener("change", drawStages);
   document.addEventListener("keydown", onKey);
   document.querySelector("main").addEventListener("click", markName);
+  for (const button of document.querySelectorAll("[data-pair]")) button.addEventListener("click", () => showPair(button));
   addEventListener("hashchange", () => { readPlace(); show(); });
   show();
   document.body.dataset.ready = "1";

@@ -16,6 +16,26 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 HOSTILE = "</script><script>document.title='taken over'</script>"
 GRAPH = {"compile_id": "0/0", "direction": "forward"}
+LOWERED = """
+input_buffer('x', float32, size=[64, 8], stride=[8, 1])
+
+@pointwise('double', float32, size=[64, 8], stride=[8, 1], axes={'i0': 64}, origin=('a', 'aten.mul.Tensor', '/me/model.py', 3, 'f'))
+def double(i0, i1):
+    t0 = load(float32, 'x', i0, i1)
+    return add(t0, t0)
+
+@reduction('total', float32, size=[64], stride=[1], axes={'i0': 64}, over={'r0': 8}, kind='sum', origin=('s', 'aten.sum.default'))
+def total(i0, r0):
+    return load(float32, 'double', i0, r0)
+
+extern('flat', torch.ops.aten.view.default, args=[ref('total'), [64]], out=buffer('flat', float32, size=[64], stride=[1]), alias_of='total', origin=('v', 'aten.view.default'))
+
+extern('sorted', torch.ops.aten.sort.default, args=[ref('flat')], out=buffer('sorted', float32, size=[64], stride=[1]), origin=('z', 'aten.sort.default'))
+
+output(ref('sorted'), ref('total'))
+"""  # noqa: E501 # as it is written
+INLINED = LOWERED.replace(LOWERED[LOWERED.index("@pointwise") : LOWERED.index("@reduction")], "")
+INLINED = INLINED.replace("return load(float32, 'double'", "return load(float32, 'x'")
 BEFORE = "\n".join([f"same_{k} = {k}" for k in range(30)] + ["y = x * 1", "return y"])
 AFTER = BEFORE.replace("x * 1", "x")
 
@@ -64,6 +84,29 @@ def searched(tmp_path: Path) -> Run:
 def compiled(tmp_path: Path) -> Run:
     """The same without a search."""
     return _written(tmp_path / "compiled", [e for e in events() if e["event"] != "candidate"])
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Run:
+    """Two ranks that compile one graph, the second of them otherwise; its loops are fused."""
+    from written import line, stage  # noqa: PLC0415 # the path is set above
+
+    lines = []
+    for rank, text in ((0, "inlined.py"), (1, "other.py")):
+        mine = {**GRAPH, "rank": rank, "pid": 10 + rank}
+        for place, (name, path) in enumerate((("lower", "lowered.py"), ("inline", text))):
+            lines.append(stage(name, 2.0 + place, 0.5, **mine))
+            lines[-1]["data"]["artifact"] = path
+        kernel = {
+            "name": "cpp_total_0", "language": "c++", "computes": ["total"], "moved": 2304,
+            "source": "kernel.cpp", "origins": [["total", "s", "aten.sum.default", ""]],
+        }  # fmt: skip
+        lines.append(line("kernel", 4, kernel, **mine))
+    run = _written(tmp_path / "ranks", lines)
+    (run.path / "lowered.py").write_text(LOWERED)
+    (run.path / "inlined.py").write_text(INLINED)
+    (run.path / "other.py").write_text(INLINED.replace("'sum'", "'prod'"))
+    return run
 
 
 def _written(folder: Path, lines: list[dict[str, Any]]) -> Run:

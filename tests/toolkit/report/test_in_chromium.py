@@ -14,6 +14,8 @@ from tcdebug.run_dir import Run
 
 pytestmark = pytest.mark.skipif(MISSING, reason="chromium and chromedriver are not installed")
 
+ENTER, UP, DOWN = "\ue007", "\ue013", "\ue015"
+"""Keys, as WebDriver names them."""
 ROWS = "return [...document.querySelectorAll('.row')].map(r => r.firstChild.textContent)"
 
 
@@ -25,14 +27,15 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture
-def page(port: int, compiled: Run, searched: Run, tmp_path: Path) -> Iterator[Any]:
-    """Open the page of both runs: page(width, place)."""
+def page(port: int, compiled: Run, searched: Run, ranks: Run, tmp_path: Path) -> Iterator[Any]:
+    """Open the page of both runs, or of the ranks: page(width, place)."""
     (tmp_path / "page.html").write_text(render([compiled, searched]))
+    (tmp_path / "ranks.html").write_text(render([ranks]))
     browsers: list[Browser] = []
 
-    def opened(width: int = 1200, place: str = "", *more: str) -> Browser:
+    def opened(width: int = 1200, place: str = "", *more: str, name: str = "page.html") -> Browser:
         browsers.append(Browser(port, width, *more))
-        browsers[-1].open(f"file://{tmp_path}/page.html{place}")
+        browsers[-1].open(f"file://{tmp_path}/{name}{place}")
         return browsers[-1]
 
     yield opened
@@ -69,19 +72,52 @@ def test_a_place_can_be_sent_to_somebody(page: Any) -> None:
 
 def test_kernels_timeline_and_search_are_drawn(page: Any) -> None:
     browser = page()
-    browser.press("3")
-    assert "4.1 KB" in browser.run("return document.querySelector('#kernels summary').textContent")
     browser.press("4")
+    assert "4.1 KB" in browser.run("return document.querySelector('#kernels summary').textContent")
+    browser.press("5")
     assert browser.run("return document.querySelectorAll('#timeline rect').length") == 5
     browser.run("document.querySelector('#run').value = 1;"
                 "document.querySelector('#run').dispatchEvent(new Event('change'))")  # fmt: skip
-    browser.press("5")
+    browser.press("6")
     assert browser.run("return document.querySelectorAll('#search rect').length") == 2
 
 
-@pytest.mark.parametrize("tab", ["overview", "stages", "kernels", "timeline", "search"])
-def test_nothing_is_wider_than_a_phone_in_dark_mode(page: Any, tab: str) -> None:
-    browser = page(500, f"#r=1&v={tab}", "--force-dark-mode")
-    assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
+def test_loops_and_kernels_are_drawn_with_what_they_read_and_walked_along(page: Any) -> None:
+    browser = page(1200, "#v=fusion", name="ranks.html")
+    told = "return document.querySelector('#fusion p').textContent"
+    assert "2 loops, moving 6.4 KB, became 1 kernel, moving 2.3 KB; 1 call of ATen" in (
+        browser.run(told)
+    )
+    drawn = "return [...document.querySelectorAll('#fusion .box')].map(b => b.dataset.name)"
+    assert browser.run(drawn) == ["x", "double", "total", "sorted", "x", "cpp_total_0", "sorted"]
+    chosen = "return [...document.querySelectorAll('.box.chosen')].map(b => b.dataset.name)"
+    browser.run("document.querySelector('[data-name=double]').focus()")
+    browser.press(ENTER)
+    assert browser.run(chosen) == ["double", "total", "cpp_total_0"]
+    browser.press(DOWN + DOWN)
+    assert browser.run(chosen) == ["sorted", "sorted"]
+    browser.press(UP)
+    browser.run("document.querySelector('#about button').click()")
+    assert browser.run("return document.querySelector('#kernels details').open")
+
+
+def test_ranks_stand_side_by_side_with_the_stage_where_they_part(page: Any) -> None:
+    browser = page(1200, "", name="ranks.html")
+    assert browser.run("return document.querySelectorAll('#run option').length") == 2
+    browser.press("7")
+    assert browser.run("return document.querySelectorAll('#compare tbody')[0].rows.length") == 2
+    browser.run("document.querySelector('[data-pair]').click()")
+    assert browser.run("return document.querySelector('#pair h2').textContent") == (
+        "0/0 forward: inline"
+    )
+    assert "'prod'" in browser.run("return document.querySelector('#pair .added').textContent")
+
+
+def test_nothing_is_wider_than_a_phone_in_dark_mode(page: Any) -> None:
+    browser = page(500, "#v=fusion", "--force-dark-mode", name="ranks.html")
+    wide = "return document.documentElement.scrollWidth - innerWidth"
+    assert [(key, browser.press(key), browser.run(wide) > 0)[::2] for key in "1234567"] == [
+        (key, False) for key in "1234567"
+    ]
     colour = "return getComputedStyle(document.body).backgroundColor"
     assert browser.run(colour) == "rgb(20, 23, 27)"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tcdebug.commands import report
-from tcdebug.report.data import Texts, view
+from tcdebug.report.data import Texts, seen, view
 from tcdebug.report.page import packed, render, unpacked
 from tcdebug.run_dir import Run
 
@@ -31,7 +31,7 @@ def test_what_a_program_says_is_text_and_never_code(compiled: Run) -> None:
 
 def test_a_step_has_the_texts_before_and_after_it(compiled: Run) -> None:
     texts = Texts()
-    (graph,) = view(compiled, texts).graphs
+    (graph,) = view(seen(compiled)[0], texts).graphs
     assert [(s.name, s.depth, s.changed) for s in graph.steps] == [
         ("passes", 0, False),
         ("passes.algebraic", 1, True),
@@ -47,7 +47,7 @@ def test_a_step_has_the_texts_before_and_after_it(compiled: Run) -> None:
 
 def test_a_kernel_has_its_own_code_its_comments_and_its_lines(compiled: Run) -> None:
     texts = Texts()
-    (kernel,) = view(compiled, texts).kernels
+    (kernel,) = view(seen(compiled)[0], texts).kernels
     assert texts.all[kernel["text"]].splitlines() == [
         "// mul: aten.mul.Tensor", 'extern "C" int cpp_mul_0(float* x) { return 0; }',
     ]  # fmt: skip
@@ -55,7 +55,7 @@ def test_a_kernel_has_its_own_code_its_comments_and_its_lines(compiled: Run) -> 
 
 
 def test_a_run_that_searched_has_its_candidates_and_not_their_compiles(searched: Run) -> None:
-    shown = view(searched, Texts())
+    shown = view(seen(searched)[0], Texts())
     assert [(s["number"], s["outcome"]) for s in shown.history] == [(1, "wrong"), (2, "ok")]
     assert shown.graphs == []
 
