@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ def layout_difference(
     wrong. A stride counts only where it leads anywhere.
     """
     for place, (e, c) in enumerate(zip(eager[0], actual[0], strict=True)):
-        if list(_strides(e)) != list(_strides(c)):
+        if strides(e) != strides(c):
             detail = f"{c.stride()} instead of {e.stride()}, of {tuple(e.shape)}"
             return Difference(STRIDES, f"output {place}", detail)
     expected, found = shares(*eager), shares(*actual)
@@ -32,9 +32,11 @@ def layout_difference(
     return None
 
 
-def _strides(value: Any) -> Iterator[int]:
-    if _plain(value) and value.numel() > 1:
-        yield from (s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1)
+def strides(value: Any) -> list[int]:
+    """The strides of a tensor that lead anywhere."""
+    if not _plain(value) or value.numel() < 2:
+        return []
+    return [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
 
 
 def _plain(value: Any) -> bool:

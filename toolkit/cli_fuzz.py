@@ -33,9 +33,7 @@ DATABASE = click.option(
     "--database", default=str(Path(".tcdebug") / "examples"), show_default=True,
     metavar="FOLDER|redis://...", help="Where Hypothesis keeps what failed; empty for nowhere.",
 )  # fmt: skip
-BISECT = click.option(
-    "--bisect/--no-bisect", default=True, help="Minify and bisect what is found."
-)
+BISECT = click.option("--bisect/--no-bisect", default=True, help="Minify and bisect what is found.")
 SETUP = click.option(
     "--setup", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A Python file that every worker runs first.",
@@ -47,10 +45,14 @@ MEMORY = click.option("--memory", default=4.0, show_default=True, help="GiB a pr
 STOP_AFTER = click.option(
     "--stop-after", type=click.IntRange(1), help="End a worker that has made so many findings."
 )
+ENGINE = click.option(
+    "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+    help="Workers here, or -j on each node of the Ray cluster that RAY_ADDRESS names.",
+)  # fmt: skip
 NAMES = click.argument("names", nargs=-1, metavar="[FINDING]...")
 HUNTING = (
     BACKEND, SECONDS, EXAMPLES, SEED, UNITS, JOBS, FINDINGS, DATABASE, BISECT, SETUP, TIMEOUT,
-    MEMORY, STOP_AFTER,
+    MEMORY, STOP_AFTER, ENGINE,
 )  # fmt: skip
 
 

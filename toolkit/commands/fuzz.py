@@ -22,24 +22,28 @@ from tcdebug.fuzz.campaign import BadJob, Campaign, WorkerFailed
 from tcdebug.fuzz.ci import FORMATS, MODES
 from tcdebug.fuzz.findings import Finding, Findings, State
 from tcdebug.fuzz.job import FuzzJob
+from tcdebug.fuzz.on_ray import RayCampaign
 from tcdebug.fuzz.tally import Tally
 from tcdebug.minifier.isolation import Limits
 from tcdebug.run_dir import NoRun, Run, find, runs
 
 FAILS, FAULT, INTERRUPTED = 1, 3, 130
+LOCAL = "local"
+NEEDED = (("hypothesis", "Hypothesis", "fuzz"), ("ray", "Ray", "ray"))
+"""Module, name and extra; the second for the engine of this name."""
 SECONDS = 600.0
 """What a campaign takes that is not told."""
 
 
 def run(
     *, quiet: bool, as_json: bool, seconds: float | None, examples: int | None, jobs: int,
-    findings: Path, **options: Any,
+    findings: Path, engine: str, **options: Any,
 ) -> int:  # fmt: skip
     """Fuzz, and show what was found; the exit status."""
     if seconds is None and examples is None:
         seconds = SECONDS
     job = _job(findings, seconds, examples, **options)
-    status, tally, found = _campaign("fuzz-run", job, jobs, quiet)
+    status, tally, found = _campaign("fuzz-run", job, jobs, quiet, engine)
     if status > FAILS and status != INTERRUPTED:
         return status
     if as_json:
@@ -54,7 +58,7 @@ def run(
 def ci(
     *, mode: str, style: str, output: Path | None, quiet: bool, seconds: float | None,
     examples: int | None, seed: int | None, jobs: int, findings: Path, bisect: bool,
-    database: str, **options: Any,
+    database: str, engine: str, **options: Any,
 ) -> int:  # fmt: skip
     """Judge again what was fixed, fuzz, and write what is new; the exit status."""
     chosen = MODES[mode]
@@ -70,7 +74,7 @@ def ci(
     for finding in fixed:
         if finding.slug in failing:
             Findings(findings).write(msgspec.structs.replace(finding, state=State.NEW))
-    status, tally, found = _campaign("fuzz-ci", job, jobs, quiet)
+    status, tally, found = _campaign("fuzz-ci", job, jobs, quiet, engine)
     if status > FAILS:
         return status
     found = [*(f for f in fixed if f.slug in failing), *found]
@@ -192,13 +196,14 @@ def _job(
 
 
 def _campaign(
-    command: str, job: FuzzJob, jobs: int, quiet: bool
+    command: str, job: FuzzJob, jobs: int, quiet: bool, engine: str = LOCAL
 ) -> tuple[int, Tally, list[Finding]]:
     """Exit status, numbers, and the findings that are new."""
     tally = Tally()
-    if importlib.util.find_spec("hypothesis") is None:
-        error("Hypothesis is not installed", "pip install 'tcdebug[fuzz]'")
-        return USAGE, tally, []
+    for package, name, extra in NEEDED[:1] if engine == LOCAL else NEEDED:
+        if importlib.util.find_spec(package) is None:
+            error(f"{name} is not installed", f"pip install 'tcdebug[{extra}]'")
+            return USAGE, tally, []
     before = {f.slug for f in Findings(Path(job.findings))}
     began = time.monotonic()
     folder = run_folder.create(command).resolve()
@@ -209,7 +214,10 @@ def _campaign(
     with FuzzProgress(quiet=quiet) as progress:
         progress.say(f"fuzzing {job.backend}, seed {job.seed}: tcdebug logs {folder.name}")
         try:
-            Campaign(folder, log, tally, progress.show).run(job, jobs)
+            if engine == LOCAL:
+                Campaign(folder, tally, progress.show).run(job, jobs)
+            else:
+                RayCampaign(folder, log, tally, progress.show).run(job, jobs)
         except KeyboardInterrupt:
             status = INTERRUPTED
         except BadJob as problem:

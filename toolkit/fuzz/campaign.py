@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog
 from tcdebug.fuzz.job import BAD_JOB, FuzzJob
 from tcdebug.fuzz.tally import Tally
 from tcdebug.minifier.job import own_caches
@@ -42,7 +41,6 @@ class Campaign:
     """The workers of one command, in one run folder."""
 
     folder: Path
-    log: EventLog
     tally: Tally
     said: Callable[[Tally], None]
     """Called when something was counted."""

@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, Phase, event, given, seed, settings, target
 from hypothesis.database import ExampleDatabase
 
 from tcdebug.fuzz.findings import Findings
+from tcdebug.fuzz.job import ROUND
 from tcdebug.fuzz.verdict import Status, Verdict
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.programs import programs
 
-ROUND = 25
-"""Programs of one seed: Hypothesis varies what it has drawn, so a fresh seed is more various."""
 SHRINKING = 120.0
 """Seconds that shrinking a program may take."""
 

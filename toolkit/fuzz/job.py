@@ -8,6 +8,10 @@ from tcdebug.minifier.isolation import Limits
 
 BAD_JOB = 2
 """Exit status of a worker that cannot do its job; it has printed why."""
+ROUND = 25
+"""Programs of one seed: Hypothesis varies what it has drawn, so a fresh seed is more various."""
+APART = 1_000_003
+"""The seeds of two workers of a campaign are this far apart."""
 
 
 class FuzzJob(msgspec.Struct, frozen=True):

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tcdebug.compiler.gate import Toggles
 from tcdebug.fuzz.noise import Arguments, Noise
 from tcdebug.fuzz.verdict import Status, Verdict, failed
+from tcdebug.minifier.case import clone_values
 from tcdebug.minifier.compare import difference
-from tcdebug.minifier.layout import layout_difference
+from tcdebug.minifier.layout import STRIDES, layout_difference, strides
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.replay import Progress, Results, fresh_capture, run
 from tcdebug.minifier.source import run_text
@@ -70,7 +72,7 @@ class Called:
 
     def judged(self, actual: Results) -> Outcome | None:
         """The first failure of a compiled run; None where there is none. Raises Discarded."""
-        return self._wrong(actual) or _layout_differs(self.eager, actual)
+        return self._wrong(actual) or self._layout_differs(actual)
 
     def settled(self) -> bool:
         """Whether eager gives the same bits again."""
@@ -104,6 +106,28 @@ class Called:
             raise Discarded(explained)
         return None
 
+    def _layout_differs(self, actual: Results) -> Outcome | None:
+        """Strides of outputs, and which outputs share memory with which, and with which inputs."""
+        runs = ((self.eager.outputs, self.eager.inputs), (actual.outputs, actual.inputs))
+        found = layout_difference(*runs)
+        if found is None:
+            return None
+        if found.what == STRIDES and self._faked() == [strides(v) for v in actual.outputs]:
+            raise Discarded(f"{found.where}: the fake kernels of torch have these strides too")
+        detail = f"{found.where}: {found.detail}"
+        return Outcome(Kind.WRONG, "forward", f"forward | wrong {found.what}", detail)
+
+    def _faked(self) -> list[list[int]] | None:
+        """Strides of the outputs by the fake kernels that every backend plans with."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        values = clone_values(self.arguments.values())
+        try:
+            with mode, torch.compiler.set_stance(self.program.eager_stance):
+                outputs = self.module(*(mode.from_tensor(v) for v in values))
+        except Exception:  # such as a size that only the data gives
+            return None
+        return [strides(v) for v in outputs]
+
     def _exact(self, what: str, place: int) -> bool:
         return what == "output" and self.program.outputs[place] in self.program.exact
 
@@ -115,9 +139,7 @@ def loaded(text: str, filename: str) -> dict[str, Any]:
     return names
 
 
-def judge(
-    program: Program, target: Target, notify: Callable[[str], None], folder: Path
-) -> Verdict:
+def judge(program: Program, target: Target, notify: Callable[[str], None], folder: Path) -> Verdict:
     """Run a program in eager and compiled in this very process, and compare."""
     if program.invalid:
         return Verdict(Status.INVALID, message=program.invalid)
@@ -158,9 +180,7 @@ def _second(program: Program, filename: str) -> Called | None:
         return None
 
 
-def _compiled(
-    first: Called, second: Called | None, target: Target, at: Progress
-) -> Outcome | None:
+def _compiled(first: Called, second: Called | None, target: Target, at: Progress) -> Outcome | None:
     """What is wrong with a program under a target, None when nothing is."""
     toggles = Toggles.parse(first.program.off)
     began = time.monotonic()
@@ -205,13 +225,3 @@ def _not_the_same(one: Results, other: Results) -> Outcome | None:
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())
-
-
-def _layout_differs(eager: Results, actual: Results) -> Outcome | None:
-    """Strides of outputs, and which outputs share memory with which, and with which inputs."""
-    runs = ((eager.outputs, eager.inputs), (actual.outputs, actual.inputs))
-    found = layout_difference(*runs)
-    if found is None:
-        return None
-    detail = f"{found.where}: {found.detail}"
-    return Outcome(Kind.WRONG, "forward", f"forward | wrong {found.what}", detail)

@@ -23,7 +23,7 @@ from tcdebug.compiler.events import FuzzAgain, FuzzCase, FuzzFinding
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Enough, Found, Hunt
-from tcdebug.fuzz.job import BAD_JOB, FuzzJob
+from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
 from tcdebug.fuzz.runner import Notify, Runner
 from tcdebug.fuzz.verdict import Verdict
@@ -38,8 +38,6 @@ from tcdebug.strategies.toggles import FAMILIES
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
 """Units that are switched off now and then where the job does not say which."""
-APART = 1_000_003
-"""The seeds of two workers of a campaign are this far apart."""
 COUNTED = re.compile(r"_\d+\b")
 
 
@@ -127,9 +125,7 @@ class Worker:
         for finding in self.findings:
             if finding.slug in self.job.again:
                 verdict = self.runner(finding.program)
-                self.log.emit(
-                    FuzzAgain(finding.slug, verdict.status.value, verdict.signature)
-                )
+                self.log.emit(FuzzAgain(finding.slug, verdict.status.value, verdict.signature))
         self.runner.close()
 
     def _tell(self, program: Program, verdict: Verdict) -> None:

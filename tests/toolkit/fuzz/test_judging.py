@@ -75,11 +75,18 @@ def verdict(text: str, change: Callable[[Any], Any], **more: Any) -> Verdict:
         (lambda v: torch.stack((v, v), 1)[:, 0], "forward | wrong strides"),
     ],
 )
-def test_a_change_of_the_result_is_a_failure(
-    change: Callable[[Any], Any], signature: str
-) -> None:
+def test_a_change_of_the_result_is_a_failure(change: Callable[[Any], Any], signature: str) -> None:
     found = verdict("a0 * 2", change)
     assert (found.status, found.signature) == (Status.FAILED, signature)
+
+
+def test_strides_that_the_fake_kernels_of_torch_have_too_are_no_fault_of_a_backend() -> None:
+    columns, by_rows = "a0.view(8, 8).mT, torch.ones(())", torch.Tensor.contiguous
+    faked = verdict(f"torch.floor_divide({columns})", by_rows)
+    assert faked.status is Status.DISCARDED
+    assert "fake kernels" in faked.message
+    other = verdict(f"torch.sub({columns})", by_rows)
+    assert other.signature == "forward | wrong strides"
 
 
 def test_what_was_a_view_of_an_input_has_to_be_one() -> None:

@@ -1,0 +1,106 @@
+"""A node's part of a campaign, without Ray: what it is asked for, and the news of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tcdebug.fuzz.findings import Findings
+from tcdebug.fuzz.job import APART, FuzzJob
+from tcdebug.fuzz.on_ray import Share, parts
+from tcdebug.fuzz.supervisor import Errand, News, Supervisor, of_node, pack, unpack
+
+JOB = FuzzJob("", "/findings", seed=7, examples=5, bisect=False)
+PLANTED = b"""
+import torch
+from tcdebug.compiler.lower import LOWERINGS
+
+def broken(site, *args, **kwargs):
+    raise ValueError("planted")
+
+for op in torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList:
+    LOWERINGS[op] = broken
+"""
+
+
+def followed(supervisor: Supervisor, folder: Path) -> tuple[list[str], str]:
+    """The statuses of all programs, and why it ended; findings are kept in a folder."""
+    statuses: list[str] = []
+    while True:
+        news = msgspec.msgpack.decode(supervisor.news(), type=News)
+        statuses += [e["data"]["status"] for e in news.events if e["event"] == "fuzz.case"]
+        for parcel in news.parcels:
+            unpack(parcel, folder)
+        if news.ended is not None:
+            return statuses, news.ended
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_findings_travel_as_bytes_and_what_is_known_is_not_told_again(
+    known: bool, tmp_path: Path, once: Path
+) -> None:
+    parcels = tuple(pack(path) for path in once.iterdir()) if known else ()
+    job = msgspec.structs.replace(
+        JOB, seed=0, examples=8, setup="/nowhere/planted.py", stop_after=1
+    )
+    errand = msgspec.msgpack.encode(Errand(job, 1, parcels, PLANTED))
+    supervisor = Supervisor(errand)
+    statuses, ended = followed(supervisor, tmp_path)
+    supervisor.close()
+    assert ended == ""
+    assert ("known" if known else "failed") in statuses
+    found = list(Findings(tmp_path))
+    assert [f.ops for f in found] == ([] if known else [("sum",)])
+    if not known:
+        (folder,) = tmp_path.iterdir()
+        assert {p.name for p in folder.iterdir()} == {"finding.json", "program.py"}
+        folder.rename(once / folder.name)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the first campaign has found."""
+    return tmp_path_factory.mktemp("findings")
+
+
+def test_a_job_that_no_node_can_do_is_told_as_such() -> None:
+    job = msgspec.structs.replace(JOB, backend="nonsense")
+    supervisor = Supervisor(msgspec.msgpack.encode(Errand(job, 1)))
+    while (news := msgspec.msgpack.decode(supervisor.news(), type=News)).ended is None:
+        time.sleep(0.1)
+    supervisor.close()
+    assert (news.unfit, news.ended) == (True, "torch.compile has no backend 'nonsense'")
+
+
+def test_each_node_has_other_seeds_and_its_part_of_the_programs() -> None:
+    assert [(n, p.seed, p.examples) for n, p in parts(JOB, ["a", "b", "c"], 4)] == [
+        ("a", 7, 2), ("b", 7 + 4 * APART, 2), ("c", 7 + 8 * APART, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("judged", "examples", "seed"),
+    [
+        ({}, 200, 7),
+        ({11: 70}, 130, 7),  # the other worker is at its first round
+        ({11: 70, 12: 80}, 50, 8),  # two rounds each, one of which may not have been told whole
+        ({11: 100, 12: 100}, None, 0),
+    ],
+)
+def test_another_node_draws_again_what_a_lost_one_may_not_have_told(
+    judged: dict[int, int], examples: int | None, seed: int
+) -> None:
+    share = Share("a", msgspec.structs.replace(JOB, examples=200), None, judged=Counter(judged))
+    left = share.left(2)
+    assert (left and left.examples) == examples
+    assert left is None or left.seed == seed
+
+
+def test_paths_of_a_node_become_those_of_who_asked() -> None:
+    line = of_node([{"data": {"path": "/node/findings/a-1"}}], "/node/findings", Path("/mine"))
+    assert line == b'{"data":{"path":"/mine/a-1"}}\n'
