@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
 
-class CompileError(RuntimeError):
+
+class Coded(Exception):
+    """An error with a code of `codes.CODES`, which a traceback shows below its message."""
+
+    code: ClassVar[str]
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*words)
+        self.add_note(f"{self.code}: tcdebug explain {self.code}")
+
+
+class CompileError(Coded, RuntimeError):
     """A stage of the compiler failed: which stage, which unit, which node.
 
     The cause is chained. The compile is not retried and nothing falls back silently.
     """
+
+    code = "TCD101"
 
     def __init__(
         self,
@@ -33,5 +47,7 @@ class CompileError(RuntimeError):
         """The decisions without which it may well compile, as far as they are known."""
 
 
-class KernelError(RuntimeError):
+class KernelError(Coded, RuntimeError):
     """A kernel met data that it cannot compute with, such as an integer division by zero."""
+
+    code = "TCD102"

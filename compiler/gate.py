@@ -15,9 +15,13 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from types import MappingProxyType
 
+from tcdebug.compiler.errors import Coded
 
-class BadToggle(ValueError):
+
+class BadToggle(Coded, ValueError):
     """A toggle that cannot be read; the message says what it should look like."""
+
+    code = "TCD005"
 
 
 @dataclass(frozen=True, slots=True)

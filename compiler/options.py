@@ -11,6 +11,7 @@ from typing import Any
 
 import platformdirs
 
+from tcdebug.compiler.errors import Coded
 from tcdebug.compiler.gate import Toggles
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -19,8 +20,10 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 ON_ERROR = ("raise", "fallback")
 
 
-class BadOption(ValueError):
+class BadOption(Coded, ValueError):
     """An option that does not exist or has a value it cannot have; says which are near."""
+
+    code = "TCD105"
 
 
 @dataclass(frozen=True, slots=True)

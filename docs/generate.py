@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import torch
 
+from tcdebug.compiler.codes import CODES
 from tcdebug.compiler.event_log import ENVELOPE
 from tcdebug.compiler.events import EVENTS, Event
 from tcdebug.compiler.units import Unit, units
@@ -78,6 +79,7 @@ def files() -> dict[str, str]:
         "events.md": events_page(),
         "events.schema.json": json.dumps(event_schema(), indent=2) + "\n",
         "units.md": units_page(),
+        "errors.md": errors_page(),
     }
 
 
@@ -233,6 +235,25 @@ def _family_lines(family: str, members: Iterator[Unit]) -> list[str]:
         return [f"- `{unit.name}`" for unit in members]
     rows = [f"| `{unit.name}` | {unit.summary} |" for unit in members]
     return ["| unit | what it does |", "|---|---|", *rows]
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+
+def errors_page() -> str:
+    """All codes: what they mean, and what to do."""
+    lines = [
+        "# Errors",
+        "",
+        f"{NOTE} `tcdebug explain TCD012` prints an entry.",
+        "",
+        "A message of tcdebug has a code, what went wrong, and what to do next; a code keeps its",
+        "meaning. An error that is raised in your program has its code in the traceback, below the",
+        "message. Messages about the command line itself (no such option) have none.",
+    ]
+    for code in CODES:
+        lines += ["", f"## {code.name}", "", f"**{code.title}.** {code.why}", "", code.todo]
+    return "\n".join(lines) + "\n"
 
 
 # -- the tour ---------------------------------------------------------------------------------

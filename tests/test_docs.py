@@ -48,7 +48,7 @@ def generator() -> ModuleType:
 # -- generated --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["events.md", "events.schema.json", "units.md"])
+@pytest.mark.parametrize("name", ["events.md", "events.schema.json", "units.md", "errors.md"])
 def test_the_committed_page_is_what_the_code_generates(name: str) -> None:
     if name == "units.md" and torch.__version__.partition("+")[0] != GENERATED_WITH:
         pytest.skip(f"units.md lists the decompositions of torch {GENERATED_WITH}")

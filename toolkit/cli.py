@@ -172,14 +172,19 @@ def run(**arguments: Any) -> None:
 @cli.command(context_settings=PASS_ON)
 @BACKEND
 @JSON
-@SCRIPT
+@click.argument("script", metavar="SCRIPT|CODE")
 @ARGS
 def explain(**arguments: Any) -> None:
-    """Run SCRIPT with ARGS and say what torch.compile made of it, on one screen.
+    """Run SCRIPT with ARGS and say what torch.compile made of it; or say what a CODE means.
+
+    \b
+    tcdebug explain script.py    one screen of what became of a script
+    tcdebug explain TCD012       an error of tcdebug: what it means, and what to do
 
     Graphs, graph breaks with their lines and what to do, recompiles with the value that caused
     them, constants, what is left to ATen, and what each costs. Exit status: 0 explained, 1 SCRIPT
-    failed, 2 usage, 3 internal error, 4 SCRIPT compiles nothing, 130 Ctrl-C.
+    failed, 2 usage, or no such script or code, 3 internal error, 4 SCRIPT compiles nothing,
+    130 Ctrl-C.
     """
     call("explain", **arguments)
 
@@ -317,6 +322,7 @@ def main() -> None:
 
         messages().print(Traceback())
         error(
+            "TCD015",
             "this is a fault of tcdebug, not of your script",
             "please report it with the traceback above and the output of: tcdebug doctor",
         )

@@ -40,7 +40,7 @@ def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, 
     except BadToggle as problem:
         from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
 
-        error(str(problem), "tcdebug units lists the units")
+        error("TCD005", str(problem), "tcdebug units lists the units")
         context.exit(USAGE)
 
 

@@ -250,7 +250,7 @@ def _path_text(path: Sequence[Any]) -> str:
 
 
 def print_node(node: Node) -> str:
-    """Any node. A node is immutable and keeps its text: most go through several stages as they are."""
+    """Any node. It is immutable and keeps its text: most go through several stages as they are."""
     known: dict[str, str] = node.__dict__
     if TEXT not in known:
         known[TEXT] = print_extern(node) if isinstance(node, Extern) else print_loop(node)

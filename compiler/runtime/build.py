@@ -13,6 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from tcdebug.compiler.errors import Coded
 from tcdebug.compiler.runtime.bound import keep_within
 from tcdebug.compiler.runtime.toolchain import Toolchain
 
@@ -24,8 +25,10 @@ LARGEST = 4 << 30
 """Bytes that the shared objects and their sources may take."""
 
 
-class BuildError(RuntimeError):
+class BuildError(Coded, RuntimeError):
     """The C++ compiler did not accept a source, or did not end."""
+
+    code = "TCD104"
 
 
 @dataclass(frozen=True)

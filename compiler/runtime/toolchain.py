@@ -11,6 +11,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
+from tcdebug.compiler.errors import Coded
+
 VECTOR_MATH_GLIBC = (2, 35)
 """The first glibc whose libmvec has vector versions of all functions that the prelude declares."""
 
@@ -24,8 +26,10 @@ FLAGS = (
 )  # fmt: skip
 
 
-class NoCompiler(RuntimeError):
+class NoCompiler(Coded, RuntimeError):
     """There is no usable C++ compiler; the message says what to install."""
+
+    code = "TCD103"
 
 
 @dataclass(frozen=True)

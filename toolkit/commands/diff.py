@@ -16,7 +16,7 @@ def run(*, run_a: str, run_b: str, as_json: bool) -> int:
     try:
         first, second = find(run_a), find(run_b)
     except NoRun as problem:
-        error(str(problem), "tcdebug logs ls")
+        error("TCD001", str(problem), "tcdebug logs ls")
         return USAGE
     comparison = compare(first, second)
     if as_json:

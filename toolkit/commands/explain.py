@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from tcdebug.cli_options import USAGE
 from tcdebug.commands.run import stop
+from tcdebug.compiler import codes
 from tcdebug.display.console import error, note, write
-from tcdebug.display.explanation import show_explanation
+from tcdebug.display.explanation import show_code, show_explanation
 from tcdebug.minifier.job import Job
 from tcdebug.minifier.request import Request, start
 from tcdebug.reading.explanation import explain
@@ -29,6 +31,8 @@ def run(
     as_json: bool,
 ) -> int:
     """Run the script traced, and say what became of it; 1 where it failed, 4 without a graph."""
+    if codes.PATTERN.fullmatch(script.upper()) or not Path(script).is_file():
+        return _code(script, as_json=as_json)
     supervisor = begin("explain", Job("watch", script, list(args), ""), quiet=True, fresh=True)
     folder = supervisor.folder
     request = Request("explain", script, list(args), str(folder), backend)
@@ -46,8 +50,25 @@ def run(
         _say_how_it_ended(status, folder)
         return INTERRUPTED if status == INTERRUPTED else FAILED
     if not found.frames:
-        error(f"{script} compiles no graph", "does it call torch.compile, and what that returns?")
+        error(
+            "TCD012",
+            f"{script} compiles no graph",
+            "does it call torch.compile, and what that returns?",
+        )
         return NOTHING
+    return 0
+
+
+def _code(name: str, *, as_json: bool) -> int:
+    """What a code means; 2 where it is none."""
+    found = codes.find(name)
+    if found is None:
+        error("TCD016", f"no script {name!r}, and no such code")
+        return USAGE
+    if as_json:
+        write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        show_code(found)
     return 0
 
 
@@ -64,5 +85,9 @@ def _say_how_it_ended(status: int, folder: Path) -> None:
     text = (folder / SCRIPT_LOG).read_text(errors="replace").strip()
     last = text.rpartition("\n")[2]
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
-    error(f"the script ended with {how}: {last[:200]}", f"its output is in {folder / SCRIPT_LOG}")
+    error(
+        "TCD013",
+        f"the script ended with {how}: {last[:200]}",
+        f"its output is in {folder / SCRIPT_LOG}",
+    )
     note("what is told here is up to that point")

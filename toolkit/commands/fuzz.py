@@ -85,7 +85,8 @@ def ci(
         try:
             output.write_text(text)
         except OSError as problem:
-            error(f"cannot write {output}: {problem.strerror}", "-o FILE in a folder that exists")
+            what = f"cannot write {output}: {problem.strerror}"
+            error("TCD004", what, "-o FILE in a folder that exists")
             return USAGE
     return FAILS if found else 0
 
@@ -136,7 +137,7 @@ def stats(*, run_name: str | None, as_json: bool) -> int:
     try:
         chosen = _newest() if run_name is None else find(run_name)
     except NoRun as problem:
-        error(str(problem), "tcdebug fuzz run makes one")
+        error("TCD001", str(problem), "tcdebug fuzz run makes one")
         return USAGE
     tally = Tally()
     tally.feed(chosen.events())
@@ -202,7 +203,7 @@ def _campaign(
     tally = Tally()
     for package, name, extra in NEEDED[:1] if engine == LOCAL else NEEDED:
         if importlib.util.find_spec(package) is None:
-            error(f"{name} is not installed", f"pip install 'tcdebug[{extra}]'")
+            error("TCD010", f"{name} is not installed", f"pip install 'tcdebug[{extra}]'")
             return USAGE, tally, []
     before = {f.slug for f in Findings(Path(job.findings))}
     began = time.monotonic()
@@ -221,10 +222,10 @@ def _campaign(
         except KeyboardInterrupt:
             status = INTERRUPTED
         except BadJob as problem:
-            error(str(problem))
+            error("TCD011", str(problem))
             status = USAGE
         except WorkerFailed as problem:
-            error(f"a worker ended by a fault:\n{problem}", f"see {folder}")
+            error("TCD011", f"a worker ended by a fault:\n{problem}", f"see {folder}")
             status = FAULT
     found = [f for f in Findings(Path(job.findings)) if f.slug not in before]
     status = status or (FAILS if found else 0)
@@ -254,7 +255,8 @@ def _chosen(folder: Path, names: Sequence[str]) -> list[Finding] | None:
     for name in names:
         found = known.named(Path(name).name)
         if not found:
-            error(f"no finding {name!r} in {folder}", "tcdebug fuzz replay judges all there are")
+            what = f"no finding {name!r} in {folder}"
+            error("TCD011", what, "tcdebug fuzz replay judges all there are")
             return None
         chosen += found
     return chosen

@@ -15,7 +15,11 @@ def run(*, run_name: str | None, output: Path | None) -> int:
     try:
         text = newest() if run_name is None else issue(find(run_name))
     except (NoRun, NoFailure) as problem:
-        error(str(problem), "tcdebug bisect SCRIPT, or tcdebug run --check SCRIPT, finds failures")
+        error(
+            "TCD009",
+            str(problem),
+            "tcdebug bisect SCRIPT, or tcdebug run --check SCRIPT, finds failures",
+        )
         return USAGE
     if output is None:
         write(text)
@@ -23,7 +27,11 @@ def run(*, run_name: str | None, output: Path | None) -> int:
     try:
         output.write_text(text)
     except OSError as problem:
-        error(f"cannot write {output}: {problem.strerror}", "-o FILE in a folder that exists")
+        error(
+            "TCD004",
+            f"cannot write {output}: {problem.strerror}",
+            "-o FILE in a folder that exists",
+        )
         return USAGE
     note(f"written to {output}: read it before it is sent")
     return 0

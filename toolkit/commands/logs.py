@@ -31,7 +31,7 @@ def run(
     try:
         found = find(run_name)
     except NoRun as problem:
-        error(str(problem))
+        error("TCD001", str(problem))
         return USAGE
 
     chosen = Selection(stage or "", graph or "", unit or "")
@@ -48,7 +48,7 @@ def run(
     if remarks:
         return _remarks(found, records, as_json=as_json)
     if not records:
-        error(f"no event of {found.path.name} fits", "tcdebug logs --all")
+        error("TCD002", f"no event of {found.path.name} fits", "tcdebug logs --all")
         return USAGE
     if as_json:
         write_json_lines(records)
@@ -62,6 +62,7 @@ def _remarks(found: Run, records: list[Record], *, as_json: bool) -> int:
     kept = [r for r in records if r["event"] == "remark"]
     if not kept:
         error(
+            "TCD002",
             f"no remark in {found.path.name}",
             "the embedded compiler makes them: tcdebug run --backend tcdebug script.py",
         )
@@ -110,7 +111,9 @@ def _diff(found: Run, unit: str, graph: str | None) -> int:
             shown += 1
         last[key] = artifact
     if not shown:
-        error(f"{unit} changed no graph in {found.path.name}", "tcdebug logs shows what did")
+        error(
+            "TCD003", f"{unit} changed no graph in {found.path.name}", "tcdebug logs shows what did"
+        )
         return USAGE
     return 0
 

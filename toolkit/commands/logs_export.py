@@ -15,7 +15,7 @@ def run(*, run_name: str | None, form: str, output: Path | None) -> int:
     try:
         found = find(run_name)
     except NoRun as problem:
-        error(str(problem), "tcdebug logs ls")
+        error("TCD001", str(problem), "tcdebug logs ls")
         return USAGE
     records = found.events()
     match form:
@@ -31,7 +31,7 @@ def run(*, run_name: str | None, form: str, output: Path | None) -> int:
     try:
         output.write_text(text)
     except OSError as problem:
-        error(f"{output} cannot be written: {problem.strerror}")
+        error("TCD004", f"{output} cannot be written: {problem.strerror}")
         return USAGE
     note(f"{output}" + (": open it at https://ui.perfetto.dev" if form == "chrome" else ""))
     return 0

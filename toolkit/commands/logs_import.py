@@ -34,5 +34,5 @@ def run(*, source: Path) -> int:
 
 
 def _nothing(problem: NoTrace) -> int:
-    error(str(problem), "TORCH_TRACE=trace python script.py writes one")
+    error("TCD007", str(problem), "TORCH_TRACE=trace python script.py writes one")
     return USAGE

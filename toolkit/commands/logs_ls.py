@@ -19,7 +19,7 @@ def run(*, as_json: bool) -> int:
     """List the runs; 2 where there is none."""
     known = [_described(r) for r in runs()]
     if not known:
-        error(f"no run in {BASE}", "tcdebug run script.py makes one")
+        error("TCD001", f"no run in {BASE}", "tcdebug run script.py makes one")
         return USAGE
     if as_json:
         write(msgspec.json.encode(known).decode() + "\n")

@@ -24,17 +24,17 @@ def run(
         found = find(run_name)
         place = parse_line(line) if line else None
     except NoRun as problem:
-        error(str(problem), "tcdebug logs ls")
+        error("TCD001", str(problem), "tcdebug logs ls")
         return USAGE
     except BadLine as problem:
-        error(str(problem))
+        error("TCD006", str(problem))
         return USAGE
     wanted = Selection(stage or "", graph or "", unit or "", event or "", place)
     every = found.events()
     records = [r for r in every if wanted.fits(r)]
     if not records:
         kinds = ", ".join(sorted({str(r["event"]) for r in every}))
-        error(f"no event of {found.path.name} fits", f"its kinds are: {kinds}")
+        error("TCD002", f"no event of {found.path.name} fits", f"its kinds are: {kinds}")
         return USAGE
     if as_json:
         write_json_lines(records)

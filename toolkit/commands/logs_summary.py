@@ -16,7 +16,7 @@ def run(*, run_name: str | None, as_json: bool) -> int:
     try:
         found = find(run_name)
     except NoRun as problem:
-        error(str(problem), "tcdebug logs ls")
+        error("TCD001", str(problem), "tcdebug logs ls")
         return USAGE
     summary = summarise(found, found.events())
     if as_json:

@@ -16,13 +16,13 @@ def run(*, run_names: Sequence[str], output: Path) -> int:
     try:
         runs = [find(name) for name in run_names or ["latest"]]
     except NoRun as problem:
-        error(str(problem), "tcdebug logs ls")
+        error("TCD001", str(problem), "tcdebug logs ls")
         return USAGE
     page = render(runs)
     try:
         output.write_text(page)
     except OSError as problem:
-        error(f"{output} cannot be written: {problem.strerror}")
+        error("TCD004", f"{output} cannot be written: {problem.strerror}")
         return USAGE
     note(f"{len(page) / 1e6:.2f} MB, one file; it has the code of your graphs, and no data")
     write(f"{output}\n")

@@ -35,18 +35,22 @@ def run(
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        error(f"cannot make {output}: {problem.strerror}", "-o FOLDER that can be written to")
+        error(
+            "TCD004",
+            f"cannot make {output}: {problem.strerror}",
+            "-o FOLDER that can be written to",
+        )
         return USAGE
     if path.is_file() and not (as_test and is_repro(path)):
         return _capture(source, args, graph, backend, output, as_test=as_test)
     try:
         script = path if path.is_file() else _repro_of(find(source), graph)
     except NoRun as problem:
-        error(f"no script {source!r}, and {problem}", "tcdebug repro --help")
+        error("TCD008", f"no script {source!r}, and {problem}", "tcdebug repro --help")
         return USAGE
     if args or backend or not as_test:
         only = "--as-test, --graph of a run and -o are all that there is for it"
-        error(f"{script} is a repro already: {only}", f"tcdebug repro --as-test {source}")
+        error("TCD008", f"{script} is a repro already: {only}", f"tcdebug repro --as-test {source}")
         return USAGE
     write(f"{write_test(script, output or script.parent)}\n")
     return 0
@@ -110,7 +114,11 @@ def _written(supervisor: Supervisor, script: str, graph: int | None) -> list[Pat
         seen = sum(r["event"] == "graph.recorded" for r in records)
         wanted = "" if graph is None else f" graph {graph}, counted from 0, of"
         what = f"torch.compile captured {seen or 'no'} graph{'s' * (seen != 1)}"
-        error(f"no repro was written of{wanted} {script}: {what}", "tcdebug run shows its output")
+        error(
+            "TCD014",
+            f"no repro was written of{wanted} {script}: {what}",
+            "tcdebug run shows its output",
+        )
     return paths
 
 

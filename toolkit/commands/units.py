@@ -27,7 +27,11 @@ def run(*, prefix: str | None, backend: str, as_json: bool) -> int:
     found = [u for u in known if prefix is None or belongs(u.name, prefix)]
     if not found:
         families = sorted({u.name.partition(".")[0] for u in known})
-        error(f"no unit {prefix!r}", f"tcdebug units; the families are {', '.join(families)}")
+        error(
+            "TCD005",
+            f"no unit {prefix!r}",
+            f"tcdebug units; the families are {', '.join(families)}",
+        )
         return USAGE
     if as_json:
         sys.stdout.write(msgspec.json.encode([asdict(u) for u in found]).decode() + "\n")

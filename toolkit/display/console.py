@@ -30,12 +30,11 @@ def messages() -> Console:
     return Console(theme=THEME, highlight=False, stderr=True, soft_wrap=True)
 
 
-def error(what: str, next_step: str = "") -> None:
-    """An error message: what is wrong, and what to do."""
+def error(code: str, what: str, next_step: str = "") -> None:
+    """An error message: its code of `codes.CODES`, what is wrong, and what to do."""
     console = messages()
-    console.print(f"[bad]error[/]: {escape(what)}")
-    if next_step:
-        console.print(f"[dim]next[/]:  {escape(next_step)}")
+    console.print(f"[bad]error[/] {code}: {escape(what)}")
+    console.print(f"[dim]next[/]  {escape(next_step or f'tcdebug explain {code}')}")
 
 
 def write(text: str) -> None:

@@ -7,7 +7,8 @@ import os
 from rich.console import Console
 from rich.markup import escape
 
-from tcdebug.display.console import results
+from tcdebug.compiler.codes import Code
+from tcdebug.display.console import THEME, results
 from tcdebug.reading.explanation import BreakCost, Explanation, RecompileCost
 
 MOST = 6
@@ -30,6 +31,14 @@ def show_explanation(found: Explanation) -> None:
     out.print(f"[dim]next[/]  tcdebug logs summary {short(found.run)}")
 
 
+def show_code(code: Code) -> None:
+    """Print what an error means, and what to do."""
+    out = Console(theme=THEME, highlight=False)
+    out.print(f"[unit]{code.name}[/]  {escape(code.title)}\n")
+    out.print(f"{escape(code.why)}\n")
+    out.print(f"[good]do[/]  {escape(code.todo)}")
+
+
 def _headline(found: Explanation) -> str:
     compiles = sum(f.compiles for f in found.frames)
     parts = [
@@ -40,9 +49,7 @@ def _headline(found: Explanation) -> str:
         counted(found.guards, "guard"),
         counted(found.kernels, "kernel"),
     ]
-    return (
-        f"{', '.join(parts)}; compiling {found.compile_seconds:.1f} s of {found.seconds:.1f} s"
-    )
+    return f"{', '.join(parts)}; compiling {found.compile_seconds:.1f} s of {found.seconds:.1f} s"
 
 
 def _frame_line(found: Explanation, k: int) -> list[str]:
