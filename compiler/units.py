@@ -12,6 +12,7 @@ FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
     "fuse.vertical": "run a producer and its consumer in one loop nest",
     "fuse.reduction": "run a reduction and what surrounds it in one loop nest",
+    "fuse.split_reduction": "reduce to few elements in pieces that a GPU's programs share",
     "fuse.horizontal": "run neighbours that read the same memory in one loop nest",
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.codegen.call import KernelCall
+from tcdebug.compiler.codegen.direct import DIRECT
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -201,7 +202,7 @@ class WrapperWriter:
         if node.target is operator.getitem:
             return f"{args[0]}[{args[1]}]"
         kwargs = [f"{k}={self._value(v)}" for k, v in node.kwargs.items()]
-        target = self._object(node.target, target_text(node.target))
+        target = self._object(DIRECT.get(node.target, node.target), target_text(node.target))
         return f"{target}({', '.join([*args, *kwargs])})"
 
     def _value(self, value: Any) -> str:

@@ -20,6 +20,7 @@ from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.schedule.align import Loops
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+from tcdebug.compiler.schedule.split import split_reductions
 
 PREFIX = {"cpu": "cpp", "cuda": "triton"}
 """How the name of a kernel begins, by what it is written in; else by its device."""
@@ -27,6 +28,7 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Kernels and extern calls of a graph, fused as far as the gate lets them be."""
+    graph = split_reductions(graph, gate)
     groups = Fusion(graph, gate).run()
     needed = _needed_outside(graph, groups)
     steps: list[Kernel | Extern] = []

@@ -1,6 +1,6 @@
 """Units of inductor on an NVIDIA GPU, where it writes Triton: skipped where there is none.
 
-    pytest tests/device
+pytest tests/device
 """
 
 from __future__ import annotations

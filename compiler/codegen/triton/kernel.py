@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.sweeps import Segment, segments
 from tcdebug.compiler.codegen.triton.accumulate import SCANS, Accumulator, carried, scanned
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, Emitter, Value
+from tcdebug.compiler.codegen.triton.online import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile
 from tcdebug.compiler.ir.index import Axis, Index, product, render
@@ -22,7 +24,7 @@ class KernelWriter:
     def __init__(
         self, kernel: FlatKernel, tile: Tile, storage: Mapping[str, str], arguments: Sequence[str]
     ) -> None:
-        self.kernel = kernel
+        self.kernel, self.online = (kernel, {}) if tile.persistent else online(kernel)
         self.tile = tile
         self.storage = storage
         self.arguments = arguments
@@ -169,7 +171,9 @@ class KernelWriter:
         shape = self.emit.shape(BOTH)
         accumulators = {n.name: self._accumulator(n) for n in segment.nodes if n.kind}
         for node in segment.nodes:
-            if node.scans:
+            if node.name in self.online:
+                self.emit.add(f"sum_{node.name} = tl.zeros({shape}, {TYPES[node.dtype]})", TOP)
+            elif node.scans:
                 neutral = accumulators[node.name].neutral
                 row = self.emit.shape(ROW)
                 self.emit.add(f"carry_{node.name} = tl.broadcast_to({neutral}, {row})", TOP)
@@ -178,15 +182,22 @@ class KernelWriter:
                     self.emit.add(line, TOP)
         self.emit.looping = True
         self._inner_indices("roffset", LOOP)
-        for node in segment.nodes:
-            if node.kind:
+        # a sum of distances first: it needs the maximum so far as well as the new one
+        for node in sorted(segment.nodes, key=lambda n: n.name not in self.online):
+            if node.name in self.online:
+                self._accumulate_distances(node)
+            elif node.kind:
                 self._accumulate(node, accumulators[node.name])
             else:
                 self._point(node)
         size = self._text(self.tile.group("r").size)
         self.emit.end_loop(f"for roffset in range(0, {size}, RBLOCK):")
         for node in segment.nodes:
-            if node.reduces:
+            if node.name in self.online:
+                largest = self.online[node.name]
+                states = f"best_{largest}, sum_{node.name}, result_{largest}"
+                self._result(node, f"library.sum_of_distances({states})")
+            elif node.reduces:
                 state = f"best_{node.name}"
                 text = accumulators[node.name].reduced(state, f"place_{node.name}")
                 self._result(node, text)
@@ -203,6 +214,12 @@ class KernelWriter:
         self._keep(node, Value(name, BOTH, LOOP))
         total = accumulator.reduced(values, "")
         self.emit.add(f"{carry} = {carried(node.kind, carry, total)}", LOOP)
+
+    def _accumulate_distances(self, node: FlatNode) -> None:
+        accumulator = replace(self._accumulator(node), kind="max")
+        values = self._masked(accumulator, node, LOOP)
+        best, total = f"best_{self.online[node.name]}", f"sum_{node.name}"
+        self.emit.add(f"{total} = library.add_distance({total}, {best}, {values})", LOOP)
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:
         """Values of earlier sweeps are computed again where a later one needs them."""

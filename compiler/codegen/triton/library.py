@@ -106,6 +106,30 @@ def argmin(value, place, other, other_place):
 
 
 @triton.jit
+def add_distance(total, best, value):
+    """A sum of exp(x - m) for the values so far, of which m is the largest, with one more.
+
+    Where no value was there m is -inf, and the sum whatever: it is multiplied by 0 when one comes.
+    """
+    same = best == value
+    scale = tl.exp(tl.where(same, 0.0, tl.minimum(best, value) - tl.maximum(best, value)))
+    nan = (best != best) | (value != value)
+    added = tl.where(value > best, total * scale + 1.0, total + scale)
+    return tl.where(nan, float("nan"), added)
+
+
+@triton.jit
+def sum_of_distances(best, total, largest):
+    """The sums along r, each for a largest value of its own, as one for the largest of all.
+
+    NaN where that is an infinity: there eager takes inf from inf.
+    """
+    scaled = tl.where(best == largest, total, total * tl.exp(best - largest))
+    result = tl.sum(scaled, 1, keep_dims=True)
+    return tl.where(tl.abs(largest) == float("inf"), float("nan"), result)
+
+
+@triton.jit
 def index_div(a, b):
     """Division of indices that rounds down; the divisor is positive."""
     quotient = a // b
