@@ -21,7 +21,9 @@ from tcdebug.cli_options import (
     BACKEND,
     CONTEXT,
     JSON,
+    JSON_FORMAT,
     OFF,
+    OUTPUT_FORMAT,
     PASS_ON,
     QUIET,
     RUN,
@@ -110,7 +112,7 @@ JOBS = click.option(
 FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interrupted run.")
 LIMITS = (SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
 JUDGING = (ORACLE, SLOWER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
-SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, JSON)
+SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, OUTPUT_FORMAT, JSON_FORMAT)
 
 
 SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
@@ -171,7 +173,8 @@ def run(**arguments: Any) -> None:
 
 @cli.command(context_settings=PASS_ON)
 @BACKEND
-@JSON
+@OUTPUT_FORMAT
+@JSON_FORMAT
 @click.argument("script", metavar="SCRIPT|CODE")
 @ARGS
 def explain(**arguments: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from tcdebug.cli_options import CONTEXT, JSON, QUIET, options
+from tcdebug.formats import FORMATS
 
 BACKEND = click.option(
     "--backend", default="tcdebug", show_default=True, help="What is fuzzed: a backend by name."
@@ -81,7 +82,7 @@ def run(**arguments: Any) -> None:
     show_default=True, help="Two minutes of one seed, or an hour of new ones.",
 )  # fmt: skip
 @click.option(
-    "--format", "style", type=click.Choice(["text", "github", "sarif", "junit"]), default="text",
+    "--output-format", "style", type=click.Choice(FORMATS), default="concise",
     show_default=True, help="How the findings are written.",
 )  # fmt: skip
 @click.option(

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tcdebug.compiler.gate import BadToggle, Toggles
+from tcdebug.formats import FORMATS
 
 USAGE = 2
 """Exit status of a command that was called wrongly; click's own."""
@@ -30,6 +31,17 @@ def complete_run(context: click.Context, option: click.Parameter, begun: str) ->
 RUN = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=complete_run)
 BACKEND = click.option("--backend", help="Compile with this backend, whatever the script names.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+JSON_FORMAT = click.option(
+    "--json", "style", flag_value="json", help="The same as --output-format json."
+)
+OUTPUT_FORMAT = click.option(
+    "--output-format",
+    "style",
+    type=click.Choice(["full", "concise", "json", *(f for f in FORMATS if f != "concise")]),
+    default="full",
+    show_default=True,
+    help="What is printed on stdout: for people, for programs, for CI.",
+)
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 
 

@@ -59,7 +59,7 @@ def test_a_traceback_ends_with_the_code_and_the_message_stays_as_it_was(error: C
 def test_a_code_is_explained_in_any_case_and_a_wrong_one_is_a_usage_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert explain.run(script="tcd012", args=(), backend=None, as_json=False) == 0
+    assert explain.run(script="tcd012", args=(), backend=None, style="full") == 0
     assert "TCD012  the script compiles no graph" in capsys.readouterr().out
-    assert explain.run(script="TCD999", args=(), backend=None, as_json=False) == 2
+    assert explain.run(script="TCD999", args=(), backend=None, style="full") == 2
     assert "error TCD016: no script 'TCD999'" in capsys.readouterr().err

@@ -13,9 +13,11 @@ from tcdebug.commands.run import stop
 from tcdebug.compiler import codes
 from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
+from tcdebug.formats import FORMATS
 from tcdebug.minifier.job import Job
 from tcdebug.minifier.request import Request, start
 from tcdebug.reading.explanation import explain
+from tcdebug.reading.results import of_explanation
 from tcdebug.run_dir import find
 from tcdebug.supervisor import begin
 
@@ -28,11 +30,11 @@ def run(
     script: str,
     args: Sequence[str],
     backend: str | None,
-    as_json: bool,
+    style: str,
 ) -> int:
     """Run the script traced, and say what became of it; 1 where it failed, 4 without a graph."""
     if codes.PATTERN.fullmatch(script.upper()) or not Path(script).is_file():
-        return _code(script, as_json=as_json)
+        return _code(script, as_json=style == "json")
     supervisor = begin("explain", Job("watch", script, list(args), ""), quiet=True, fresh=True)
     folder = supervisor.folder
     request = Request("explain", script, list(args), str(folder), backend)
@@ -42,8 +44,10 @@ def run(
     supervisor.finish(status)
     run = find(str(folder))
     found = explain(run, run.events())
-    if as_json:
+    if style == "json":
         write(msgspec.json.encode(found).decode() + "\n")
+    elif style != "full":
+        write(FORMATS[style](*of_explanation(found)))
     elif found.frames or found.failures or found.breaks:
         show_explanation(found)
     if status:

@@ -19,7 +19,7 @@ from tcdebug.compiler.events import RunEnd, RunStart
 from tcdebug.display.console import error, write
 from tcdebug.display.fuzz import FuzzProgress, show_findings, show_tally
 from tcdebug.fuzz.campaign import BadJob, Campaign, WorkerFailed
-from tcdebug.fuzz.ci import FORMATS, MODES
+from tcdebug.fuzz.ci import MODES, written
 from tcdebug.fuzz.findings import Finding, Findings, State
 from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.on_ray import RayCampaign
@@ -78,7 +78,7 @@ def ci(
     if status > FAILS:
         return status
     found = [*(f for f in fixed if f.slug in failing), *found]
-    text = FORMATS[style](found, tally.summary, findings)
+    text = written(style, found, tally.summary, findings)
     if output is None:
         write(text)
     else:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import msgspec
 
+from tcdebug.display.console import write
 from tcdebug.display.report import show_report
+from tcdebug.formats import FORMATS
 from tcdebug.minifier.isolation import Limits
 from tcdebug.minifier.job import Job
 from tcdebug.minifier.wanted import Wanted
+from tcdebug.reading.results import of_report
 from tcdebug.supervisor import begin
 
 
@@ -33,7 +35,7 @@ def search(
     jobs: int,
     fresh: bool,
     quiet: bool,
-    as_json: bool,
+    style: str,
     bisecting: bool,
     minimising: bool,
 ) -> int:
@@ -58,8 +60,10 @@ def search(
     with supervisor.progress:
         report = supervisor.search()
     supervisor.finish(report.exit_status)
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
-    else:
+    if style == "full":
         show_report(report)
+    elif style == "json":
+        write(msgspec.json.encode(report).decode() + "\n")
+    else:
+        write(FORMATS[style](*of_report(report, f"tcdebug {command}")))
     return report.exit_status

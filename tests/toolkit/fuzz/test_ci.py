@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tcdebug.fuzz.ci import FORMATS
+from tcdebug.formats import FORMATS
+from tcdebug.fuzz import ci
 from tcdebug.fuzz.findings import Finding
 from tcdebug.strategies.program import Program, Step
 
@@ -27,11 +28,11 @@ def findings(count: int) -> list[Finding]:
 
 def written(style: str, count: int = 1) -> str:
     """The text of so many findings."""
-    return FORMATS[style](findings(count), NUMBERS, Path("kept"))
+    return ci.written(style, findings(count), NUMBERS, Path("kept"))
 
 
-def test_text_has_a_line_for_each_finding() -> None:
-    lines = written("text", 2).splitlines()
+def test_the_concise_format_has_a_line_for_each_finding() -> None:
+    lines = written("concise", 2).splitlines()
     assert lines[0] == "60 programs, 100.0% valid, 2 new findings"
     assert lines[1].startswith("compile | lower | E0 (sum): python kept/compile-lower-e0-sum-")
 
@@ -57,6 +58,20 @@ def test_junit_can_be_read_and_has_a_failure_for_each_finding() -> None:
     assert failure is not None and failure.attrib["message"].startswith("50%: a, b")
 
 
-@pytest.mark.parametrize("style", FORMATS)
+def test_markdown_is_not_broken_out_of() -> None:
+    text = written("markdown")
+    assert text.startswith("### tcdebug fuzz\n\n60 programs, 100.0% valid, 1 new findings\n")
+    assert "**compile \\| lower \\| E0 (sum)**" in text
+    assert "```text\n50%: a, b\nc\n```" in text
+
+
+def test_lines_of_json_are_a_finding_each() -> None:
+    lines = written("json-lines", 2).splitlines()
+    assert [json.loads(line)["identity"] for line in lines] == [
+        "compile | lower | E0", "compile | lower | E1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("style", [style for style in FORMATS if style != "json-lines"])
 def test_every_format_is_written_of_nothing_new(style: str) -> None:
     assert written(style, 0)

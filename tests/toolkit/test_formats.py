@@ -1,0 +1,87 @@
+"""One table of formats for what bisect, minify and explain found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tcdebug.cli import cli
+from tcdebug.formats import FORMATS
+from tcdebug.minifier.report import Culprit, Failure, Fault, Report, StageDiff
+from tcdebug.reading.breaks import Break
+from tcdebug.reading.explanation import BreakCost, Explanation
+from tcdebug.reading.results import of_explanation, of_report
+
+FAILURE = Failure("wrong", "wrong | 0", "backward", "off by 0.5")
+
+
+def report(**more: Any) -> Report:
+    """A bisection that found a fault."""
+    here = Path.cwd()
+    fault = Fault(
+        FAILURE, [Culprit("fuse.vertical", "a+b", "s-1", 3)], repro=f"{here}/run/repro.py",
+        nodes=2, lines=[f"{here}/model.py:12 in f: y = x + 1"], stages=StageDiff("schedule", ""),
+    )  # fmt: skip
+    return Report("confirmed", FAILURE, faults=[fault], reruns=9, seconds=1.5, **more)
+
+
+def explanation() -> Explanation:
+    """A script with a break."""
+    broken = Break("cannot trace print", "/me/model.py:5", "It prints.", ["Do not."], "gb0059", "")
+    return Explanation(
+        "run", "script.py", 0, 2.0, 1.0, [], [BreakCost(broken, "print(1)", 3, 0.4)], [], [], 0, 0,
+        [], [], ["ValueError: no"],
+    )  # fmt: skip
+
+
+def test_a_fault_is_told_at_the_line_of_the_user() -> None:
+    results, heading = of_report(report(), "tcdebug bisect")
+    assert FORMATS["concise"](results, heading).splitlines() == [
+        "confirmed: 1 faults, 9 runs",
+        "model.py:12: wrong in backward: fuse.vertical at a+b: python run/repro.py",
+    ]
+    assert FORMATS["github"](results, heading).splitlines()[0] == (
+        "::error file=model.py,line=12,title=wrong in backward%3A fuse.vertical at a+b::off by 0.5"
+    )
+    (run,) = json.loads(FORMATS["sarif"](results, heading))["runs"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "model.py"}, "region": {"startLine": 12}}
+    assert "- stage: schedule" in FORMATS["markdown"](results, heading)
+
+
+def test_a_failure_without_a_fault_is_told_and_no_failure_is_not() -> None:
+    plain = Report("unconfirmed", FAILURE, repro="r.py")
+    assert [r.title for r in of_report(plain, "x")[0]] == ["wrong in backward"]
+    assert of_report(Report("no_failure"), "x")[0] == []
+
+
+def test_a_break_is_a_warning_under_the_name_that_torch_gave_it() -> None:
+    results, heading = of_explanation(explanation())
+    assert [(r.rule, r.level, r.path, r.line) for r in results] == [
+        ("gb0059", "warning", "/me/model.py", 5), ("failure", "error", "", 0),
+    ]  # fmt: skip
+    lines = FORMATS["github"](results, heading).splitlines()
+    assert lines[0] == (
+        "::warning file=/me/model.py,line=5,title=graph break%3A cannot trace print::"
+        "It prints.%0ADo not."
+    )
+    assert lines[-1] == "::notice::0 graphs, 1 graph breaks, 0 recompiles; compiling 1.0 s of 2.0 s"
+
+
+@pytest.mark.parametrize(
+    ("words", "style"),
+    [([], "full"), (["--json"], "json"), (["--output-format", "sarif"], "sarif")],
+)
+def test_json_is_short_for_a_format(
+    words: list[str], style: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    for name in ("explain", "bisect", "minify"):
+        command = cli.commands[name]
+        monkeypatch.setattr(command, "callback", given.update)
+        done = CliRunner().invoke(cli, [name, *words, __file__])
+        assert (done.exit_code, given["style"]) == (0, style), name

@@ -1,0 +1,112 @@
+"""What a search or an explanation came to, as results for `formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tcdebug.formats import Heading, Result
+from tcdebug.minifier.report import Fault, Report
+from tcdebug.reading.explanation import Explanation
+
+
+def of_report(report: Report, tool: str) -> tuple[list[Result], Heading]:
+    """The faults of a bisection or minimisation; a failure without a fault is one too."""
+    faults = report.faults
+    if not faults and report.failure is not None:
+        faults = [Fault(report.failure, repro=report.repro, nodes=report.nodes_after)]
+    summary = f"{report.status.replace('_', ' ')}: {len(faults)} faults, {report.reruns} runs"
+    numbers = {
+        "status": report.status, "reruns": report.reruns, "seconds": round(report.seconds, 1),
+        "nodes_before": report.nodes_before, "nodes_after": report.nodes_after,
+    }  # fmt: skip
+    return [_fault(f) for f in faults], Heading(tool, summary, report.run_dir, numbers)
+
+
+def _fault(fault: Fault) -> Result:
+    culprit = fault.culprits[0] if fault.culprits else None
+    repro = relative(fault.repro or "")
+    path, line = _place(fault.lines, repro)
+    who = f": {culprit.unit} at {culprit.subject}" if culprit else ""
+    return Result(
+        rule=culprit.unit if culprit else fault.failure.kind,
+        kind=fault.failure.kind,
+        title=f"{fault.failure.kind} in {fault.failure.direction}{who}",
+        message=fault.failure.message or fault.failure.signature,
+        path=path,
+        line=line,
+        command=f"python {repro}" if repro else "",
+        identity=fault.failure.signature,
+        details=(
+            ("culprit", ", ".join(c.unit for c in fault.culprits)),
+            ("only if on", ", ".join(fault.partners)),
+            ("stage", fault.stages.stage if fault.stages else ""),
+            ("repro", f"{repro}, {fault.nodes} nodes" if repro else ""),
+        ),
+    )
+
+
+def _place(lines: Sequence[str], otherwise: str) -> tuple[str, int]:
+    """The user's line, as a path from here; that of the repro where there is none."""
+    for text in lines:
+        path, _, rest = text.partition(":")
+        number = rest.split(" ")[0].rstrip(":")
+        if number.isdecimal():
+            return relative(path), int(number)
+    return otherwise, 0
+
+
+def of_explanation(found: Explanation) -> tuple[list[Result], Heading]:
+    """Breaks and recompiles as warnings at the lines they come from, failures as errors."""
+    results = [*_breaks(found), *_recompiles(found), *_failures(found)]
+    compiles = sum(frame.compiles for frame in found.frames)
+    summary = (
+        f"{compiles} graphs, {len(found.breaks)} graph breaks, {len(found.recompiles)} recompiles; "
+        f"compiling {found.compile_seconds:.1f} s of {found.seconds:.1f} s"
+    )
+    numbers = {"seconds": round(found.seconds, 1), "graphs": compiles, "kernels": found.kernels}
+    return results, Heading("tcdebug explain", summary, found.run, numbers)
+
+
+def _breaks(found: Explanation) -> Iterator[Result]:
+    for cost in found.breaks:
+        told = cost.graph_break
+        rule = told.id or "graph-break"
+        text = "\n".join([told.explanation or told.what, *told.hints])
+        costs = f"{cost.graphs} graphs behind it, {cost.seconds:.1f} s"
+        yield _at(told.where, rule, "graph break", told.what, text, (("costs", costs),))
+
+
+def _recompiles(found: Explanation) -> Iterator[Result]:
+    for cost in found.recompiles:
+        row = cost.recompile
+        why = "; ".join(row.changed or row.reasons)
+        text = f"{why}\n{cost.advice}" if cost.advice else why
+        costs = (("costs", f"{row.seconds:.1f} s"),)
+        yield _at(row.where, "recompile", "recompile", f"recompile of {row.frame}", text, costs)
+
+
+def _failures(found: Explanation) -> Iterator[Result]:
+    for text in found.failures:
+        result = _at("", "failure", "failure", text.partition("\n")[0][:100], text, ())
+        yield replace(result, level="error")
+
+
+def _at(
+    where: str, rule: str, kind: str, title: str, message: str,
+    details: tuple[tuple[str, str], ...],
+) -> Result:  # fmt: skip
+    filename, _, line = where.rpartition(":")
+    number = int(line) if line.isdecimal() else 0
+    title = f"{kind}: {title}" if kind not in title else title
+    identity = f"{rule} {Path(filename).name}:{number}"
+    return Result(
+        rule, kind, title, message, relative(filename), number, "warning", "", identity, details
+    )
+
+
+def relative(path: str) -> str:
+    """A path from here where it is below here, as CI wants it; else as it is."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if path and Path(path).is_relative_to(here) else path
