@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tcdebug.compiler.codegen.wrapper import WrapperSource
+from tcdebug.compiler.devices import DEVICES
+from tcdebug.compiler.devices.codegen import Source
 from tcdebug.compiler.events import Fallback
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.background import Background, Compiled
 from tcdebug.compiler.runtime.launch import load_wrapper
 from tcdebug.compiler.stage import Stages
-from tcdebug.compiler.targets import TARGETS
-from tcdebug.compiler.targets.target import Source
 
 
 def load(
@@ -27,13 +27,13 @@ def load(
     def finish() -> Compiled:
         names: dict[str, Any] = {}
         for device, source in sources.items():
-            names |= TARGETS[device].build(source, stages, options)
+            names |= DEVICES[device].build(source, stages, options)
         return load_wrapper(wrapper, names, stages.name)
 
     def failed(error: Exception) -> None:
         stages.log.emit(Fallback("eager in place of kernels", str(error)[:4000]))
 
-    built = all(TARGETS[device].is_built(s, options) for device, s in sources.items())
+    built = all(DEVICES[device].is_built(s, options) for device, s in sources.items())
     if options.background and not built:
         return Background(eager, finish, failed if options.on_error == "fallback" else None)
     return finish()

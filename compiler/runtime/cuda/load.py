@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
@@ -88,7 +89,7 @@ def load_kernels(
         name: CudaKernel(kernel, getattr(module, name), tiles[name], launcher, log)
         for name, kernel in kernels.items()
     }
-    futures = {}
+    futures: dict[tuple[str, int], Future[Binary]] = {}
     for name, kernel in kernels.items():
         wide = WIDE if kernel.call.before[1] == "1" else 0
         first = (wide | ALIGNED | DIVISIBLE,)

@@ -1,0 +1,85 @@
+"""Kernels on CPUs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tcdebug.compiler.codegen.call import KernelCall
+from tcdebug.compiler.codegen.source import CppSource, prelude, write_cpp
+from tcdebug.compiler.errors import CompileError
+from tcdebug.compiler.events import CacheUsed, Fallback
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.graph import Buffer, LoopNode
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.build import BuildError, Built, build, is_built
+from tcdebug.compiler.runtime.toolchain import Toolchain, find
+from tcdebug.compiler.schedule.kernel import Kernel
+from tcdebug.compiler.stage import Stages
+
+
+class CppCodegen:
+    """One C++ translation unit and one shared object a graph."""
+
+    def refuses(self, node: LoopNode) -> str:
+        """Everything can be written in C++."""
+        return ""
+
+    def write(
+        self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
+    ) -> CppSource:
+        """One translation unit."""
+        return write_cpp(kernels, buffers, gate)
+
+    def is_built(self, source: CppSource, options: Options) -> bool:
+        """Whether the cache has the shared object."""
+        return is_built(source.text, find(options.compiler), options.cache_dir)
+
+    def build(self, source: CppSource, stages: Stages, options: Options) -> Mapping[str, Any]:
+        """The functions of the shared object, compiled unless the cache has it."""
+        toolchain = find(options.compiler)
+        if not toolchain.vector_math:
+            stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
+        built = _built(source, toolchain, stages.gate, options)
+        stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
+        return {
+            f"run_{name}": kernel_function(built.library, call)
+            for name, call in source.calls.items()
+        }
+
+
+def kernel_function(library: ctypes.CDLL, call: KernelCall) -> Callable[..., int]:
+    """A kernel as a Python callable of addresses, sizes and numbers."""
+    function = library[call.kernel.name]
+    pointers = len(call.loads) + len(call.stores)
+    function.argtypes = [
+        *[ctypes.c_void_p] * pointers,
+        *[ctypes.c_int64] * len(call.symbols),
+        *[ctypes.c_double] * len(call.parameters),
+        ctypes.c_int,
+    ]
+    function.restype = ctypes.c_int
+    return function
+
+
+def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options) -> Built:
+    """The kernels as a shared object. Raises CompileError, which blames those at fault."""
+    cache = options.cache_dir
+    try:
+        return build(source.text, toolchain, cache)
+    except BuildError as error:
+        if options.on_error != "fallback":
+            raise
+        guilty: set[str] = set()
+        for call in source.calls.values():
+            try:
+                build(prelude() + call.source, toolchain, cache)
+            except BuildError:
+                guilty |= {node.origin.node for node in call.kernel.nodes}
+        sites = {
+            decision.site
+            for decision in gate.decisions
+            if decision.unit.startswith("lower.") and decision.subject in guilty
+        }
+        raise CompileError("runtime", str(error), sites=frozenset(sites)) from error

@@ -1,0 +1,41 @@
+"""Kernels on NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tcdebug.compiler.codegen.triton.source import TritonSource, unwritable, write_triton
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.graph import Buffer, LoopNode
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.cuda.autotune import tuned
+from tcdebug.compiler.runtime.cuda.load import load_kernels
+from tcdebug.compiler.schedule.kernel import Kernel
+from tcdebug.compiler.stage import Stages
+
+
+class TritonCodegen:
+    """Triton, launched from C."""
+
+    def refuses(self, node: LoopNode) -> str:
+        """What Triton has no word for."""
+        return unwritable(node)
+
+    def write(
+        self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
+    ) -> TritonSource:
+        """One Python module."""
+        return write_triton(kernels, buffers, gate)
+
+    def is_built(self, source: TritonSource, options: Options) -> bool:
+        """Triton keeps what it compiled; whether it has this is known when it is asked."""
+        return False
+
+    def build(self, source: TritonSource, stages: Stages, options: Options) -> Mapping[str, Any]:
+        """Every kernel, compiled for what its arguments most likely have in common."""
+        if options.autotune:
+            source = tuned(source, options, stages.log)
+        loaded = load_kernels(source.text, source.kernels, options, stages.log)
+        names: dict[str, Any] = {f"run_{name}": kernel.run for name, kernel in loaded.items()}
+        return names | {f"mend_{name}": kernel.mend for name, kernel in loaded.items()}

@@ -1,0 +1,164 @@
+"""The fastest tile of a kernel by trying, on the GPU and with memory such as it will get.
+
+Coordinate descent from the first choice: one block size or the number of warps doubled or halved at
+a time, as long as that is faster. What was found is kept in the cache under the kernel's source and
+the device.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.codegen.triton.source import (
+    TritonKernel,
+    TritonSource,
+    module_text,
+    retiled,
+)
+from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.errors import KernelError
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import TileChosen
+from tcdebug.compiler.ir.graph import Buffer
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.cuda.load import CudaKernel, load_kernels
+
+ROUNDS = 10
+LONGEST_SEARCH = 24
+"""Tiles that are tried for a kernel at most."""
+GAIN = 0.98
+"""A tile has to take this share of the time or less to be better."""
+LARGEST_TILE = 1 << 15
+WARPS = (1, 32)
+
+Measure = Callable[[TritonKernel], float]
+"""A kernel -> milliseconds; raises KernelError where it cannot be launched."""
+
+
+def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource:
+    """The source with the fastest tile of each kernel of which all sizes are known."""
+    device = torch.cuda.get_device_name()
+    found: dict[str, TritonKernel] = {}
+    for name, kernel in source.kernels.items():
+        path = _path(kernel, device, options.cache_dir)
+        tile = _kept(path, kernel.tile)
+        tried = 0
+        if tile is None and _is_fixed(kernel):
+            tile, tried = descend(kernel, _measure(kernel, options))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"blocks": _blocks(tile), "warps": tile.warps}))
+        found[name] = kernel if tile is None else retiled(kernel, tile)
+        chosen = found[name].tile
+        log.emit(TileChosen(name, _blocks(chosen), chosen.warps, tried))
+    return TritonSource(module_text(found.values()), found)
+
+
+def descend(kernel: TritonKernel, measure: Measure) -> tuple[Tile, int]:
+    """The fastest tile that coordinate descent finds, and how many were tried."""
+    best, tried = kernel.tile, {_key(kernel.tile)}
+    fastest = measure(kernel)
+    improved = True
+    while improved:
+        improved = False
+        for tile in _neighbours(best):
+            if _key(tile) in tried or len(tried) >= LONGEST_SEARCH:
+                continue
+            tried.add(_key(tile))
+            try:
+                taken = measure(retiled(kernel, tile))
+            except KernelError:  # more shared memory or threads than the device has
+                continue
+            if taken < fastest * GAIN:
+                best, fastest, improved = tile, taken, True
+                break
+    return best, len(tried)
+
+
+def _neighbours(tile: Tile) -> Iterator[Tile]:
+    blocks = _blocks(tile)
+    for factor in (2, 0.5):
+        warps = int(tile.warps * factor)
+        if WARPS[0] <= warps <= WARPS[1]:
+            yield tile.resized({}, warps)
+    for group in tile.groups:
+        if not group.axes or (group.name == "r" and tile.persistent):
+            continue
+        for factor in (2, 0.5):
+            size = int(group.block * factor)
+            others = 1
+            for name, block in blocks.items():
+                others *= block if name != group.name else 1
+            if size >= 1 and size * others <= LARGEST_TILE:
+                yield tile.resized({group.name: size}, tile.warps)
+
+
+def _blocks(tile: Tile) -> dict[str, int]:
+    return {g.name: g.block for g in tile.groups}
+
+
+def _key(tile: Tile) -> tuple[int, ...]:
+    return (*_blocks(tile).values(), tile.warps)
+
+
+def _path(kernel: TritonKernel, device: str, cache_dir: Path) -> Path:
+    parts = (device, str(_key(kernel.tile)), kernel.call.source, str(dict(kernel.signature)))
+    key = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    return cache_dir / "tiles" / f"{key}.json"
+
+
+def _kept(path: Path, tile: Tile) -> Tile | None:
+    """The tile that an earlier search found."""
+    try:
+        known = json.loads(path.read_text())
+        return tile.resized(known["blocks"], known["warps"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _is_fixed(kernel: TritonKernel) -> bool:
+    sizes = [i for buffer in kernel.memory for i in (*buffer.size, *buffer.stride)]
+    known = all(i.constant is not None for i in sizes)
+    return known and not kernel.call.symbols and not kernel.call.parameters
+
+
+def _measure(kernel: TritonKernel, options: Options) -> Measure:
+    """Times a kernel on zeros: what it reads as an index is then in range."""
+    name, memory = kernel.call.kernel.name, [_zeros(buffer) for buffer in kernel.memory]
+    addresses = [m.data_ptr() for m in memory]
+    silent = EventLog(None)
+
+    def milliseconds(tried: TritonKernel) -> float:
+        loaded = load_kernels(module_text([tried]), {name: tried}, options, silent)[name]
+        stream = torch.cuda.current_stream().cuda_stream
+        extent = [int(text) for text in tried.call.before[1:]]
+        return min(_timed(loaded, stream, extent, addresses) for _ in range(3))
+
+    return milliseconds
+
+
+def _timed(kernel: CudaKernel, stream: int, extent: list[int], addresses: list[int]) -> float:
+    event: Any = torch.cuda.Event
+    start, end = event(enable_timing=True), event(enable_timing=True)
+    if status := kernel.run(stream, *extent, *addresses):
+        kernel.mend(status, stream, *extent, *addresses)
+    start.record()
+    for _ in range(ROUNDS):
+        kernel.run(stream, *extent, *addresses)
+    end.record()
+    end.synchronize()
+    milliseconds: float = start.elapsed_time(end)
+    return milliseconds / ROUNDS
+
+
+def _zeros(buffer: Buffer) -> torch.Tensor:
+    size = [s.constant or 0 for s in buffer.size]
+    stride = [s.constant or 0 for s in buffer.stride]
+    empty: Any = torch.empty_strided(size, stride, dtype=buffer.dtype, device=buffer.device)
+    zeros: torch.Tensor = empty.zero_()
+    return zeros

@@ -1,0 +1,74 @@
+"""What keeps a graph from being captured in a CUDA graph, one reason for each thing."""
+
+from __future__ import annotations
+
+import torch
+
+from tcdebug.compiler.ir.graph import Extern, Graph, Pointwise, output_refs, reads
+from tcdebug.compiler.schedule.kernel import Schedule
+
+UNSAFE = (
+    torch.Tag.cudagraph_unsafe,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.data_dependent_output,
+)
+
+
+def obstacles(schedule: Schedule) -> list[str]:
+    """Every reason against a capture; none where it can be tried."""
+    graph = schedule.graph
+    found = _devices(graph)
+    for node in graph.nodes:
+        if isinstance(node, Extern):
+            found += _of_call(node)
+    for given in graph.inputs:
+        if given.buffer is None and given.symbol is None and given.name in _used(graph):
+            found.append(f"input {given.name} is neither a plain tensor nor a size")
+    if not any(not isinstance(n, Extern) or n.alias_of is None for n in graph.nodes):
+        found.append("there is nothing to run")
+    return found
+
+
+def _devices(graph: Graph) -> list[str]:
+    found: list[str] = []
+    devices: dict[torch.device, str] = {}
+    for name, buffer in graph.buffers().items():
+        devices.setdefault(buffer.device, name)
+    for device, name in devices.items():
+        if device.type != "cuda":
+            found.append(f"{name} is on the {device.type.upper()}")
+    several = sorted(str(d) for d in devices if d.type == "cuda")
+    if len(several) > 1:
+        found.append(f"several GPUs: {', '.join(several)}")
+    return found
+
+
+def _of_call(node: Extern) -> list[str]:
+    op, target = node.origin.op, node.target
+    if node.binds:
+        return [f"{op} ({node.name}) gives a size or number that only the CPU can read"]
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return [f"{op} ({node.name}) runs graphs of its own"]
+    if isinstance(target, torch._ops.OpOverload) and any(t in target.tags for t in UNSAFE):
+        return [f"{op} ({node.name}) is marked as not to be captured"]
+    return []
+
+
+def _used(graph: Graph) -> set[str]:
+    """What nodes read and what is returned."""
+    return output_refs(graph).union(*(reads(node) for node in graph.nodes))
+
+
+def written_inputs(schedule: Schedule) -> frozenset[int]:
+    """The positions of the inputs whose memory the graph writes to."""
+    graph = schedule.graph
+    root: dict[str, str] = {}
+    written: set[str] = set()
+    for node in graph.nodes:
+        if isinstance(node, Extern):
+            if node.alias_of is not None:
+                root[node.name] = root.get(node.alias_of, node.alias_of)
+            written.update(root.get(name, name) for name in node.mutates)
+        elif isinstance(node, Pointwise) and node.into:
+            written.add(root.get(node.into, node.into))
+    return frozenset(k for k, given in enumerate(graph.inputs) if given.name in written)

@@ -1,0 +1,229 @@
+"""Capture and replay of a compiled graph as CUDA graphs: hundreds of launches for one.
+
+A capture has its own memory: where it reads its inputs, and where it writes its outputs. Inputs
+that are found at the same address in call after call, as parameters and saved activations are, are
+read where they are; others are copied into the capture's memory before it is replayed. Its outputs
+are handed out as they are. They are safe: a capture of which an output is still in use is not
+replayed; another one takes its place, or, beyond `MOST`, the graph runs without.
+
+All captures on one stream share a memory pool: what one needs only while it runs, the next may use.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from tcdebug.compiler import seams
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import CudaGraphCaptured, CudaGraphSkipped
+
+Function = Callable[[list[Any]], Sequence[Any]]
+
+MOST = 8
+"""Captures of one graph: for sizes, for addresses of inputs, and while outputs are in use."""
+SMALL = 1 << 16
+"""Bytes of an output that is copied out rather than watched, where backward needs others."""
+
+
+@dataclass
+class Capture:
+    """A CUDA graph with the memory that it reads and writes."""
+
+    graph: Any
+    inputs: list[Any]
+    """What it was captured with; at a position in `copied`, memory of its own."""
+    copied: tuple[int, ...]
+    direct: tuple[tuple[int, int], ...]
+    """(position, address) of the inputs that it reads where they are."""
+    returned: tuple[int | None, ...]
+    """For each output the input that it is, None where the capture makes it."""
+    outputs: list[Any]
+    watched: tuple[tuple[int, int], ...]
+    """(storage, how often it is held while nobody uses it) of the outputs."""
+
+    def reads(self, args: Sequence[Any]) -> bool:
+        """Whether the inputs that it reads where they are, are there."""
+        return all(args[k].data_ptr() == address for k, address in self.direct)
+
+    def free(self) -> bool:
+        """Whether nobody uses its outputs any more."""
+        return all(seams.storage_uses(storage) <= held for storage, held in self.watched)
+
+
+class CudaGraphs:
+    """A compiled graph that is captured at its second call; takes its arguments in a list.
+
+    `written` are the positions of inputs that the graph writes to, `sizes` those of the inputs that
+    are numbers; with `gears`, only calls whose sizes are all among them are captured.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        log: EventLog,
+        *,
+        written: frozenset[int],
+        sizes: tuple[int, ...],
+        gears: tuple[int, ...],
+        keeps: bool,
+    ) -> None:
+        self._function = function
+        self._log = log
+        self._written = written
+        self._sizes = sizes
+        self._gears = frozenset(gears)
+        self._keeps = keeps
+        self._seen: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._captures: dict[tuple[int, ...], list[Capture]] = {}
+        self._moving: set[int] = set()  # inputs that were seen at several addresses
+        self._said: set[str] = set()
+        self._off = ""
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        key = tuple(args[k] for k in self._sizes)
+        for capture in self._captures.get(key, ()):
+            if capture.reads(args) and capture.free():
+                return self._replay(capture, args)
+        addresses = tuple(a.data_ptr() if isinstance(a, torch.Tensor) else 0 for a in args)
+        before, self._seen[key] = self._seen.get(key), addresses
+        reason = self._against(key, args)
+        if reason:
+            self._skip(reason)
+        if reason or before is None:  # the first call loads what a capture cannot load
+            return self._function(args)
+        self._moved(enumerate(before), addresses)
+        for capture in self._captures.get(key, ()):
+            self._moved(capture.direct, addresses)
+        return self._capture(key, args)
+
+    def _moved(self, places: Iterable[tuple[int, int]], addresses: Sequence[int]) -> None:
+        """What is not where it was is copied from now on."""
+        self._moving |= {k for k, address in places if addresses[k] != address}
+
+    # -- whether ----------------------------------------------------------------------------
+
+    def _against(self, key: tuple[int, ...], args: Sequence[Any]) -> str:
+        """Why a call is not captured, empty where it is."""
+        if self._off:
+            return self._off
+        if torch.cuda.is_current_stream_capturing():
+            return "the caller is capturing already"
+        if sum(map(len, self._captures.values())) >= MOST:
+            return f"there are {MOST} captures already, for other sizes or with outputs in use"
+        spans = [_span(args[k]) for k in range(len(args)) if isinstance(args[k], torch.Tensor)]
+        if self._written and _overlap(spans):
+            return "inputs share memory, and some are written to"
+        return self._out_of_gear(key)
+
+    def _out_of_gear(self, key: tuple[int, ...]) -> str:
+        others = [size for size in key if size not in self._gears]
+        if self._gears and others:
+            gears = ", ".join(map(str, sorted(self._gears)))
+            return f"size {others[0]} is not among the gears {gears}"
+        return ""
+
+    def _skip(self, reason: str) -> None:
+        """Say once for each reason why it runs without."""
+        if reason not in self._said:
+            self._said.add(reason)
+            self._log.emit(CudaGraphSkipped(reason))
+
+    # -- capture and replay -----------------------------------------------------------------
+
+    def _capture(self, key: tuple[int, ...], args: list[Any]) -> Sequence[Any]:
+        start = time.perf_counter()
+        tensors = [k for k, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        copied = tuple(k for k in tensors if k in self._moving)
+        inputs = list(args)
+        for k in copied:
+            inputs[k] = _like(args[k])
+        graph = torch.cuda.CUDAGraph()
+        current = torch.cuda.current_stream()
+        try:
+            with torch.cuda.graph(graph, pool=_pool(current), capture_error_mode="thread_local"):
+                outputs = list(self._function(list(inputs)))
+        except RuntimeError as error:
+            self._off = f"a capture failed: {str(error).splitlines()[0]}"
+            self._skip(self._off)
+            return self._function(args)
+        returned = tuple(_position(o, inputs) for o in outputs)
+        direct = tuple((k, args[k].data_ptr()) for k in tensors if k not in copied)
+        for k in tensors:  # parameters are the caller's to hold
+            if k not in copied:
+                inputs[k] = None
+        kept = [o if at is None else None for o, at in zip(outputs, returned, strict=True)]
+        del outputs
+        own = [seams.storage_id(o) for o in self._watched(kept, direct, args)]
+        watched = tuple((storage, seams.storage_uses(storage)) for storage in dict.fromkeys(own))
+        capture = Capture(graph, inputs, copied, direct, returned, kept, watched)
+        self._captures.setdefault(key, []).append(capture)
+        seconds = round(time.perf_counter() - start, 6)
+        self._log.emit(CudaGraphCaptured(list(key), len(copied), len(direct), seconds))
+        return self._replay(capture, args)
+
+    def _watched(
+        self, outputs: Sequence[Any], direct: Sequence[tuple[int, int]], args: Sequence[Any]
+    ) -> list[torch.Tensor]:
+        """The outputs in memory of the capture that the caller may hold on to."""
+        theirs = {seams.storage_id(args[k]) for k, _ in direct}
+        tensors = [o for o in outputs if isinstance(o, torch.Tensor) and not self._is_copied_out(o)]
+        return [o for o in tensors if seams.storage_id(o) not in theirs]
+
+    def _is_copied_out(self, output: torch.Tensor) -> bool:
+        return self._keeps and output.numel() * output.element_size() <= SMALL
+
+    def _replay(self, capture: Capture, args: list[Any]) -> Sequence[Any]:
+        for k in capture.copied:
+            capture.inputs[k].copy_(args[k])
+        capture.graph.replay()
+        for k in self._written:
+            if k in capture.copied:
+                args[k].copy_(capture.inputs[k])
+        results = tuple(
+            args[at] if at is not None else self._handed_out(output)
+            for output, at in zip(capture.outputs, capture.returned, strict=True)
+        )
+        args.clear()
+        return results
+
+    def _handed_out(self, output: Any) -> Any:
+        if not isinstance(output, torch.Tensor):
+            return output
+        return output.clone() if self._is_copied_out(output) else output.detach()
+
+
+@lru_cache(maxsize=16)
+def _pool(stream: torch.cuda.Stream) -> Any:
+    """The memory that captures made on a stream share."""
+    return torch.cuda.graph_pool_handle()
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory for a tensor of the same layout."""
+    size, stride = tensor.size(), tensor.stride()
+    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+
+
+def _position(output: Any, inputs: Sequence[Any]) -> int | None:
+    """The input that an output is."""
+    same = (k for k, given in enumerate(inputs) if given is output)
+    return None if output is None else next(same, None)
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses that a tensor reaches from its first element on."""
+    last = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
+
+
+def _overlap(spans: Sequence[tuple[int, int]]) -> bool:
+    ordered = sorted(s for s in spans if s[0] != s[1])
+    return any(second[0] < first[1] for first, second in pairwise(ordered))
