@@ -2,6 +2,7 @@
 
     torch.compile(f, backend="tcdebug")        the embedded compiler; needs no import of tcdebug
     with tcdebug.watch(): ...                  whatever fails in a compiled graph leaves a repro
+    tcdebug.recorded()                         the newest run, drawn in a notebook as its report
     tcdebug.save_repro(f, x)                   the graphs of a call as scripts of their own
     with tcdebug.switched_off("fuse"): ...     compiles go without some steps, inductor's too
     tcdebug.compile(graph, inputs)             a bare FX graph through the embedded compiler
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 EXPORTS = {
     "watch": "tcdebug.watching",
+    "recorded": "tcdebug.notebook",
     "save_repro": "tcdebug.saving",
     "switched_off": "tcdebug.switching",
     "NotSaved": "tcdebug.saving",
@@ -44,6 +46,7 @@ __all__ = [
     "Toggles",
     "__version__",
     "compile",
+    "recorded",
     "register_decomposition",
     "register_lowering",
     "register_pass",

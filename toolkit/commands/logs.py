@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 from tcdebug.cli_options import USAGE
-from tcdebug.compiler.gate import belongs
 from tcdebug.display.console import error, results
 from tcdebug.display.diff import show_diff
 from tcdebug.display.remarks import show_remarks
 from tcdebug.display.timeline import event_line, show_timeline, write_json_lines
 from tcdebug.reading.filters import Selection
+from tcdebug.reading.graphs import changes_of
 from tcdebug.run_dir import NoRun, Record, Run, Tail, find
 
 
@@ -95,28 +95,11 @@ def _follow(found: Run, wanted: Callable[[Record], bool], *, as_json: bool) -> i
 
 def _diff(found: Run, unit: str, graph: str | None) -> int:
     """The IR before and after each time that a pass or stage changed it."""
-    shown = 0
-    last: dict[tuple[str, str], str] = {}
-    for record in found.events():
-        artifact = record.get("data", {}).get("artifact")
-        if not artifact:
-            continue
-        key = (str(record.get("compile_id")), str(record.get("direction")))
-        name = record.get("unit") or record.get("stage")
-        fits = graph is None or record.get("compile_id") == graph
-        if fits and record["event"] != "stage.start" and (name == unit or belongs(str(name), unit)):
-            before = last.get(key)
-            title = f"{name} on {key[0]} {key[1]}"
-            show_diff(title, _text(found, before), _text(found, artifact))
-            shown += 1
-        last[key] = artifact
-    if not shown:
-        error(
-            "TCD003", f"{unit} changed no graph in {found.path.name}", "tcdebug logs shows what did"
-        )
+    changes = changes_of(found, unit, graph)
+    for change in changes:
+        show_diff(change.title, change.before, change.after)
+    if not changes:
+        what = f"{unit} changed no graph in {found.path.name}"
+        error("TCD003", what, "tcdebug logs shows what did")
         return USAGE
     return 0
-
-
-def _text(found: Run, artifact: str | None) -> str:
-    return (found.path / artifact).read_text() if artifact else ""

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tcdebug.compiler.gate import belongs
 from tcdebug.reading.summary import graph_name
-from tcdebug.run_dir import Record
+from tcdebug.run_dir import Record, Run
 
 TEXTS = ("stage.start", "pass", "stage.end", "stage.text")
 """Kinds that may name the text of a graph."""
@@ -42,6 +43,37 @@ def graph_stages(records: Iterable[Record]) -> dict[str, GraphStages]:
         graph.texts[name] = path
         graph.complete = graph.complete and record["event"] != "stage.text"
     return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """A graph before and after a pass or a stage."""
+
+    title: str
+    before: str
+    after: str
+
+
+def changes_of(run: Run, unit: str, compile_id: str | None = None) -> list[Change]:
+    """Every change that a unit, a family of units or a stage has made to a graph, in order."""
+    found: list[Change] = []
+    last: dict[str, str] = {}
+    for record in run.events():
+        path = record.get("data", {}).get("artifact")
+        if not path:
+            continue
+        graph = graph_name(record)
+        name = str(record.get("unit") or record.get("stage"))
+        fits = compile_id is None or record.get("compile_id") == compile_id
+        if fits and record["event"] != "stage.start" and (name == unit or belongs(name, unit)):
+            before, after = (_text(run, p) for p in (last.get(graph, ""), path))
+            found.append(Change(f"{name} on {graph}", before, after))
+        last[graph] = path
+    return found
+
+
+def _text(run: Run, path: str) -> str:
+    return (run.path / path).read_text() if path else ""
 
 
 def meaning(path: Path) -> str:

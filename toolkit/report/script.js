@@ -37,6 +37,7 @@ function bytes(n) {
 /* -- where we are: the address says it, so that a place can be sent to somebody ---------------- */
 
 function writePlace() {
+  if (location.protocol === "about:") return; // in a cell of a notebook, which has no address
   const parts = new URLSearchParams({ r: state.run, v: state.tab });
   if (state.graph) { parts.set("g", state.graph); parts.set("s", state.step); }
   if (state.box && state.tab === "fusion") parts.set("b", state.box);

@@ -40,6 +40,17 @@ class Browser:
         body = {"script": script, "args": []}
         return self._ask("POST", f"{self._session}/execute/sync", body)
 
+    def enter(self, selector: str) -> None:
+        """Go into a frame, and wait until its script says that it is ready."""
+        found = {"using": "css selector", "value": selector}
+        frame = self._ask("POST", f"{self._session}/element", found)
+        self._ask("POST", f"{self._session}/frame", {"id": frame})
+        for _ in range(100):
+            if self.run("return document.body.dataset.ready"):
+                return
+            time.sleep(0.05)
+        raise AssertionError("the frame does not get ready")
+
     def press(self, keys: str) -> None:
         """Type keys into the page."""
         acts = [{"type": t, "value": k} for k in keys for t in ("keyDown", "keyUp")]
