@@ -265,6 +265,39 @@ class KernelLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TileChosen(Event):
+    """The tile of a Triton kernel was measured: the fastest of so many, 0 where it was known."""
+
+    kind: ClassVar[str] = "tile"
+    name: str
+    blocks: dict[str, int]
+    warps: int
+    tried: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaGraphCaptured(Event):
+    """A graph was captured as a CUDA graph, for these sizes, in so many seconds.
+
+    `copied` inputs are copied into its memory at each call, `direct` ones are read where they are.
+    """
+
+    kind: ClassVar[str] = "cuda_graph_captured"
+    sizes: list[int]
+    copied: int
+    direct: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CudaGraphSkipped(Event):
+    """A graph runs without a CUDA graph, though one was asked for: why."""
+
+    kind: ClassVar[str] = "cuda_graph_skipped"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExternCalled(Event):
     """An operator is left to ATen: which node, and why it was not generated."""
 
@@ -496,6 +529,9 @@ EVENTS: tuple[type[Event], ...] = (
     Remark,
     KernelWritten,
     KernelLoaded,
+    TileChosen,
+    CudaGraphCaptured,
+    CudaGraphSkipped,
     ExternCalled,
     Fallback,
     CacheUsed,

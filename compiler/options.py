@@ -14,8 +14,13 @@ import platformdirs
 from tcdebug.compiler.errors import Coded
 from tcdebug.compiler.gate import Toggles
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-"""Those of torch.compile. On a CPU there is nothing to capture or to tune: all are the default."""
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {"cudagraphs": True},
+    "max-autotune": {"cudagraphs": True, "autotune": True},
+    "max-autotune-no-cudagraphs": {"autotune": True},
+}
+"""Those of torch.compile, as options. On a CPU there is nothing to capture or to tune."""
 
 ON_ERROR = ("raise", "fallback")
 
@@ -60,6 +65,17 @@ class Options:
     """How much forward may keep for backward, as a share of what it would keep by itself; the rest
     is computed again (TCDEBUG_MEMORY_BUDGET, 0 to 1)."""
 
+    cudagraphs: bool = False
+    """Capture what runs on a GPU in CUDA graphs and replay those (TCDEBUG_CUDAGRAPHS=1)."""
+
+    dim_gears: tuple[int, ...] = ()
+    """With `cudagraphs` and sizes that change: the sizes to capture; calls with others run without
+    a CUDA graph (TCDEBUG_DIM_GEARS, comma separated)."""
+
+    autotune: bool = False
+    """Measure several tiles of each Triton kernel on the GPU and keep the fastest
+    (TCDEBUG_AUTOTUNE=1)."""
+
     repro: bool = False
     """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""
 
@@ -70,7 +86,7 @@ class Options:
         given: dict[str, Any] = {}
         if off := env.get("TCDEBUG_OFF"):
             given["toggles"] = Toggles.parse(t for t in off.split(",") if t)
-        for name in ("log", "artifacts", "repro", "background"):
+        for name in ("log", "artifacts", "repro", "background", "cudagraphs", "autotune"):
             if (switch := env.get(f"TCDEBUG_{name.upper()}")) is not None:
                 given[name] = switch not in ("", "0")
         for name, variable in (("run_dir", "TCDEBUG_RUN_DIR"), ("cache_dir", "TCDEBUG_CACHE_DIR")):
@@ -82,13 +98,15 @@ class Options:
             given["on_error"] = _value("on_error", on_error)
         if budget := env.get("TCDEBUG_MEMORY_BUDGET"):
             given["memory_budget"] = _value("memory_budget", _number(budget))
+        if gears := env.get("TCDEBUG_DIM_GEARS"):
+            given["dim_gears"] = _value("dim_gears", [_number(g) for g in gears.split(",")])
         return cls(**given)
 
     def updated(self, mode: str | None, options: Mapping[str, Any] | None) -> Options:
         """These options with those of a torch.compile call. Raises BadOption."""
         if mode is not None and mode not in MODES:
             raise BadOption(f"mode {mode!r} is not one of {', '.join(MODES)}")
-        result = self
+        result = replace(self, **MODES[mode or "default"])
         for name, value in (options or {}).items():
             result = replace(result, **{_field(name): _value(name, value)})
         return result
@@ -123,6 +141,11 @@ def _value(name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise BadOption(f"option 'memory_budget' is a number from 0 to 1, not {value!r}")
         return float(value)
+    if name == "dim_gears":
+        sizes = tuple(int(g) if isinstance(g, float) and g.is_integer() else g for g in value)
+        if not all(isinstance(g, int) and g > 0 for g in sizes):
+            raise BadOption(f"option 'dim_gears' is a list of sizes, not {value!r}")
+        return sizes
     expected = str if name in ("compiler", "on_error") else bool
     if not isinstance(value, expected):
         raise BadOption(f"option {name!r} takes {expected.__name__}, not {value!r}")

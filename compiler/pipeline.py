@@ -28,10 +28,13 @@ from torch import fx
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.codegen.call import KernelCall
 from tcdebug.compiler.codegen.wrapper import WrapperWriter
+from tcdebug.compiler.devices import DEVICES
+from tcdebug.compiler.devices.codegen import Source
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import (
     CompileEnd,
     CompileStart,
+    CudaGraphSkipped,
     DecisionTaken,
     ExternCalled,
     GraphBreak,
@@ -49,6 +52,8 @@ from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
 from tcdebug.compiler.provenance import origins
 from tcdebug.compiler.recovery import copied, recovering
+from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
+from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
 from tcdebug.compiler.runtime.load import load
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -57,11 +62,10 @@ from tcdebug.compiler.schedule.remarks import remarks
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
 from tcdebug.compiler.stage import Stages
-from tcdebug.compiler.targets import TARGETS
-from tcdebug.compiler.targets.target import Source
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
+CUDAGRAPHS = "runtime.cudagraphs"
 PREGRAD = {f"pregrad.{function.__name__}": function for function in PREGRAD_PASSES}
 ATEN = {f"passes.{function.__name__}": function for function in PASSES}
 
@@ -204,6 +208,8 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         _report_kernels(stages, source, lines)
     with stages.stage("runtime", len(calls)):
         compiled = load(stages, sources, wrapper, module.forward, this.options)
+        if this.options.cudagraphs:
+            compiled = _captured(compiled, schedule, stages, direction, this.options)
     _report(stages, lowered, schedule, calls, time.perf_counter() - start)
     return seams.boxed(compiled)
 
@@ -214,7 +220,27 @@ def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, Source]:
     kernels: dict[str, list[Kernel]] = {}
     for kernel in schedule.kernels():
         kernels.setdefault(kernel.device.type, []).append(kernel)
-    return {device: TARGETS[device].write(some, buffers, gate) for device, some in kernels.items()}
+    return {device: DEVICES[device].write(some, buffers, gate) for device, some in kernels.items()}
+
+
+def _captured(
+    compiled: Compiled, schedule: Schedule, stages: Stages, direction: str, options: Options
+) -> Compiled:
+    """The graph with CUDA graphs in front of it, as far as it can be captured."""
+    reasons = obstacles(schedule)
+    for reason in reasons:
+        stages.log.emit(CudaGraphSkipped(reason))
+    if reasons or not stages.gate.allows(CUDAGRAPHS, direction):
+        return compiled
+    inputs = schedule.graph.inputs
+    return CudaGraphs(
+        compiled,
+        stages.log,
+        written=written_inputs(schedule),
+        sizes=tuple(k for k, given in enumerate(inputs) if given.buffer is None),
+        gears=options.dim_gears,
+        keeps=direction == "forward",
+    )
 
 
 def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:

@@ -129,13 +129,28 @@ def cuda_capability() -> int:
     return major * 10 + minor
 
 
+_dynamo_guards: Any = torch._C._dynamo.guards  # its stub does not have all of its functions
+
+
 def cuda_functions() -> dict[str, Callable[..., Any]]:
     """What a wrapper calls on a GPU, without the checks of torch's public functions."""
     return {
         "cuda_device": torch.cuda.device,
         "current_stream": torch._C._cuda_getCurrentRawStream,
-        "empty_strided_cuda": torch._C._dynamo.guards._empty_strided_cuda,
+        "empty_strided_cuda": _dynamo_guards._empty_strided_cuda,
     }
+
+
+def storage_id(value: torch.Tensor) -> int:
+    """What names the storage of a tensor while it lives."""
+    identity: int = value.untyped_storage()._cdata
+    return identity
+
+
+def storage_uses(identity: int) -> int:
+    """How many tensors and others hold a storage, which has to live."""
+    uses: int = torch._C._storage_Use_Count(identity)
+    return uses
 
 
 @contextmanager

@@ -18,6 +18,8 @@ FUSION = {
 
 MEMORY = {"memory.reuse": "write a result into the memory of a dead buffer"}
 
+RUNTIME = {pipeline.CUDAGRAPHS: "replay a CUDA graph instead of launching each kernel"}
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -38,7 +40,7 @@ def units() -> Iterator[Unit]:
         yield Unit(name, _first_line(function.__doc__))
     for name in sorted(map(str, (*LOWERINGS, *VIEWS, *LATE))):
         yield Unit(f"lower.{name}", f"generate loops for {name} instead of calling ATen")
-    for name, summary in (FUSION | codegen.UNITS | MEMORY).items():
+    for name, summary in (FUSION | codegen.UNITS | MEMORY | RUNTIME).items():
         yield Unit(name, summary)
 
 

@@ -61,6 +61,7 @@ FAMILIES = {
     "fuse": "What may be computed together.",
     "codegen": "How a kernel is written.",
     "memory": "Which memory a result is written into.",
+    "runtime": "How a compiled graph is run.",
 }
 
 

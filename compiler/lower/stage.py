@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import (
@@ -32,7 +33,6 @@ from tcdebug.compiler.lower import LATE, LOWERINGS, VIEWS
 from tcdebug.compiler.lower.site import Lowering, Memory, Site
 from tcdebug.compiler.lower.sizes import Sizes, Unrepresentable
 from tcdebug.compiler.lower.tensor import NotLowered, Tensor, from_buffer
-from tcdebug.compiler.targets import TARGETS
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 CALLER_NAMESPACES = ("aten", "prims")
@@ -216,7 +216,7 @@ class _Lowerer:
             result = lowering(site, *self._operands(node.args), **kwargs)
             stored = () if result is None else self._stored(site, node, result)
             for loop in site.emitted:
-                if reason := TARGETS[loop.out.device.type].refuses(loop):
+                if reason := DEVICES[loop.out.device.type].refuses(loop):
                     raise NotLowered(reason)
         except (NotLowered, Unrepresentable, UnsupportedOperands, OverflowError) as reason:
             self._extern(node, str(reason))
@@ -274,7 +274,7 @@ class _Lowerer:
     def _check_tensor(value: torch.Tensor) -> None:
         if value.dtype not in STORABLE:
             raise NotLowered(f"dtype {value.dtype}")
-        if not seams.is_strided(value) or value.device.type not in TARGETS:
+        if not seams.is_strided(value) or value.device.type not in DEVICES:
             raise NotLowered(f"{value.layout} on {value.device}")
 
     def _operands(self, value: Any) -> Any:

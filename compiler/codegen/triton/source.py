@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.codegen.call import KernelCall, describe
@@ -33,6 +33,9 @@ class TritonKernel:
 
     call: KernelCall
     tile: Tile
+    flat: FlatKernel
+    memory: tuple[Buffer, ...]
+    """What it is given addresses of, in order."""
     signature: Mapping[str, str]
     """Argument -> Triton's name of its type; `size` for one whose width is chosen at the call."""
     checked: bool
@@ -67,8 +70,18 @@ def write_triton(
 ) -> TritonSource:
     """The Triton of kernels."""
     written = {k.name: _write(k, buffers, gate) for k in kernels}
-    text = "\n\n".join([HEADER, *(w.call.source for w in written.values())])
-    return TritonSource(text, written)
+    return TritonSource(module_text(written.values()), written)
+
+
+def module_text(kernels: Iterable[TritonKernel]) -> str:
+    """The module that kernels are compiled from."""
+    return "\n\n".join([HEADER, *(kernel.call.source for kernel in kernels)])
+
+
+def retiled(kernel: TritonKernel, tile: Tile) -> TritonKernel:
+    """The kernel written for another tile."""
+    writer = KernelWriter(kernel.flat, tile, kernel.call.storage(), list(kernel.signature))
+    return replace(kernel, call=replace(kernel.call, source=writer.write()), tile=tile)
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonKernel:
@@ -88,6 +101,8 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
     return TritonKernel(
         replace(call, source=source, before=before, mended=True),
         tile,
+        flat,
+        tuple(buffers[n] for n in (*call.loads, *call.stores)),
         signature,
         "device_assert" in source,
     )
