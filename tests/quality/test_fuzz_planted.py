@@ -24,13 +24,11 @@ UNITS = (
 )
 MOST_STEPS = 3
 """Lines that are left of a program, before the minifier has it."""
-FAST = {"lower.aten.tanh.default"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "unit", [pytest.param(u, marks=() if u in FAST else pytest.mark.slow) for u in UNITS]
-)
+@pytest.mark.parametrize("unit", UNITS)
 def test_a_planted_bug_is_found_and_shrunk(tmp_path: Path, unit: str) -> None:
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     done = subprocess.run(

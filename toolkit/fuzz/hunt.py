@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from unittest import SkipTest
 
 import msgspec
 from hypothesis import HealthCheck, Phase, event, given, seed, settings, target
-from hypothesis.database import ExampleDatabase
+from hypothesis.database import ExampleDatabase, ReadOnlyDatabase
 
 from tcdebug.fuzz.findings import Findings
 from tcdebug.fuzz.job import ROUND
@@ -19,6 +20,8 @@ from tcdebug.fuzz.verdict import Status, Verdict
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.programs import programs
 
+MOST_KEPT = 1000
+"""Programs of a database that are judged."""
 SHRINKING = 120.0
 """Seconds that shrinking a program may take."""
 
@@ -82,20 +85,37 @@ class Hunt:
 
     def round(self, start: int) -> Found | None:
         """The programs of one seed; the first failure that is new ends it. Raises Enough."""
-        state = _Round()
-        phases = [Phase.reuse, Phase.generate, Phase.target, Phase.shrink]
+        phases = (Phase.generate, Phase.target, Phase.shrink)
+        return self._round(start, ROUND, self.database, phases)
 
-        @seed(start)
-        @settings(
-            max_examples=ROUND, database=self.database, deadline=None, phases=phases,
+    def kept(self) -> Found | None:
+        """The programs that the database has, of this machine or another one; as `round`.
+
+        They stay in it: what is known here is new to others.
+        """
+        if self.database is None:
+            return None
+        database = ReadOnlyDatabase(self.database)
+        return self._round(0, MOST_KEPT, database, (Phase.reuse, Phase.shrink))
+
+    def _round(
+        self, start: int, count: int, database: ExampleDatabase | None, phases: Sequence[Phase]
+    ) -> Found | None:
+        state = _Round()
+
+        @settings(  # outermost, for `seed` takes the database away
+            max_examples=count, database=database, deadline=None, phases=phases,
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
         )  # fmt: skip
+        @seed(start)
         @given(programs(units=tuple(self.units)))
         def attempt(program: Program) -> None:
             self._attempt(program, state)
 
         try:
             attempt()
+        except SkipTest:  # as Hypothesis says that the database has nothing
+            return None
         except Failing:
             assert state.smallest is not None
             program, verdict = state.smallest

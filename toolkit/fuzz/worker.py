@@ -38,6 +38,8 @@ from tcdebug.strategies.toggles import FAMILIES
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
 """Units that are switched off now and then where the job does not say which."""
+OFTEN = 20
+"""Rounds after which the database is looked at again."""
 COUNTED = re.compile(r"_\d+\b")
 
 
@@ -106,15 +108,17 @@ class Worker:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Hunt, a seed a round."""
-        start = self.job.seed + APART * self.job.worker
+        """Hunt, a seed a round; now and then what the database has comes first."""
+        first = start = self.job.seed + APART * self.job.worker
         kept = 0
         try:
             while self.job.stop_after is None or kept < self.job.stop_after:
-                found = self.hunt.round(start)
+                found = self.hunt.kept() if (start - first) % OFTEN == 0 else None
+                if found is None:
+                    found = self.hunt.round(start)
+                    start += 1
                 if found is not None:
                     kept += self._keep(found)
-                start += 1
         except Enough:
             pass
         finally:

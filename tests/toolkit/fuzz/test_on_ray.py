@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 PLANTED = """
-import time
 import torch
 from tcdebug.compiler.lower import LOWERINGS
 
@@ -61,7 +60,7 @@ def test_a_lost_node_loses_no_finding_and_its_programs_are_drawn_again(
     told = json.loads(output)
     assert told["examples"] >= 60, "what the lost node was asked for was drawn by the other one"
     kept = [json.loads(p.read_text()) for p in tmp_path.glob(".tcdebug/findings/*/finding.json")]
-    assert [f["ops"] for f in kept] == [["sum"]], [f["signature"] for f in kept]
+    assert ["sum"] in [f["ops"] for f in kept], [f["signature"] for f in kept]
     events = b"".join(p.read_bytes() for p in tmp_path.glob(".tcdebug/*-fuzz-run/events*.jsonl"))
     assert f"node {node.node_id[:8]} is lost".encode() in events
 

@@ -12,7 +12,7 @@ import pytest
 from tcdebug.fuzz.findings import Findings
 from tcdebug.fuzz.job import APART, FuzzJob
 from tcdebug.fuzz.on_ray import Share, parts
-from tcdebug.fuzz.supervisor import Errand, News, Supervisor, of_node, pack, unpack
+from tcdebug.fuzz.supervisor import Errand, News, Parcel, Supervisor, of_node, pack, unpack
 
 JOB = FuzzJob("", "/findings", seed=7, examples=5, bisect=False)
 PLANTED = b"""
@@ -40,41 +40,37 @@ def followed(supervisor: Supervisor, folder: Path) -> tuple[list[str], str]:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_findings_travel_as_bytes_and_what_is_known_is_not_told_again(
-    known: bool, tmp_path: Path, once: Path
-) -> None:
-    parcels = tuple(pack(path) for path in once.iterdir()) if known else ()
-    job = msgspec.structs.replace(
-        JOB, seed=0, examples=8, setup="/nowhere/planted.py", stop_after=1
-    )
-    errand = msgspec.msgpack.encode(Errand(job, 1, parcels, PLANTED))
-    supervisor = Supervisor(errand)
+def test_findings_travel_as_bytes(tmp_path: Path) -> None:
+    setup = "/nowhere/planted.py"
+    job = msgspec.structs.replace(JOB, seed=0, examples=8, setup=setup, stop_after=1)
+    supervisor = Supervisor(msgspec.msgpack.encode(Errand(job, 1, (), PLANTED)))
     statuses, ended = followed(supervisor, tmp_path)
     supervisor.close()
     assert ended == ""
-    assert ("known" if known else "failed") in statuses
-    found = list(Findings(tmp_path))
-    assert [f.ops for f in found] == ([] if known else [("sum",)])
-    if not known:
-        (folder,) = tmp_path.iterdir()
-        assert {p.name for p in folder.iterdir()} == {"finding.json", "program.py"}
-        folder.rename(once / folder.name)
+    assert statuses[-1] == "failed"
+    assert [f.ops for f in Findings(tmp_path)] == [("sum",)]
+    (folder,) = tmp_path.iterdir()
+    assert {p.name for p in folder.iterdir()} == {"finding.json", "program.py"}
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the first campaign has found."""
-    return tmp_path_factory.mktemp("findings")
-
-
-def test_a_job_that_no_node_can_do_is_told_as_such() -> None:
+def test_what_is_known_is_not_told_again_nor_a_job_that_no_node_can_do_begun(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "known-1").mkdir()
+    (tmp_path / "known-1" / "finding.json").write_text("{}")
     job = msgspec.structs.replace(JOB, backend="nonsense")
-    supervisor = Supervisor(msgspec.msgpack.encode(Errand(job, 1)))
+    errand = Errand(job, 1, (pack(tmp_path / "known-1"),))
+    supervisor = Supervisor(msgspec.msgpack.encode(errand))
     while (news := msgspec.msgpack.decode(supervisor.news(), type=News)).ended is None:
         time.sleep(0.1)
-    supervisor.close()
     assert (news.unfit, news.ended) == (True, "torch.compile has no backend 'nonsense'")
+    assert news.parcels == []
+    supervisor.learn(msgspec.msgpack.encode([Parcel("other-2", {"finding.json": b"{}"})]))
+    news = msgspec.msgpack.decode(supervisor.news(), type=News)
+    assert news.parcels == []
+    assert Path(news.folder, "other-2", "finding.json").read_bytes() == b"{}"
+    supervisor.close()
+    assert not Path(news.folder).exists()
 
 
 def test_each_node_has_other_seeds_and_its_part_of_the_programs() -> None:

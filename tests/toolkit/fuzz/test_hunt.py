@@ -1,0 +1,89 @@
+"""The rounds of a worker, with a judge that compiles nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tcdebug.fuzz.findings import Finding, Findings
+from tcdebug.fuzz.hunt import Enough, Found, Hunt
+from tcdebug.fuzz.verdict import Status, Verdict
+from tcdebug.fuzz.worker import database
+from tcdebug.strategies.program import Program
+
+
+class Broken:
+    """Judges that programs with a sum fail; `programs` are those that it was asked about."""
+
+    def __init__(self) -> None:
+        self.programs: list[Program] = []
+
+    def __call__(self, program: Program) -> Verdict:
+        self.programs.append(program)
+        if "sum" in program.ops:
+            return Verdict(Status.FAILED, "exception", "compile", "compile | lower | planted")
+        return Verdict(Status.PASSED)
+
+
+def hunted(folder: Path, start: int, address: str = "") -> tuple[Broken, Found]:
+    """What a hunt meets first that begins with this seed."""
+    judge = Broken()
+    kept = database(address)
+    hunt = Hunt(judge, Findings(folder), "tcdebug", lambda program, verdict: None, kept)
+    found = hunt.kept()
+    while found is None:
+        found = hunt.round(start)
+        start += 1
+    return judge, found
+
+
+def test_equal_seeds_judge_equal_programs(tmp_path: Path) -> None:
+    first, found = hunted(tmp_path, 7)
+    second, again = hunted(tmp_path, 7)
+    assert [p.key for p in first.programs] == [p.key for p in second.programs]
+    assert found == again
+    assert "sum" in found.program.ops and len(found.program.ops) <= 2
+
+
+def test_a_failure_that_a_finding_covers_ends_no_round(tmp_path: Path) -> None:
+    judge, found = hunted(tmp_path, 7)
+    findings = Findings(tmp_path)
+    signature, program = found.verdict.signature, found.program
+    assert findings.add(Finding(signature, "exception", "tcdebug", "", program, "2.13.0"))
+    told: list[Status] = []
+    hunt = Hunt(judge, findings, "tcdebug", lambda p, verdict: told.append(verdict.status), None)
+    assert hunt.round(found.seed) is None
+    assert Status.KNOWN in told and Status.FAILED not in told
+
+
+def test_a_hunt_ends_with_its_examples(tmp_path: Path) -> None:
+    judge = Broken()
+    hunt = Hunt(judge, Findings(tmp_path), "tcdebug", lambda p, v: None, None, examples=2)
+    with pytest.raises(Enough):
+        for start in range(3):
+            hunt.round(start)
+    assert hunt.judged == 2
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of a Redis server."""
+    fakeredis = pytest.importorskip("fakeredis")
+    made = fakeredis.TcpFakeServer(("127.0.0.1", 0), server_type="redis")
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield f"redis://127.0.0.1:{made.server_address[1]}"
+    made.shutdown()
+    made.server_close()
+
+
+def test_machines_share_what_failed_by_a_database(server: str, tmp_path: Path) -> None:
+    _, found = hunted(tmp_path / "one", 0, server)
+    assert found.examples > 1
+    judge, again = hunted(tmp_path / "other", 770, server)
+    assert again.examples == 1, "the first that is judged is what the other machine has kept"
+    assert judge.programs[0] == found.program
+    _, third = hunted(tmp_path / "third", 1540, server)
+    assert third.examples == 1, "it stays there for others"
