@@ -27,6 +27,8 @@ ACTIVATIONS = (
     "gelu", "silu", "softplus", "elu", "hardswish", "hardsigmoid", "mish", "logsigmoid", "selu",
     "leaky_relu", "softsign", "tanhshrink", "celu", "softshrink", "hardtanh",
 )  # fmt: skip
+UNSURE_OF_NAN = {"celu", "elu", "hardswish", "hardtanh", "selu", "softshrink"}
+"""Eager's vectorised and scalar kernels give them other gradients where the input is NaN."""
 UNARY_EXACT = ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "positive")
 TESTS = ("isnan", "isinf", "isfinite", "signbit", "logical_not")
 ARITHMETIC = ("add", "sub", "mul")
@@ -35,6 +37,16 @@ EXTREMA = ("maximum", "minimum", "fmax", "fmin")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("logical_and", "logical_or", "logical_xor")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
+
+
+def _activation(name: str) -> Draw:
+    def draw(scope: Scope) -> str:
+        x = scope.operand(Want(FLOATS))
+        unsure = name in UNSURE_OF_NAN and scope.gradients and bool(x.tensor.isnan().any())
+        operand = f"torch.nan_to_num({x})" if unsure else str(x)
+        return f"torch.nn.functional.{name}({operand})"
+
+    return draw
 
 
 def _other(scope: Scope, x: Value, kinds: str) -> str:
@@ -151,7 +163,7 @@ POINTWISE = (
     Row("frac", of_one("torch.frac({x})", Want(FLOATS))),
     *(Row(n, binary(n, FLOATS)) for n in ROUNDED[:1]),
     *(Row(n, tensors(n, FLOATS)) for n in ROUNDED[1:]),
-    *(Row(n, of_one(f"torch.nn.functional.{n}({{x}})", Want(FLOATS))) for n in ACTIVATIONS),
+    *(Row(n, _activation(n)) for n in ACTIVATIONS),
     *(Row(n, of_one(f"torch.{n}({{x}})", Want(ALL)), exact=True) for n in TESTS),
     *(Row(n, tensors(n, ALL), exact=True) for n in EXTREMA),
     Row("nextafter", _alike("nextafter"), exact=True),
