@@ -31,7 +31,7 @@ def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     lines = [
         line for path in folder.glob("events-*.jsonl") for line in path.read_text().splitlines()
     ]
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+    return [event["data"] for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def captured(function: Callable[..., Any], folder: Path, **options: Any) -> Callable[..., Any]:
@@ -101,6 +101,8 @@ def test_training_gives_the_gradients_of_eager(tmp_path: Path, pending: int) -> 
         result = gradients(net, lambda: step(fast))
         for wanted, got in zip(expected, result, strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+    assert events(tmp_path, "cuda_graph_skipped") == []
+    assert events(tmp_path, "cuda_graph_captured")
 
 
 def test_a_step_of_an_optimiser_is_seen_by_the_next_call(tmp_path: Path) -> None:

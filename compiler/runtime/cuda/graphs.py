@@ -11,6 +11,7 @@ All captures on one stream share a memory pool: what one needs only while it run
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -147,8 +148,7 @@ class CudaGraphs:
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream()
         try:
-            with torch.cuda.graph(graph, pool=_pool(current), capture_error_mode="thread_local"):
-                outputs = list(self._function(list(inputs)))
+            outputs = _recorded(graph, current, lambda: self._function(list(inputs)))
         except RuntimeError as error:
             self._off = f"a capture failed: {str(error).splitlines()[0]}"
             self._skip(self._off)
@@ -203,6 +203,28 @@ class CudaGraphs:
 def _pool(stream: torch.cuda.Stream) -> Any:
     """The memory that captures made on a stream share."""
     return torch.cuda.graph_pool_handle()
+
+
+def _recorded(
+    graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, run: Callable[[], Sequence[Any]]
+) -> list[Any]:
+    """What running gives, its launches recorded. Raises what it raises, and leaves no trace.
+
+    Nothing is collected meanwhile: to free a tensor or an older graph may end a capture.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=_pool(stream), capture_error_mode="thread_local"):
+            return list(run())
+    except RuntimeError:
+        # random numbers stay out of order after a failed capture, until one succeeds
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            pass
+        raise
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

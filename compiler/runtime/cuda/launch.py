@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from tcdebug.compiler.errors import KernelError
@@ -15,8 +17,6 @@ from tcdebug.compiler.runtime.toolchain import find
 
 MISSING, NO_DRIVER, TOO_MANY_PROGRAMS = -1, -2, -3
 VARIANTS = 8
-DIRECT = 48
-"""Arguments that have a place of their own in the C function; more go by way of an array."""
 
 
 class Variant(ctypes.Structure):
@@ -56,7 +56,13 @@ class Launcher:
     """The shared object that launches kernels. Raises KernelError where there is no driver."""
 
     def __init__(self, options: Options) -> None:
-        self._library = build(_source(), find(options.compiler), options.cache_dir).library
+        source = _source(Path(sysconfig.get_path("include")))
+        built = build(source, find(options.compiler), options.cache_dir)
+        self._library = built.library
+        self._bind = None
+        if "tcd_bind" in source:
+            self._bind = ctypes.PyDLL(built.library._name).tcd_bind
+            self._bind.restype = ctypes.py_object
         self._library.tcd_error.restype = ctypes.c_char_p
         status = self._library.tcd_open()
         if status:
@@ -80,25 +86,15 @@ class Launcher:
         return f"{text.decode()} ({status})"
 
     def function(self, table: KernelTable) -> Callable[..., int]:
-        """(stream, wide, x, y, alone, *arguments) -> status."""
-        pointer = ctypes.pointer(table)
+        """(stream, wide, x, y, alone, *arguments) -> status. The table has to outlive it."""
+        if self._bind is None:
+            return self._by_array(table)
+        function: Callable[..., int] = self._bind(ctypes.byref(table))
+        return function
+
+    def _by_array(self, table: KernelTable) -> Callable[..., int]:
+        """The same without Python's headers: some 3 us slower."""
         whole, numbers = table.pointers + table.sizes, table.numbers
-        if numbers or whole > DIRECT:
-            return self._by_array(pointer, whole, numbers)
-        direct = self._library[f"tcd_launch_{whole}"]
-        direct.restype = ctypes.c_int
-        bound = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int64] * (5 + whole))(
-            ctypes.cast(direct, ctypes.c_void_p).value or 0
-        )
-        address = ctypes.addressof(table)
-
-        def launch(*given: int) -> int:
-            status: int = bound(address, *given)
-            return status
-
-        return launch
-
-    def _by_array(self, table: Any, whole: int, numbers: int) -> Callable[..., int]:
         launch = self._library.tcd_launch
         launch.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]
         integers, floats = ctypes.c_int64 * (whole + numbers), ctypes.c_double
@@ -108,7 +104,7 @@ class Launcher:
             for k in range(numbers):
                 place = ctypes.addressof(values) + 8 * (whole + k)
                 floats.from_address(place).value = given[whole + k]
-            status: int = launch(table, stream, wide, x, y, alone, values)
+            status: int = launch(ctypes.byref(table), stream, wide, x, y, alone, values)
             return status
 
         return run
@@ -121,17 +117,10 @@ class Launcher:
         return chosen
 
 
-def _source() -> str:
-    """The launcher with a function for each number of arguments."""
-    text = (resources.files(__package__) / "launcher.cpp").read_text()
-    direct: list[str] = []
-    for count in range(1, DIRECT + 1):
-        given = ", ".join(f"int64_t a{k}" for k in range(count))
-        values = ", ".join(f"a{k}" for k in range(count))
-        direct.append(
-            f'extern "C" int tcd_launch_{count}(const Kernel* kernel, void* stream, int64_t wide, '
-            f"int64_t x, int64_t y, int64_t alone, {given}) {{\n"
-            f"  int64_t given[] = {{{values}}};\n"
-            "  return tcd_launch(kernel, stream, wide, x, y, alone, given);\n}"
-        )
-    return "\n".join([text, *direct])
+def _source(headers: Path) -> str:
+    """The launcher; with Python's headers also what makes a Python function of a launch."""
+    folder = resources.files(__package__)
+    text = (folder / "launcher.cpp").read_text()
+    if not (headers / "Python.h").exists():
+        return text
+    return "\n".join([f'#include "{headers}/Python.h"', text, (folder / "binding.cpp").read_text()])
