@@ -2,14 +2,16 @@
 
 Values and gradients first, by the referee that all of tcdebug has (`minifier.compare`); what it
 calls wrong is a failure unless noise explains it (`noise`). Then strides, shared memory, the same
-answer twice, no compile for inputs that it was compiled for, and the second call with other sizes.
+answer twice, no compile for inputs that it was compiled for, the second call with other sizes, and
+the same answer with units off and on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ class Called:
 
     def judged(self, actual: Results) -> Outcome | None:
         """The first failure of a compiled run; None where there is none. Raises Discarded."""
-        return self._wrong(actual) or self._layout_differs(actual)
+        return self.wrong(actual) or self._layout_differs(actual)
 
     def settled(self) -> bool:
         """Whether eager gives the same bits again."""
@@ -82,7 +84,8 @@ class Called:
                 for _ in range(EAGER_RUNS)
             )
 
-    def _wrong(self, actual: Results) -> Outcome | None:
+    def wrong(self, actual: Results) -> Outcome | None:
+        """The first wrong value of a compiled run. Raises Discarded."""
         noise = Noise(self.program, self.module, self.wide, self.arguments)
         explained = ""
         for phase, what in GROUPS:
@@ -180,31 +183,55 @@ def _second(program: Program, filename: str) -> Called | None:
         return None
 
 
-def _compiled(first: Called, second: Called | None, target: Target, at: Progress) -> Outcome | None:
+def _compiled(
+    first: Called, second: Called | None, target: Target, at: Progress
+) -> Outcome | None:
     """What is wrong with a program under a target, None when nothing is."""
     toggles = Toggles.parse(first.program.off)
     began = time.monotonic()
-    module = loaded(first.program.source(), "program.py")["Graph"]()
-    with fresh_capture(), target.compiled(module, toggles, at.follow) as compiled:
-
-        def called(with_: Called) -> Results:
-            return run(compiled, with_.arguments, _backward(at.follow))
-
+    with _in_force(first.program, target, toggles, at) as called:
         actual = called(first)
         seconds, compiles = time.monotonic() - began, at.compiles
         again = called(first)
         if at.compiles > compiles:
             return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", "for the same sizes")
         other = called(second) if second is not None else None
+        compiles = at.compiles
+        for known in (second, first) if second is not None else ():
+            called(known)
+        if at.compiles > compiles:
+            message = "for sizes that both calls had"
+            return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", message)
     found = first.judged(actual) or _not_the_same(actual, again)
     if found is not None and not first.settled():
         raise Discarded("eager itself gives another answer each time")
     if found is None and second is not None and other is not None:
         found = second.judged(other)
+    if found is None and first.program.off:
+        found = _differs_with_all_on(replace(first, eager=actual), target, at)
     if found is None and seconds > SLOW_COMPILE:
         message = f"{seconds:.0f} s for the first call"
         return Outcome(Kind.SLOW, "compile", "compile | slow", message)
     return found
+
+
+@contextmanager
+def _in_force(
+    program: Program, target: Target, toggles: Toggles, at: Progress
+) -> Iterator[Callable[[Called], Results]]:
+    """Runs calls of a program through a target, for as long as the block lasts."""
+    module = loaded(program.source(), "program.py")["Graph"]()
+    with fresh_capture(), target.compiled(module, toggles, at.follow) as compiled:
+        yield lambda call: run(compiled, call.arguments, _backward(at.follow))
+
+
+def _differs_with_all_on(without: Called, target: Target, at: Progress) -> Outcome | None:
+    """What is wrong with all units on, taking the results with some of them off for right."""
+    with _in_force(without.program, target, Toggles(), at) as called:
+        found = without.wrong(called(without))
+    if found is None:
+        return None
+    return replace(found, signature=f"{found.signature} with units on")
 
 
 def _backward(follow: Callable[[str], None]) -> Callable[[str], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class Broken:
     change: Callable[[Any], Any]
     name: str = "broken"
     compiles: int = 1
+    late: int = 0
+    """A call that compiles again."""
     calls: list[int] = field(default_factory=list)
 
     @contextmanager
@@ -43,9 +45,9 @@ class Broken:
         """Eager with a change."""
 
         def call(*args: Any) -> Any:
-            if len(self.calls) < self.compiles:
-                notify("compile")
             self.calls.append(1)
+            if len(self.calls) <= self.compiles or len(self.calls) == self.late:
+                notify("compile")
             notify("forward")
             return tuple(self.change(v) for v in module(*args))
 
@@ -116,6 +118,30 @@ def test_a_compile_for_inputs_that_it_was_compiled_for_is_a_failure() -> None:
     target = Broken(lambda v: v, compiles=2)
     found = judge(program("a0 * 2"), target, lambda phase: None, Path("."))
     assert found.signature == "forward | recompile"
+
+
+def test_units_off_and_on_have_to_give_one_answer() -> None:
+    @dataclass
+    class WrongWithAllOn(Broken):
+        def compiled(self, module: Any, toggles: Toggles, notify: Any) -> Any:
+            scale = 1.0 if toggles.texts() else 1.01
+            return Broken(lambda v: v * scale).compiled(module, toggles, notify)
+
+    without = replace(program("a0 * 2"), off=("fuse",))
+    found = judge(without, WrongWithAllOn(lambda v: v), lambda phase: None, Path("."))
+    assert (found.status, found.signature) == (
+        Status.FAILED, "forward | wrong value with units on",
+    )  # fmt: skip
+
+
+def test_sizes_that_were_called_with_do_not_compile_again() -> None:
+    dynamic = replace(program("a0 * 2"), dynamic=True)
+    target = Broken(lambda v: v, compiles=4)
+    found = judge(dynamic, target, lambda phase: None, Path("."))
+    assert (found.signature, found.message) == ("forward | recompile", "for the same sizes")
+    late = Broken(lambda v: v, compiles=1, late=4)
+    found = judge(dynamic, late, lambda phase: None, Path("."))
+    assert found.message == "for sizes that both calls had"
 
 
 def test_what_eager_refuses_is_no_program() -> None:
