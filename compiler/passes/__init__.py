@@ -20,6 +20,7 @@ from tcdebug.compiler.passes.dead_code import dead_code
 from tcdebug.compiler.passes.joined_pieces import joined_pieces
 from tcdebug.compiler.passes.noop_elimination import noop_elimination
 from tcdebug.compiler.passes.redundant_views import redundant_views
+from tcdebug.compiler.passes.unfused_bias import unfused_bias
 from tcdebug.compiler.passes.updates_in_place import updates_in_place
 
 Pass = Callable[[fx.Graph], bool]
@@ -29,6 +30,7 @@ PASSES: tuple[Pass, ...] = (
     redundant_views,
     algebraic,
     joined_pieces,
+    unfused_bias,
     constant_folding,
     channels_last,
     common_subexpressions,

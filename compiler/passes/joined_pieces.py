@@ -47,7 +47,7 @@ def _stands_for(source: fx.Node, node: fx.Node) -> bool:
 
 def _is_plain(value: torch.Tensor) -> bool:
     """Whether a tensor is row-major, without asking what would add a guard."""
-    if value.layout != torch.strided or value.device.type != "cpu":
+    if value.layout != torch.strided or value.device.type not in ("cpu", "cuda"):
         return False
     expected: Any = 1
     for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):

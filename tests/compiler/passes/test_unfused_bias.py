@@ -1,0 +1,55 @@
+"""Products with a bias on a GPU, without one: the graphs hold fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from graphs import applied, ops
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tcdebug.compiler.passes.unfused_bias import unfused_bias
+
+aten = torch.ops.aten
+
+Program = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]
+
+
+def left(function: Program, device: str = "cuda") -> dict[str, int]:
+    """The operators after the pass."""
+    with FakeTensorMode():
+        x, w, b = (torch.empty(s, device=device) for s in ((4, 8), (8, 8), (8,)))
+        module = make_fx(function)(x, w, b)
+    return ops(applied(unfused_bias, module)[1])
+
+
+def gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return aten.addmm.default(b, x, w).sin()
+
+
+def test_a_bias_that_loops_can_add_is_left_to_them() -> None:
+    assert left(gelu) == {"mm.default": 1, "add.Tensor": 1, "sin.default": 1}
+
+
+def test_on_a_cpu_it_stays() -> None:
+    assert left(gelu, "cpu") == {"addmm.default": 1, "sin.default": 1}
+
+
+KEPT: dict[str, Program] = {
+    "result": lambda x, w, b: aten.addmm.default(b, x, w),
+    "also_a_result": lambda x, w, b: [(y := aten.addmm.default(b, x, w)), y.sin()],
+    "to_a_product": lambda x, w, b: aten.mm.default(aten.addmm.default(b, x, w), w),
+    "by_a_view_to_a_product": lambda x, w, b: aten.mm.default(
+        aten.view.default(aten.addmm.default(b, x, w), [2, 16]).sin(),
+        aten.view.default(aten.addmm.default(b, w, w), [16, 4]),
+    ),
+    "scaled": lambda x, w, b: aten.addmm.default(b, x, w, beta=2).sin(),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_product_that_has_to_be_in_memory_keeps_its_bias(name: str) -> None:
+    assert left(KEPT[name])["addmm.default"] == 1
