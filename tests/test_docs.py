@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -250,6 +251,21 @@ def test_the_tour_shows_what_the_compiler_makes(tmp_path: Path) -> None:
     assert len(generate.SHOWN.findall(page)) == 7
     made = generate.shown(page, generate.run_tour(tmp_path)).splitlines()
     assert page.splitlines() == made, "run python docs/generate.py"
+
+
+@pytest.mark.skipif(shutil.which("mkdocs") is None, reason="pip install 'tcdebug[docs]'")
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = ["mkdocs", "build", "--strict", "-q", "-f", "docs/site/mkdocs.yml", "-d"]
+    done = subprocess.run([*command, str(tmp_path / "site")], cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "tutorial" / "index.html").exists()
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    text = (DOCS / "site" / "mkdocs.yml").read_text()
+    named = set(re.findall(r"(\S+\.md)$", text, re.MULTILINE))
+    pages = {str(p.relative_to(DOCS)) for p in (*DOCS.glob("*.md"), *DOCS.glob("findings/*.md"))}
+    assert named == pages
 
 
 def test_ci_runs_what_the_readme_says_runs_the_tests() -> None:

@@ -77,7 +77,7 @@ def query(**arguments: Any) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["chrome", "json", "csv"]),
+    type=click.Choice(["chrome", "json", "csv", "parquet"]),
     default="chrome",
     show_default=True,
     help="A trace for Perfetto or chrome://tracing, or all events as one table.",

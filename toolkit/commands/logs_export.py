@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+
+import click
 
 from tcdebug.cli_options import USAGE
 from tcdebug.display.console import error, note, write
-from tcdebug.reading.export import chrome_trace, csv_table, json_array
+from tcdebug.reading.export import chrome_trace, csv_table, json_array, parquet
 from tcdebug.run_dir import NoRun, find
 
 
@@ -20,16 +23,23 @@ def run(*, run_name: str | None, form: str, output: Path | None) -> int:
     records = found.events()
     match form:
         case "chrome":
-            text = chrome_trace(found, records)
+            content = chrome_trace(found, records).encode()
         case "csv":
-            text = csv_table(records)
+            content = csv_table(records).encode()
+        case "parquet":
+            if output is None:
+                raise click.UsageError("--format parquet is for a file: -o FILE")
+            if find_spec("pyarrow") is None:
+                error("TCD010", "pyarrow is not installed", "pip install 'tcdebug[export]'")
+                return USAGE
+            content = parquet(records)
         case _:
-            text = json_array(records)
+            content = json_array(records).encode()
     if output is None:
-        write(text)
+        write(content.decode())
         return 0
     try:
-        output.write_text(text)
+        output.write_bytes(content)
     except OSError as problem:
         error("TCD004", f"{output} cannot be written: {problem.strerror}")
         return USAGE

@@ -6,13 +6,16 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from written import line, stage
 
+from tcdebug.commands import logs_export
 from tcdebug.reading.breaks import read_break
-from tcdebug.reading.export import chrome_trace, csv_table
+from tcdebug.reading.export import chrome_trace, csv_table, parquet
 from tcdebug.reading.filters import BadLine, Selection, parse_line
 from tcdebug.reading.spans import spans
 from tcdebug.reading.summary import summarise
@@ -134,6 +137,25 @@ def test_a_table_has_a_row_an_event(make: Make) -> None:
     (row,) = csv.DictReader(io.StringIO(csv_table(run.events())))
     assert (row["event"], row["line"]) == ("graph.break", "12")
     assert json.loads(row["data"]) == {"reason": "because, of"}
+
+
+def test_a_table_for_data_frames_has_types(make: Make) -> None:
+    tables = pytest.importorskip("pyarrow.parquet", reason="pip install 'tcdebug[export]'")
+    run = make(stage("lower", 1.75, 0.25), line("graph.break", 2, {"reason": "x"}, user_loc=HERE))
+    table = tables.read_table(io.BytesIO(parquet(run.events())))
+    assert table.column("seconds").to_pylist() == [0.25, None]
+    assert table.column("line").to_pylist() == [None, 12]
+
+
+def test_a_table_for_data_frames_asks_for_its_package_and_a_file(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs_export, "find_spec", lambda name: None)
+    run = str(make(stage("lower", 1.75, 0.25)).path)
+    assert logs_export.run(run_name=run, form="parquet", output=tmp_path / "a") == 2
+    assert "pip install 'tcdebug[export]'" in capsys.readouterr().err
+    with pytest.raises(click.UsageError, match="-o FILE"):
+        logs_export.run(run_name=run, form="parquet", output=None)
 
 
 def test_spans_are_in_the_order_of_their_starts(make: Make) -> None:
