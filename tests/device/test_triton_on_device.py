@@ -5,6 +5,7 @@ pytest tests/device
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -219,3 +220,16 @@ def test_addresses_that_sixteen_does_not_divide_get_a_version_of_their_own() -> 
         part = x[start : start + 900]
         torch.testing.assert_close(function(part.clone()), part * 2 + 1)
         torch.testing.assert_close(function(part), part * 2 + 1)
+
+
+def test_a_thread_may_begin_with_a_kernel() -> None:
+    """As autograd's does, which compiles backward: it has no context of the GPU yet."""
+    x, results = randn(33, 17), list[torch.Tensor]()
+    function = torch.compile(lambda t: t.sin() + 1, backend="tcdebug")
+    for _ in range(2):  # one that compiles, one that launches
+        thread = threading.Thread(target=lambda: results.append(function(x)))
+        thread.start()
+        thread.join()
+    assert len(results) == 2
+    for result in results:
+        torch.testing.assert_close(result, x.sin() + 1)

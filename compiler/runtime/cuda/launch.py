@@ -10,6 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tcdebug.compiler.errors import KernelError
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.build import build
@@ -39,7 +41,7 @@ class KernelTable(ctypes.Structure):
         ("pointers", ctypes.c_int32),
         ("sizes", ctypes.c_int32),
         ("numbers", ctypes.c_int32),
-        ("unused", ctypes.c_int32),
+        ("device", ctypes.c_int32),
     )
 
 
@@ -69,9 +71,9 @@ class Launcher:
             raise KernelError("there is no NVIDIA driver (libcuda.so.1) to load kernels with")
 
     def load(self, cubin: bytes, name: str, shared: int) -> Loaded:
-        """A kernel of a compiled module, in the context that is current. Raises KernelError."""
+        """A kernel of a compiled module, on the current device. Raises KernelError."""
         function, registers, spilled = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-        status = self._library.tcd_load(
+        status = self._library.tcd_enter(torch.cuda.current_device()) or self._library.tcd_load(
             cubin, name.encode(), shared, *map(ctypes.byref, (function, registers, spilled))
         )
         if status:
@@ -87,6 +89,7 @@ class Launcher:
 
     def function(self, table: KernelTable) -> Callable[..., int]:
         """(stream, wide, x, y, alone, *arguments) -> status. The table has to outlive it."""
+        table.device = torch.cuda.current_device()
         if self._bind is None:
             return self._by_array(table)
         function: Callable[..., int] = self._bind(ctypes.byref(table))

@@ -10,6 +10,9 @@ typedef int (*GetFunction)(void**, void*, const char*);
 typedef int (*SetAttribute)(void*, int, int);
 typedef int (*GetAttribute)(int*, int, void*);
 typedef int (*GetErrorString)(int, const char**);
+typedef int (*GetContext)(void**);
+typedef int (*SetContext)(void*);
+typedef int (*RetainContext)(void**, int);
 
 static LaunchKernel launch_kernel;
 static LoadData load_data;
@@ -17,9 +20,12 @@ static GetFunction get_function;
 static SetAttribute set_attribute;
 static GetAttribute get_attribute;
 static GetErrorString get_error_string;
+static GetContext get_context;
+static SetContext set_context;
+static RetainContext retain_context;
 
 enum { MISSING = -1, NO_DRIVER = -2, TOO_MANY_PROGRAMS = -3, MOST = 1024 };
-enum { SHARED_BYTES = 8, LOCAL_BYTES = 3, REGISTERS = 4 };
+enum { SHARED_BYTES = 8, LOCAL_BYTES = 3, REGISTERS = 4, NO_CONTEXT = 201 };
 
 struct Variant {
   void* function;
@@ -31,7 +37,7 @@ struct Variant {
 struct Kernel {
   Variant variants[8];
   int64_t xblock, yblock;
-  int32_t pointers, sizes, numbers, unused;
+  int32_t pointers, sizes, numbers, device;
 };
 
 extern "C" int tcd_open() {
@@ -43,8 +49,19 @@ extern "C" int tcd_open() {
   set_attribute = (SetAttribute)dlsym(driver, "cuFuncSetAttribute");
   get_attribute = (GetAttribute)dlsym(driver, "cuFuncGetAttribute");
   get_error_string = (GetErrorString)dlsym(driver, "cuGetErrorString");
+  get_context = (GetContext)dlsym(driver, "cuCtxGetCurrent");
+  set_context = (SetContext)dlsym(driver, "cuCtxSetCurrent");
+  retain_context = (RetainContext)dlsym(driver, "cuDevicePrimaryCtxRetain");
   launch_kernel = (LaunchKernel)dlsym(driver, "cuLaunchKernel");
   return launch_kernel ? 0 : NO_DRIVER;
+}
+
+// A thread that has not used the GPU yet, such as one of autograd, has no current context.
+extern "C" int tcd_enter(int device) {
+  void* context = 0;
+  int status = get_context(&context);
+  if (!status && !context) status = retain_context(&context, device);
+  return status ? status : set_context(context);
 }
 
 // Loads a cubin into the current context; registers and bytes spilled by each thread are reported.
@@ -85,6 +102,10 @@ extern "C" int tcd_launch(const Kernel* kernel, void* stream, int64_t wide, int6
   void* parameters[MOST + 2];
   for (int i = 0; i < count; ++i) parameters[i] = given + i;
   parameters[count] = parameters[count + 1] = &no_scratch;
-  return launch_kernel(variant.function, (unsigned)programs, 1, 1, variant.threads, 1, 1,
-                       variant.shared, stream, parameters, 0);
+  const auto launch = [&] {
+    return launch_kernel(variant.function, (unsigned)programs, 1, 1, variant.threads, 1, 1,
+                         variant.shared, stream, parameters, 0);
+  };
+  const int status = launch();
+  return status == NO_CONTEXT && !tcd_enter(kernel->device) ? launch() : status;
 }
