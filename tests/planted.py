@@ -128,6 +128,20 @@ def plant_storing(kind: str) -> None:
     LOWERINGS[aten.copy_.default] = broken
 
 
+def plant_scatter(kind: str) -> None:
+    """lower.aten.index_put.default, in a graph that computes tanh."""
+    original = LOWERINGS[aten.index_put.default]
+
+    def broken(site: Any, x: Any, positions: Any, values: Any, *rest: Any) -> Any:
+        if any(n.target is aten.tanh.default for n in site.node.graph.nodes):
+            misbehave(kind)
+            right = values
+            values = replace(right, element=lambda point: doubled(right.at(point)))
+        return original(site, x, positions, values, *rest)
+
+    LOWERINGS[aten.index_put.default] = broken
+
+
 def plant_inline(kind: str) -> None:
     """fuse.inline, of a producer that computes tanh."""
     original = inline.inlined
@@ -232,6 +246,7 @@ PLANTS: dict[str, Callable[[str], None]] = {
     "decompose.aten.tanh_backward.default": plant_decomposition,
     "lower.aten.tanh.default": plant_lowering,
     "lower.aten.copy_.default": plant_storing,
+    "lower.aten.index_put.default": plant_scatter,
     "fuse.inline": plant_inline,
     "fuse.reduction": plant_fusion,
     "codegen.vectorize": plant_codegen,

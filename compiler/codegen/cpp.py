@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from tcdebug.compiler.codegen.accumulator import CHUNK, Accumulator
 from tcdebug.compiler.codegen.choices import Choices, crossing
 from tcdebug.compiler.codegen.cpp_text import CHECKED, TYPES, CppIndex
 from tcdebug.compiler.codegen.emit import INNERMOST, Emitter, Place
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.sweeps import Segment, segments
 from tcdebug.compiler.codegen.tile import COLUMNS, ROWS, Tiling, block_start
-from tcdebug.compiler.ir.expr import Call, Constant, Expr, indices, loads, walk
+from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, indices, loads, walk
 from tcdebug.compiler.ir.index import Axis, Index, Indirect, product, render, to_index
 from tcdebug.compiler.ir.operations import INTEGERS, SCANS
 
@@ -89,6 +92,8 @@ class KernelWriter:
             self._split()
         elif self.choices.tiling is not None:
             self._tiled(self.choices.tiling)
+        elif self.kernel.nodes[0].scatters:
+            self._scatter()
         else:
             self._nest()
         function.add("return found;")
@@ -146,6 +151,34 @@ class KernelWriter:
         for segment in self.plan:
             self._inner_loops(segment, (), columns.low, columns.high)
         self.emit.leave()
+        self._close(len(loops))
+
+    def _scatter(self) -> None:
+        """Points in order, but along axes where none meets another."""
+        (node,) = self.kernel.nodes
+        plan = scatter_loops(self.kernel)
+        self.emit.changing = {node.into}
+        loops: list[tuple[str, tuple[Axis, ...]]] = [
+            (_loop(a, "0", _text(a.size)), (a,)) for a in plan.shared
+        ]
+        low, high = "0", _text(plan.lanes.size) if plan.lanes else ""
+        if plan.pieces:
+            loops = [(f"for (int64_t from = 0; from < {high}; from += {PIECE})", ())]
+        self._open(loops)
+        if plan.pieces:
+            low, high = "from", f"index_min(from + {PIECE}, {high})"
+        for axis in plan.ordered:
+            self.emit.enter(_loop(axis, "0", _text(axis.size)), (axis,))
+        if plan.lanes:
+            self.emit.enter(_loop(plan.lanes, low, high), (plan.lanes,))
+        self._point(node)
+        if plan.lanes:
+            place = IndexValue(torch.int64, node.address)
+            found = (e for body in (node.body, place) for e in walk(body))
+            in_order = any(_may_report(e, plan.lanes) for e in found)
+            self.emit.leave("#pragma omp simd" if self.choices.vectorize and not in_order else "")
+        for _ in plan.ordered:
+            self.emit.leave()
         self._close(len(loops))
 
     def _parallel(self, loops: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import torch
+
 from tcdebug.compiler.codegen.block import Block
 from tcdebug.compiler.codegen.cpp_text import TYPES, CppIndex, literal, operation
 from tcdebug.compiler.codegen.flatten import FlatNode
@@ -46,6 +48,7 @@ class Emitter:
         self.values: dict[str, Place] = {}  # nodes of the kernel that have been computed
         self.kept: dict[str, tuple[str, Index]] = {}  # nodes of earlier sweeps: pointer, address
         self.recompute: dict[str, FlatNode] = {}  # nodes that are computed again where needed
+        self.changing: set[str] = set()  # buffers that the loops themselves store to
         self._storage = storage
         self._known: list[dict[str, Place]] = []
         self._floors: list[int] = []  # for each block the depth that nothing may leave
@@ -142,6 +145,8 @@ class Emitter:
         text = CppIndex(self._places(node))
         for index in indices(node):
             depth = max(depth, self._index_depth(index))
+        if isinstance(node, Load) and node.buffer in self.changing:
+            depth = INNERMOST
         return self._define(node, self._text(node, text), depth)
 
     def _lookup_depth(self, node: Expr) -> int:
@@ -247,7 +252,7 @@ class Emitter:
 
     def store(self, node: FlatNode, value: Place) -> None:
         """Write the value of a node to its buffer, where the loops stand."""
-        text = CppIndex({})
+        text = CppIndex(self._places(IndexValue(torch.int64, node.address)))
         pointer = self._storage[node.name]
         self.innermost.add(f"{pointer}[{render(node.address, text)}] = {value.text};")
 

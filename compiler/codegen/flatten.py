@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, indices, rewrite, walk
-from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction
+from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scatter
 from tcdebug.compiler.ir.index import (
     ZERO,
     Atom,
@@ -37,7 +37,11 @@ class FlatNode:
     body: Expr
     origin: Origin
     into: str = ""
-    """The input whose memory it stores into, empty for memory of its own."""
+    """The buffer whose memory it stores into, empty for memory of its own."""
+    scatters: bool = False
+    """Whether its address is data, so that a point has to wait for the one before."""
+    apart: frozenset[Axis] = frozenset()
+    """Of a scatter the axes along which no two points have an address in common."""
 
     @property
     def scans(self) -> bool:
@@ -80,17 +84,37 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
             n.out.dtype,
             "" if isinstance(n, Pointwise) else n.kind,
             isinstance(n, Reduction) or kernel.is_inner(n),
-            _address(n.out, n.index),
+            _addressed_index(_address(n.out, n.index), buffers, made),
             _addressed(n.body, buffers, made),
             n.origin,
             n.into if isinstance(n, Pointwise) else "",
+            isinstance(n, Scatter),
+            axes_apart(n) if isinstance(n, Scatter) else frozenset(),
         )
         for n in kernel.nodes
     )
     flat = FlatKernel(kernel.name, kernel.outer, kernel.inner, nodes, kernel.stored)
+    if any(n.scatters for n in nodes):
+        return flat
     if collapse:
         flat = _collapsed(flat)
     return flat if flat.accumulates else _last_inside(flat)
+
+
+def axes_apart(node: Scatter) -> frozenset[Axis]:
+    """Axes that are a dimension's index by themselves: other points, other elements."""
+    found: set[Axis] = set()
+    for index in node.index:
+        atoms = index.direct_atoms
+        if len(atoms) == 1 and isinstance(atoms[0], Axis) and index.coefficient(atoms[0]):
+            found.add(atoms[0])
+    return frozenset(found)
+
+
+def _addressed_index(index: Index, buffers: Mapping[str, Buffer], made: set[str]) -> Index:
+    changed = _addressed(IndexValue(torch.int64, index), buffers, made)
+    assert isinstance(changed, IndexValue)
+    return changed.index
 
 
 def _address(buffer: Buffer, index: tuple[Index, ...]) -> Index:
@@ -134,9 +158,9 @@ def _last_inside(flat: FlatKernel) -> FlatKernel:
 def flat_indices(flat: FlatKernel) -> Iterator[Index]:
     """Every address and index value of a kernel."""
     for node in flat.nodes:
-        yield node.address
-        for expr in walk(node.body):
-            yield from indices(expr)
+        for body in (IndexValue(torch.int64, node.address), node.body):
+            for expr in walk(body):
+                yield from indices(expr)
 
 
 def _collapsed(flat: FlatKernel) -> FlatKernel:

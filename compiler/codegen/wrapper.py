@@ -53,6 +53,7 @@ class WrapperWriter:
         self.device = None if alone is None else torch.device("cuda", alone)
         self.lines: list[str] = []
         self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
+        self.memory = {n: memory for c in calls.values() for n, memory in c.into.items()}
         self.last_use = self._last_uses()
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
@@ -88,6 +89,11 @@ class WrapperWriter:
             last.update(dict.fromkeys(names, position))
         for name in output_refs(self.graph):
             last.pop(name, None)
+        for name, memory in self.memory.items():  # it lives as long as what was stored into it
+            if name not in last:
+                last.pop(memory, None)
+            elif memory in last:
+                last[memory] = max(last[memory], last[name])
         return last
 
     def _release(self, position: int) -> None:
@@ -195,7 +201,7 @@ class WrapperWriter:
             dtype = self._dtype(node.out)
             self.lines.append(f"{node.name} = laid_out({node.name}, {dtype}, {layout})")
         for name in (*extern_refs(node), node.alias_of or ""):
-            self.owned.discard(name)  # others may hold on to its memory
+            self.owned.discard(self.memory.get(name, name))  # others may hold on to its memory
 
     def _call(self, node: Extern) -> str:
         args = [self._value(a) for a in node.args]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from tcdebug.compiler.ir.expr import Expr, Load, Parameter, walk
+from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, Parameter, walk
 from tcdebug.compiler.ir.index import Axis, Index, Symbol, product
 
 
@@ -100,6 +100,16 @@ class Pointwise(_Loop):
     body: Expr
     origin: Origin
     into: str = ""
+
+
+@dataclass(frozen=True)
+class Scatter(Pointwise):
+    """A `Pointwise` whose index is data: it may visit an element often, or never.
+
+    Points are taken in row-major order of the axes, each after the one before: the body may read
+    `into` at `index`, and reads there what earlier points have stored. `into` is an input or a
+    buffer of the graph that nothing else reads.
+    """
 
 
 @dataclass(frozen=True)
@@ -197,7 +207,16 @@ def reads(node: Node) -> set[str]:
     """The names of the values a node reads."""
     if isinstance(node, Extern):
         return set(extern_refs(node))
-    return body_reads(node.body)
+    return elements_read(node) | ({node.into} if isinstance(node, Scatter) else set())
+
+
+def elements_read(node: LoopNode) -> set[str]:
+    """The names of the buffers and parameters that a loop reads, to compute and to find places."""
+    found = body_reads(node.body)
+    if isinstance(node, Scatter):
+        for index in node.index:
+            found |= body_reads(IndexValue(torch.int64, index))
+    return found
 
 
 def body_reads(body: Expr) -> set[str]:
@@ -255,6 +274,8 @@ def symbols_of(node: Node) -> set[Symbol]:
         return found - set(node.binds)
     for axis in (*node.axes, *node.over):
         found |= axis.size.symbols
+    for index in node.index if isinstance(node, Scatter) else ():
+        found |= index.symbols
     return found | node.body.symbols
 
 
@@ -265,10 +286,12 @@ def output_refs(graph: Graph) -> set[str]:
 
 def without_dead_nodes(graph: Graph) -> Graph:
     """The graph without nodes that nothing needs; effects are needed."""
-    needed = output_refs(graph)
+    needed, inputs = output_refs(graph), {spec.name for spec in graph.inputs}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        acts = (node.effect or node.binds) if isinstance(node, Extern) else written(node)
+        acts = not inputs.isdisjoint(written(node))
+        if isinstance(node, Extern):
+            acts = node.effect or bool(node.binds)
         if node.name in needed or acts:
             kept.append(node)
             needed |= reads(node)
@@ -282,7 +305,7 @@ def map_arguments(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def count_kinds(graph: Graph) -> dict[str, int]:
     """How many nodes of each class a graph has."""
-    counts = {"pointwise": 0, "reduction": 0, "scan": 0, "extern": 0}
+    counts = {"pointwise": 0, "reduction": 0, "scan": 0, "scatter": 0, "extern": 0}
     for node in graph.nodes:
         counts[type(node).__name__.lower()] += 1
     return counts

@@ -6,6 +6,7 @@ Each stage is tested against this.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from tcdebug.compiler.ir.graph import (
     Reduction,
     Ref,
     Scan,
+    Scatter,
     map_arguments,
     written,
 )
@@ -147,6 +149,9 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
         stride = [evaluate_index(s, symbols) for s in node.out.stride]
         values[node.name] = torch.empty_strided(size, stride, dtype=node.out.dtype)
     out = values[node.name]
+    if isinstance(node, Scatter):
+        _run_scatter(node, out, values, symbols)
+        return
     grid = _Grid((*node.axes, *node.over), symbols, values)
     result = grid.evaluate(node.body)
     result = result.expand(grid.shape)
@@ -160,6 +165,17 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
         out[where] = result.to(out.dtype)
     else:
         out.copy_(result.reshape(()))
+
+
+def _run_scatter(
+    node: Scatter, out: torch.Tensor, values: dict[str, Value], symbols: Mapping[Symbol, int]
+) -> None:
+    """Point after point."""
+    grid = _Grid((), symbols, values)
+    for point in product(*(range(evaluate_index(a.size, symbols)) for a in node.axes)):
+        grid.points = dict(zip(node.axes, map(torch.tensor, point), strict=True))
+        where = tuple(grid.index(i) for i in node.index)
+        out[where] = grid.evaluate(node.body).to(out.dtype)
 
 
 def reduce(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:

@@ -23,6 +23,7 @@ from tcdebug.compiler.ir.graph import (
     Reduction,
     Ref,
     Scan,
+    Scatter,
 )
 from tcdebug.compiler.ir.index import Axis, Index, IndexLike, Indirect, Symbol, to_index
 from tcdebug.compiler.ir.operations import OPERATIONS, SCANS, result_dtype
@@ -115,7 +116,7 @@ class _Reader:
         index: Callable[..., Sequence[IndexLike]] | None = None,
         into: str = "",
         **layout: Any,
-    ) -> Callable[[Callable[..., Expr]], None]:
+    ) -> Callable[[Callable[..., Any]], None]:
         out = self.buffer(name, dtype, **layout)
         outer = tuple(Axis(n, to_index(s)) for n, s in axes.items())
         inner = tuple(Axis(n, to_index(s)) for n, s in (over or {}).items())
@@ -123,10 +124,13 @@ class _Reader:
         filled = where if kind in SCANS else where[: len(outer)]
         target = _indices(index(*filled)) if index else filled
 
-        def define(body: Callable[..., Expr]) -> None:
+        def define(body: Callable[..., Any]) -> None:
             expr = body(*where)
             source = _origin(origin)
-            if over is None:
+            if isinstance(expr, tuple):
+                places, expr = expr
+                self.nodes.append(Scatter(out, outer, _indices(places), expr, source, into))
+            elif over is None:
                 self.nodes.append(Pointwise(out, outer, target, expr, source, into))
             elif kind in SCANS:
                 self.nodes.append(Scan(out, outer, inner, target, kind, expr, source))
@@ -196,6 +200,7 @@ def _namespace(reader: _Reader) -> dict[str, Any]:
         "constant_value": reader.constant_value,
         "pointwise": reader.loop,
         "scan": reader.loop,
+        "scatter": reader.loop,
         "reduction": lambda *a, **k: reader.loop(*a, **{"over": {}, **k}),
         "extern": reader.extern,
         "output": reader.output,

@@ -40,6 +40,7 @@ from tcdebug.compiler.ir.graph import (
     Pointwise,
     Ref,
     Scan,
+    Scatter,
 )
 from tcdebug.compiler.ir.index import Axis, Index, IndexText, Indirect, Symbol, render
 from tcdebug.compiler.ir.operations import OPERATIONS
@@ -71,7 +72,7 @@ CONSTRUCTORS = frozenset(
         *OPERATIONS, *DTYPE_NAMES, "load", "constant", "parameter", "index_value", "guarded", "at",
         "max", "min", "torch", "operator", "symbol", "ref", "size", "device", "buffer",
         "input_buffer", "input_size", "input_other", "constant_value", "pointwise", "reduction",
-        "scan", "extern", "output",
+        "scan", "scatter", "extern", "output",
     )
 )  # fmt: skip
 """The names that a text is written in; no function of it may have one of them."""
@@ -82,11 +83,19 @@ def dtype_text(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def print_expr(expr: Expr, indent: str = "    ") -> str:
-    """The body of a function that returns the expression."""
+def print_expr(expr: Expr, indent: str = "    ", index: Sequence[Index] | None = None) -> str:
+    """The body of a function that returns the expression, after the `index` where it is given."""
     names: dict[str, str] = {}
     text = _Text(names)
     lines: list[str] = []
+    if index is not None:
+        roots = (*(atom.expr for i in index for atom in i.indirect), expr)
+        for node in {n.key: n for root in roots for n in walk(root)}.values():
+            line = _expr_text(node, [names[o.key] for o in node.operands], text)
+            names[node.key] = f"t{len(names)}"
+            lines.append(f"{indent}{names[node.key]} = {line}")
+        where = ", ".join(render(i, text) for i in index)
+        return "\n".join([*lines, f"{indent}return [{where}], {names[expr.key]}"])
     order = list(walk(expr))
     for node in order:
         operands = [names[o.key] for o in node.operands]
@@ -164,14 +173,16 @@ def print_loop(node: LoopNode, indent: str = "") -> str:
         kind = "scan" if isinstance(node, Scan) else "reduction"
         axes += node.reduced
         arguments += [f"over={_axes_text(node.reduced)}", f"kind={node.kind!r}"]
-    if node.index != tuple(Index({(a,): 1}) for a in node.filled):
+    if isinstance(node, Scatter):
+        kind = "scatter"
+    elif node.index != tuple(Index({(a,): 1}) for a in node.filled):
         arguments.append(f"index={_index_function(node)}")
     if isinstance(node, Pointwise) and node.into:
         arguments.append(f"into={node.into!r}")
     arguments.append(f"origin={_origin_text(node.origin)}")
     head = f"@{kind}({', '.join(arguments)})"
     function = f"def {_identifier(node.name)}({', '.join(a.name for a in axes)}):"
-    body = print_expr(node.body)
+    body = print_expr(node.body, index=node.index if isinstance(node, Scatter) else None)
     return "\n".join(indent + line for line in [head, function, *body.split("\n")])
 
 

@@ -26,6 +26,7 @@ from tcdebug.compiler.ir.graph import (
     Pointwise,
     Ref,
     Scan,
+    Scatter,
     extern_refs,
     written,
 )
@@ -111,6 +112,12 @@ def verify_node(
         yield f"{node.name} mentions unknown sizes: {node.body.symbols - known}"
     for expr in walk(node.body):
         yield from _verify_expr(node, expr, buffers, defined)
+    if isinstance(node, Scatter):
+        if node.into not in defined:
+            yield f"{node.name} stores into {node.into} before it is defined"
+        for index in node.index:
+            for expr in walk(IndexValue(torch.int64, index)):
+                yield from _verify_expr(node, expr, buffers, defined)
 
 
 def _verify_into(node: Pointwise, memory: Buffer | None) -> Iterator[str]:

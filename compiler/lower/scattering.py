@@ -1,13 +1,19 @@
-"""Lowerings of operators that replace elements at places given by data, where each element can
-tell for itself whether it is replaced."""
+"""Lowerings of operators that replace elements at places given by data.
+
+Where each element can tell for itself whether it is replaced, it does, and fuses with what reads
+it. Else points are taken in order: of several for one element the last counts, and sums are the
+same in every run, as eager's are under `torch.use_deterministic_algorithms`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 
-from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, index_value
+from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded
-from tcdebug.compiler.ir.index import ZERO, Index, Indirect, to_index
+from tcdebug.compiler.ir.index import ONE, ZERO, Index, Indirect, to_index
 from tcdebug.compiler.lower.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.views import normal_dim
@@ -24,10 +30,10 @@ def _covers(positions: Tensor, x: Tensor, point: Point, at: int) -> list[Expr]:
     ]
 
 
-def scatter_one(*, add: bool) -> Lowering:
-    """scatter along a dimension where there is one position for each row of the rest.
+def scatter(*, add: bool) -> Lowering:
+    """scatter along a dimension.
 
-    No element is written twice, so none has to wait for another.
+    Where there is one position for each row of the rest, no element is written twice.
     """
 
     def lower(
@@ -36,20 +42,19 @@ def scatter_one(*, add: bool) -> Lowering:
         if not x.size or not positions.size:
             raise NotLowered("a 0-d tensor")
         at = normal_dim(dim, len(x.size))
-        if positions.size[at] != 1:
-            raise NotLowered(f"{positions.size[at]} positions along the dimension")
         dtype = site.dtype
         if add and dtype == torch.bool:
             raise NotLowered("sums of bool")
-
-        wide = compute_dtype(dtype)
 
         def replacement(row: Point, old: Expr) -> Expr:
             if not isinstance(source, Tensor):
                 new = site.scalar(source, dtype)
             else:
                 new = source.at(row, dtype)
-            return cast(call("add", cast(old, wide), cast(new, wide)), dtype) if add else new
+            return _combined("add", old, new) if add else new
+
+        if positions.size[at] != 1:
+            return _along(site, _wide(x) if add else x, at, positions, replacement)
 
         def element(point: Point) -> Expr:
             row = (*point[:at], ZERO, *point[at + 1 :])
@@ -63,6 +68,163 @@ def scatter_one(*, add: bool) -> Lowering:
         return site.tensor(element)
 
     return lower
+
+
+Replacement = Callable[[Point, Expr], Expr]
+"""(point, what the element is so far) -> what it becomes."""
+
+
+def _combined(name: str, old: Expr, new: Expr) -> Expr:
+    """Two values by an operation, computed in the dtype for it."""
+    wide = compute_dtype(old.dtype)
+    return cast(call(name, cast(old, wide), cast(new, wide)), old.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """What sums are gathered in: half types are rounded once, at the end."""
+    wide = compute_dtype(x.dtype)
+    return Tensor(wide, x.size, lambda point: x.at(point, wide))
+
+
+def _place(position: Expr, size: Index) -> Index:
+    return to_index(Indirect(cast(position, torch.int64), size, checked=True))
+
+
+def _along(
+    site: Site, x: Tensor, at: int, positions: Tensor, replacement: Replacement
+) -> Tensor:
+    """Points of `positions`, each at the place along a dimension that it names."""
+
+    def place(point: Point) -> Point:
+        own = list(point)
+        own[at] = _place(positions.at(point), x.size[at])
+        return tuple(own)
+
+    return site.scatter(x, positions.size, place, replacement)
+
+
+def scatter_reduce(
+    site: Site,
+    x: Tensor,
+    dim: int,
+    positions: Tensor,
+    source: Tensor,
+    reduce: str,
+    include_self: bool = True,
+) -> Tensor:
+    """scatter that combines what meets."""
+    name = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}.get(reduce)
+    if name is None or not include_self or not x.size or site.dtype == torch.bool:
+        raise NotLowered(f"{reduce} of {site.dtype}" if include_self else "without its own value")
+
+    def combined(point: Point, old: Expr) -> Expr:
+        return _combined(name, old, source.at(point))
+
+    return _along(site, _wide(x), normal_dim(dim, len(x.size)), positions, combined)
+
+
+def index_put(
+    site: Site,
+    x: Tensor,
+    positions: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:
+    """x with x[positions] replaced by values, or added to."""
+    tensors = [p for p in positions if p is not None]
+    if any(p.dtype in (torch.bool, torch.uint8) for p in tensors):
+        raise NotLowered("a mask as an index")
+    if accumulate and site.dtype == torch.bool:
+        raise NotLowered("sums of bool")
+    given = [k for k, p in enumerate(positions) if p is not None]
+    front = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    rows = _broadcast([p.size for p in tensors])
+    rest = [n for k, n in enumerate(x.size) if k >= len(positions) or positions[k] is None]
+
+    def place(point: Point) -> Point:
+        where = point[front : front + len(rows)]
+        left = [*point[:front], *point[front + len(rows) :]]
+        own: list[Index] = []
+        for k, size in enumerate(x.size):
+            position = positions[k] if k < len(positions) else None
+            own.append(_place(position.broadcast(where), size) if position else left.pop(0))
+        return tuple(own)
+
+    def replacement(point: Point, old: Expr) -> Expr:
+        new = values.broadcast(point, site.dtype)
+        return _combined("add", old, new) if accumulate else new
+
+    points = (*rest[:front], *rows, *rest[front:])
+    return site.scatter(_wide(x) if accumulate else x, points, place, replacement)
+
+
+def _broadcast(sizes: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:
+    """The size to which sizes that were checked broadcast."""
+    rank = max(map(len, sizes))
+    padded = [(ONE,) * (rank - len(size)) + size for size in sizes]
+    return tuple(next((n for n in column if n != 1), ONE) for column in zip(*padded, strict=True))
+
+
+def along_rows(*, add: bool) -> Lowering:
+    """index_add and index_copy: slices along a dimension."""
+
+    def lower(
+        site: Site,
+        x: Tensor,
+        dim: int,
+        positions: Tensor,
+        source: Tensor,
+        *,
+        alpha: Operand = 1,
+    ) -> Tensor:
+        if not x.size or not positions.size or not source.size:
+            raise NotLowered("a 0-d tensor")
+        if add and site.dtype == torch.bool:
+            raise NotLowered("sums of bool")
+        at = normal_dim(dim, len(x.size))
+
+        def place(point: Point) -> Point:
+            own = list(point)
+            own[at] = _place(positions.at((point[at],)), x.size[at])
+            return tuple(own)
+
+        def replacement(point: Point, old: Expr) -> Expr:
+            new = source.at(point, site.dtype)
+            if add and alpha != 1:
+                new = _combined("mul", new, site.scalar(alpha, site.dtype))
+            return _combined("add", old, new) if add else new
+
+        return site.scatter(_wide(x) if add else x, source.size, place, replacement)
+
+    return lower
+
+
+def embedding_dense_backward(
+    site: Site,
+    gradient: Tensor,
+    positions: Tensor,
+    rows: Operand,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Tensor:
+    """The sum of the gradients of each row, that of padding left out."""
+    if scale_grad_by_freq:
+        raise NotLowered("gradients by frequency")
+    rank, dtype = len(positions.size), compute_dtype(site.dtype)
+    zeros = site.tensor(lambda point: constant(dtype, 0), dtype)
+
+    def position(point: Point) -> Expr:
+        return cast(positions.at(point[:rank]), torch.int64)
+
+    def replacement(point: Point, old: Expr) -> Expr:
+        added = _combined("add", old, gradient.at(point, dtype))
+        padding = call("eq", position(point), constant(torch.int64, padding_idx))
+        return call("where", padding, old, added) if padding_idx >= 0 else added
+
+    def place(point: Point) -> Point:
+        return (_place(position(point), site.size[0]), point[-1])
+
+    return site.scatter(zeros, gradient.size, place, replacement)
 
 
 def diagonal_scatter(
@@ -83,8 +245,14 @@ def diagonal_scatter(
 
 
 TABLE: dict[torch._ops.OpOverload, Lowering] = {
-    aten.scatter.value: scatter_one(add=False),
-    aten.scatter.src: scatter_one(add=False),
-    aten.scatter_add.default: scatter_one(add=True),
+    aten.scatter.value: scatter(add=False),
+    aten.scatter.src: scatter(add=False),
+    aten.scatter_add.default: scatter(add=True),
+    aten.scatter_reduce.two: scatter_reduce,
+    aten.index_put.default: index_put,
+    aten._unsafe_index_put.default: index_put,
+    aten.index_add.default: along_rows(add=True),
+    aten.index_copy.default: along_rows(add=False),
+    aten.embedding_dense_backward.default: embedding_dense_backward,
     aten.diagonal_scatter.default: diagonal_scatter,
 }

@@ -11,7 +11,7 @@ from torch import fx
 
 from tcdebug.compiler.ir.build import cast, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Load, Parameter
-from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref, Scan
+from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref, Scan, Scatter
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
 from tcdebug.compiler.ir.index import ZERO, Axis, Index, product, to_index
 from tcdebug.compiler.ir.operations import STORABLE
@@ -146,6 +146,31 @@ class Site:
             Pointwise(buffer, axes, target.index, body, self.origin, into=target.buffer)
         )
         return from_buffer(buffer)
+
+    def scatter(
+        self,
+        base: Tensor,
+        points: Sequence[Index],
+        place: Callable[[Point], Point],
+        value: Callable[[Point, Expr], Expr],
+    ) -> Tensor:
+        """A tensor in which elements are replaced at places given by data, point after point.
+
+        `value` is given the point and what the element is so far. The dtype is that of `base`,
+        which may be wider than that of the result.
+        """
+        if self.result().device.type != "cpu":
+            raise NotLowered("points in order, on CPUs only")
+        memory = self.store(base, self.result(), "_base")
+        axes, point = make_axes(points, "i")
+        index = place(point)
+        body = value(point, Load(base.dtype, memory.buffer or "", index))
+        buffer = replace(self.emitted[-1].out, name=self._fresh(""))
+        self.emitted.append(Scatter(buffer, axes, index, body, self.origin, memory.buffer or ""))
+        result, dtype = from_buffer(buffer), self.dtype
+        if dtype == base.dtype:
+            return result
+        return self.tensor(lambda point: cast(result.at(point), dtype))
 
     def _buffer(
         self,

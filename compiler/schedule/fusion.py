@@ -20,6 +20,7 @@ from tcdebug.compiler.ir.graph import (
     Pointwise,
     Reduction,
     Scan,
+    Scatter,
     memory_of,
     reads,
     written,
@@ -117,6 +118,8 @@ class Fusion:
             return False
         if scans_beside_inner_loops(a.loops, b.loops):
             return False
+        if any(isinstance(n, Scatter) for n in (*a.loops.nodes, *b.loops.nodes)):
+            return False  # its points wait for each other
         for merged in align(a.loops, b.loops):
             ordered = self._in_order(merged)
             if not legal(ordered, self.memory) or not pays(ordered):

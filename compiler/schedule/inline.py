@@ -17,6 +17,8 @@ from tcdebug.compiler.ir.graph import (
     LoopNode,
     Node,
     Pointwise,
+    body_reads,
+    elements_read,
     memory_of,
     output_refs,
     reads,
@@ -47,10 +49,13 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
         name for node in graph.nodes if isinstance(node, Extern) for name in reads(node)
     }
     memory = memory_of(graph.nodes)
-    overwritten = _first_mutations(graph, position)
+    overwritten = _next_writes(graph, position)
+    updated = {name for node in graph.nodes for name in written(node)}
     for name in position:
         producer = nodes[name]
-        if not isinstance(producer, Pointwise) or producer.into or not _plain(producer):
+        if not isinstance(producer, Pointwise) or not _plain(producer):
+            continue
+        if producer.into or name in updated:
             continue
         consumers = [nodes[u] for u in users.get(name, ())]
         if too_dear(producer, consumers, name in in_memory):
@@ -58,6 +63,8 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
         last_read = min((overwritten.get(r, len(position)) for r in reads(producer)), default=0)
         for consumer in consumers:
             if isinstance(consumer, Extern) or (last_read and position[consumer.name] > last_read):
+                continue
+            if name in elements_read(consumer) - body_reads(consumer.body):
                 continue
             if size_after(consumer.body, producer) > LARGEST_BODY:
                 continue
@@ -74,14 +81,19 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
     )
 
 
-def _first_mutations(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
-    """For each value whose memory is written to in the graph, where that first happens."""
+def _next_writes(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
+    """For each value whose memory is written to after it is made, where that next happens."""
     root = memory_of(graph.nodes)
-    first: dict[str, int] = {}
+    writes: dict[str, list[int]] = {}
     for node in graph.nodes:
         for name in written(node):
-            first.setdefault(root.get(name, name), position[node.name])
-    return {**first, **{name: first[base] for name, base in root.items() if base in first}}
+            writes.setdefault(root.get(name, name), []).append(position[node.name])
+    found: dict[str, int] = {}
+    for name, base in [*((base, base) for base in writes), *root.items()]:
+        later = [p for p in writes.get(base, ()) if p > position.get(name, -1)]
+        if later:
+            found[name] = later[0]
+    return found
 
 
 def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, body_reads
+from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, elements_read
 from tcdebug.compiler.ir.index import Axis
 
 
@@ -43,7 +43,7 @@ class Kernel:
     def loaded(self) -> set[str]:
         """Buffers and parameters that the kernel reads and does not itself make."""
         made = {node.name for node in self.nodes}
-        return {name for node in self.nodes for name in body_reads(node.body)} - made
+        return {name for node in self.nodes for name in elements_read(node)} - made
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ UNITS = (
     "decompose.aten.tanh_backward.default",
     "lower.aten.tanh.default",
     "lower.aten.copy_.default",
+    "lower.aten.index_put.default",
     "fuse.inline",
     "fuse.reduction",
     "codegen.vectorize",

@@ -83,6 +83,17 @@ def test_the_text_is_what_the_documentation_shows() -> None:
     assert text[2] == "output(ref('add'))\n"
 
 
+def test_stores_into_inputs_and_scatters_read_back() -> None:
+    def function(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.index_put((i,), x[:2].sin(), accumulate=True)
+
+    (graph,) = capture(function, torch.ones(5, 3), torch.tensor([1, 1])).lowered
+    assert "@scatter(" in print_graph(graph)
+    assert "into='arg0_1'" in print_graph(graph)
+    assert_reads_back(graph)
+
+
 def test_every_name_that_a_text_may_use_can_be_read() -> None:
     assert set(_namespace(_Reader({}))) == CONSTRUCTORS
 

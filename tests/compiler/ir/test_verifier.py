@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tcdebug.compiler.ir.build import call
+from tcdebug.compiler.ir.build import call, constant
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, IndexValue, Load, Parameter
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -20,6 +20,7 @@ from tcdebug.compiler.ir.graph import (
     Pointwise,
     Reduction,
     Ref,
+    Scatter,
 )
 from tcdebug.compiler.ir.index import Axis, Indirect, Symbol, to_index
 from tcdebug.compiler.ir.verifier import InvalidGraph, verify
@@ -230,3 +231,13 @@ def test_a_store_over_what_has_yet_to_be_read() -> None:
     turned = Load(torch.float32, "x", (3 - to_index(I0),))
     found = problem(graph(pointwise(turned, into="x")))
     assert found == "out reads x[i0*-1 + 3], which it may have overwritten"
+
+
+def test_a_scatter_into_what_is_not_there_yet() -> None:
+    place = to_index(Indirect(Load(torch.int64, "n", (to_index(I0),)), FOUR, checked=True))
+    out = Buffer("out", torch.float32, (FOUR,), (ONE,))
+    seven = constant(torch.float32, 7.0)
+    verify(graph(Scatter(out, (I0,), (place,), seven, ORIGIN, "x"), outputs=()))
+    late = replace(pointwise(), out=replace(out, name="late"))
+    scatter = Scatter(out, (I0,), (place,), seven, ORIGIN, "late")
+    assert problem(graph(scatter, late)) == "out stores into late before it is defined"

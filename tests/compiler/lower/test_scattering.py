@@ -1,4 +1,4 @@
-"""Scatter with one position a row, and diagonals: each element tells whether it is replaced."""
+"""Scatter: elements that tell whether they are replaced, points in order, and diagonals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import torch
 from externs import reasons
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_strategies import PROPERTY
 from judge import assert_as_eager, compiled, gradients
 from programs import f32, i64
+from stages import at_stage
 from torch.nn import functional as F
 
 SCATTERS: dict[str, Callable[..., Any]] = {
@@ -37,9 +41,104 @@ def test_a_position_out_of_bounds_is_an_error() -> None:
         compiled(SCATTERS["value"])(f32(4, 5), torch.full((4, 1), 5))
 
 
-def test_several_positions_a_row_are_left_to_aten() -> None:
-    several = reasons(lambda x, i: x.scatter(1, i, 1.0), f32(4, 5), i64(4, 4, 2))
-    assert several == {"aten.scatter.value": "2 positions along the dimension"}
+ROWS = torch.tensor([3, 0, -1, 3, 3, 1])
+IN_ORDER: dict[str, Callable[..., Any]] = {
+    "value": lambda x, i, y: x.scatter(0, i[:, :3], 1.5),
+    "source": lambda x, i, y: x.scatter(0, i, y * 2).sin(),
+    "add": lambda x, i, y: x.scatter_add(0, i, y),
+    "add_along_the_last": lambda x, i, y: x.t().scatter_add(1, i.t(), y.t()),
+    "largest": lambda x, i, y: x.scatter_reduce(0, i, y, "amax"),
+    "product": lambda x, i, y: x.scatter_reduce(0, i, y, "prod"),
+    "rows": lambda x, i, y: x.index_put((ROWS,), y[:6]),
+    "sums_of_rows": lambda x, i, y: x.index_put((ROWS,), y[:6] - 1, accumulate=True) * 2,
+    "one_value": lambda x, i, y: x.index_put((ROWS, i[:6, 0]), y[0, 0], accumulate=True),
+    "columns": lambda x, i, y: x.index_add(1, i[:, 0], y[:8, :4].t(), alpha=3),
+    "copied": lambda x, i, y: x.index_copy(0, ROWS[:2].abs(), y[:2]),
+    "whole_numbers": lambda x, i, y: (x * 9).long().index_add(0, i[:, 1], (y * 9).long()),
+    "flags": lambda x, i, y: (x > 0).index_put((ROWS,), y[:6] > 0),
+    "half": lambda x, i, y: x.half().scatter_add(0, i, y.half()),
+    "none": lambda x, i, y: x.index_add(0, i[:0, 0], y[:0]),
+}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_of_several_points_for_an_element_each_counts(name: str) -> None:
+    """Of replacements the last one: tensors this small eager takes in order, too."""
+    function, inputs = IN_ORDER[name], [f32(4, 5), i64(4, 8, 5), f32(8, 5)]
+    assert_as_eager(compiled(function, dynamic=True), function, inputs)
+    assert reasons(function, *inputs) == {}
+
+
+@settings(PROPERTY, max_examples=15)
+@given(
+    st.lists(st.integers(-4, 3), min_size=1, max_size=9),
+    st.lists(st.integers(-3, 2), min_size=1, max_size=9),
+    st.booleans(),
+    st.sampled_from(["front", "both", "apart"]),
+)
+def test_places_repeat_and_count_from_the_end(
+    first: list[int], second: list[int], accumulate: bool, form: str
+) -> None:
+    """Against a loop over the points, which is what it means."""
+    count = min(len(first), len(second))
+    i, j = torch.tensor(first[:count]), torch.tensor(second[:count])
+    place = {"front": (i,), "both": (i, j), "apart": (i, slice(None), j)}[form]
+    positions = [None if isinstance(p, slice) else p for p in place]
+    x = f32(4, 3, 2) if form != "apart" else f32(4, 2, 3)
+    values = f32(count, *x[place].shape[1:])
+    expected = x.clone()
+    for k in range(count):
+        at = tuple(p if isinstance(p, slice) else int(p[k]) for p in place)
+        expected[at] = values[k] + (expected[at] if accumulate else 0)
+
+    torch._dynamo.reset()
+    once = at_stage("scheduled", torch.ops.aten.index_put.default)
+    torch.testing.assert_close(once(x, positions, values, accumulate), expected)
+
+
+def test_the_gradients_of_what_was_read_at_places_are_summed_in_loops() -> None:
+    def function(w: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return F.embedding(i, w, padding_idx=2) * 2 + w[i].sin() + w.gather(0, i[:, None] % 3)
+
+    w, i = f32(6, 4).requires_grad_(), i64(6, 9)
+    assert "aten.embedding_dense_backward.default" not in reasons(function, w, i)
+    torch._dynamo.reset()
+    mine = gradients(compiled(function), [w.detach().requires_grad_(), i])
+    theirs = gradients(function, [w.detach().requires_grad_(), i])
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_sums_of_half_types_are_rounded_once() -> None:
+    ones = torch.ones(4000, dtype=torch.bfloat16)
+    once = compiled(lambda x, i, y: x.index_add(0, i, y))
+    assert once(ones[:1] * 0, torch.zeros(4000, dtype=torch.int64), ones).item() == 4000
+
+
+LEFT: dict[str, tuple[Callable[..., Any], str]] = {
+    "aten.index_put.default": (
+        lambda x, i, y: x.index_put((x > 0,), y[0, 0]),
+        "a mask as an index",
+    ),
+    "aten.scatter_reduce.two": (
+        lambda x, i, y: x.scatter_reduce(0, i, y, "amin", include_self=False),
+        "without its own value",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_has_no_loops_says_why(name: str) -> None:
+    function, reason = LEFT[name]
+    assert reasons(function, f32(4, 5), i64(4, 8, 5), f32(8, 5))[name] == reason
+
+
+def test_memory_that_is_scattered_to_lives_as_long_as_its_values() -> None:
+    def function(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.index_add(0, i, x[:3])
+        z = (y @ y.t()).sin()
+        return y * z.sum(), (x @ x.t()).cos() + z
+
+    assert_as_eager(compiled(function), function, [f32(4, 4), i64(4, 3)])
 
 
 def test_the_gradient_of_a_cross_entropy_calls_nothing() -> None:
