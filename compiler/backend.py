@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from tcdebug.compiler.event_log import EventLog, process_log
 from tcdebug.compiler.options import Options
+from tcdebug.compiler.parts import GraphCompiler, Parts
 from tcdebug.compiler.pipeline import compile_captured
+from tcdebug.compiler.registration import BadRegistration
 
 
 def backend(
@@ -29,6 +32,52 @@ def backend(
     """
     chosen = Options.from_env().updated(mode, options)
     return compile_captured(module, inputs, chosen, open_log(chosen), counts)
+
+
+class CompilerConfig:
+    """A mode of torch.compile and options, checked. Raises BadOption."""
+
+    def __init__(self, mode: str | None = None, **options: Any) -> None:
+        self.options = Options.from_env().updated(mode, options)
+
+
+def get_backend(
+    compiler_config: CompilerConfig | None = None,
+    *,
+    custom_decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    fw_compiler: GraphCompiler | None = None,
+    bw_compiler: GraphCompiler | None = None,
+    inference_compiler: GraphCompiler | None = None,
+    partition_fn: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """A backend for torch.compile(f, backend=...) with parts of the compiler replaced.
+
+    `custom_decompositions` (overload -> function) are added to the compiler's own and, as those,
+    are units: decompose.<operator>. A compiler that is given gets the ATen graphs of its direction
+    and fake inputs, and returns what runs them; `partition_fn` cuts the joint graph in two, as
+    AOTAutograd asks for it. docs/vendor-backends.md has all of it.
+    """
+    config = compiler_config or CompilerConfig()
+    for operator in custom_decompositions or ():
+        if not isinstance(operator, torch._ops.OpOverload):
+            raise BadRegistration(
+                "a decomposition is of an operator with its overload, such as "
+                f"torch.ops.aten.sin.default, not {operator!r}"
+            )
+    parts = Parts(
+        dict(custom_decompositions or {}),
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        partition_fn,
+    )
+
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        options = config.options
+        return compile_captured(module, inputs, options, open_log(options), parts=parts)
+
+    backend.compiler_name = "tcdebug"  # type: ignore[attr-defined] # what torch names a backend by
+    return backend
 
 
 def compile(

@@ -48,6 +48,7 @@ from tcdebug.compiler.ir.printer import print_graph
 from tcdebug.compiler.ir.verifier import verify
 from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
 from tcdebug.compiler.options import Options
+from tcdebug.compiler.parts import GraphCompiler, Parts
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
 from tcdebug.compiler.provenance import origins
@@ -65,6 +66,7 @@ from tcdebug.compiler.stage import Stages
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
+OWN = Parts()
 CUDAGRAPHS = "runtime.cudagraphs"
 PREGRAD = {f"pregrad.{function.__name__}": function for function in PREGRAD_PASSES}
 ATEN = {f"passes.{function.__name__}": function for function in PASSES}
@@ -78,6 +80,7 @@ class Compile:
     log: EventLog
     gate: Gate
     compile_id: str
+    parts: Parts
 
     def under(self, toggles: Toggles) -> Compile:
         """Another attempt at this compile."""
@@ -96,6 +99,7 @@ def begin(
     options: Options,
     log: EventLog,
     counts: dict[str, int] | None,
+    parts: Parts = OWN,
 ) -> Compile:
     """Everything one compile needs, announced in the log."""
     compile_id, identity = seams.compile_id(), graph_id(module.graph)
@@ -111,7 +115,7 @@ def begin(
         CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators)
     )
     _report_capture(module, log)
-    return Compile(options, log, gate, compile_id)
+    return Compile(options, log, gate, compile_id, parts)
 
 
 def _report_capture(module: fx.GraphModule, log: EventLog) -> None:
@@ -131,12 +135,14 @@ def compile_captured(
     options: Options,
     log: EventLog,
     counts: dict[str, int] | None = None,
+    parts: Parts = OWN,
 ) -> Callable[..., Any]:
     """Compile the graph that Dynamo captured; forward and backward where gradients are needed.
 
-    Compiles that share `counts` number their decisions as one; see `Gate`.
+    Compiles that share `counts` number their decisions as one; see `Gate`. `parts` take the place
+    of the compiler's own.
     """
-    this = begin(module, inputs, options, log, counts)
+    this = begin(module, inputs, options, log, counts, parts)
     if options.on_error != "fallback":
         return compile_joint(module, inputs, this)
     return recovering(
@@ -153,7 +159,9 @@ def compile_joint(
     stages = this.stages("capture")
     stages.run_passes("pregrad", module, PREGRAD)
 
-    def compiler(direction: str) -> Callable[[fx.GraphModule, Sequence[Any]], Compiled]:
+    def compiler(direction: str) -> GraphCompiler:
+        if (given := this.parts.compiler(direction)) is not None:
+            return lambda graph, examples: seams.taking_a_list(given(graph, examples))
         if this.options.on_error != "fallback":
             return lambda graph, examples: compile_aten(graph, direction, this)
         return lambda graph, examples: recovering(
@@ -168,8 +176,9 @@ def compile_joint(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),
             inference_compiler=compiler("inference"),
-            decompositions=decompose.gated(this.gate),
-            partition_fn=partition.partitioner(this.gate, this.options.memory_budget),
+            decompositions=decompose.gated(this.gate, this.parts.decompositions),
+            partition_fn=this.parts.partition_fn
+            or partition.partitioner(this.gate, this.options.memory_budget),
             keep_inference_input_mutations=True,
         )
         compiled: Callable[..., Any] = backend(module, inputs)

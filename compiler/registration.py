@@ -14,6 +14,8 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import decompose, pipeline
+from tcdebug.compiler.devices import DEVICES
+from tcdebug.compiler.devices.codegen import Codegen
 from tcdebug.compiler.lower import LOWERINGS
 from tcdebug.compiler.lower.site import Lowering
 
@@ -71,6 +73,17 @@ def register_pass(stage: str = "passes") -> Callable[[Pass], Pass]:
         return function
 
     return register
+
+
+def register_device(name: str, codegen: Codegen) -> None:
+    """Write the kernels for a type of device, such as npu, with `codegen` from now on.
+
+    docs/vendor-backends.md says what it is asked. Raises BadRegistration.
+    """
+    missing = [m for m in ("refuses", "write", "is_built", "build") if not hasattr(codegen, m)]
+    if missing:
+        raise BadRegistration(f"what writes kernels has to have {', '.join(missing)}")
+    DEVICES[name] = codegen
 
 
 def _check(operator: object) -> None:

@@ -91,6 +91,13 @@ def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return function
 
 
+def taking_a_list(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """A callable of arguments as one that takes them in a list, unless it does already."""
+    if getattr(function, "_boxed_call", False):
+        return function
+    return boxed(lambda args: function(*args))
+
+
 def unbacked_bindings(node: fx.Node) -> Mapping[Any, tuple[tuple[str, Any], ...]]:
     """Sizes that become known by running a node: sympy symbol -> steps into the result."""
     bindings = node.meta.get("unbacked_bindings") or {}

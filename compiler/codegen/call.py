@@ -28,6 +28,8 @@ class KernelCall:
     source: str = ""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    addresses: bool = True
+    """Whether it is given addresses of memory, else tensors."""
     mended: bool = False
     """Whether a launch that fails is handed on to `mend_<kernel>`, with what it was given."""
 

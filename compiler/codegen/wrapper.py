@@ -155,7 +155,9 @@ class WrapperWriter:
             else:
                 self._allocate(self.buffers[name])
         self.names[f"run_{kernel.name}"] = None  # filled in when the kernels are built
-        given = [f"{name}.data_ptr()" for name in (*call.loads, *call.stores)]
+        given = [*call.loads, *call.stores]
+        if call.addresses:
+            given = [f"{name}.data_ptr()" for name in given]
         given += [*call.symbols, *(f"float({p})" for p in call.parameters)]
         arguments = ", ".join((*call.before, *given, *call.after))
         failed = f"raise_status(status, {kernel.name!r})"

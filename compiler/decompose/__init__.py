@@ -7,7 +7,7 @@ use of it a decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -60,9 +60,13 @@ def unit(op: torch._ops.OpOverload) -> str:
     return f"decompose.{op}"
 
 
-def gated(gate: Gate) -> Table:
-    """The table with every use asked of the gate; what it holds back stays one operator."""
-    return {op: _gated(op, function, gate) for op, function in decompositions().items()}
+def gated(gate: Gate, added: Mapping[Any, Callable[..., Any]]) -> Table:
+    """The table with every use asked of the gate; what it holds back stays one operator.
+
+    `added` are a caller's own; they take the place of those of the table.
+    """
+    table = {**decompositions(), **added}
+    return {op: _gated(op, function, gate) for op, function in table.items()}
 
 
 def _gated(

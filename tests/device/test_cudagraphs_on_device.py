@@ -14,6 +14,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import tcdebug
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
@@ -171,6 +173,18 @@ def test_sizes_among_the_gears_are_captured_and_no_others(tmp_path: Path) -> Non
     assert sorted(e["sizes"] for e in events(tmp_path, "cuda_graph_captured")) == [[4], [8]]
     skipped = [e["reason"] for e in events(tmp_path, "cuda_graph_skipped")]
     assert skipped == ["size 5 is not among the gears 4, 8"]
+
+
+def test_gears_of_a_tensor_are_those_of_the_graph(tmp_path: Path) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1) * 2
+
+    fast = captured(function, tmp_path)
+    for size in (8, 4, 5, 8, 4, 5, 8, 4, 5, 8, 4):
+        x = randn(size, 16)
+        tcdebug.set_dim_gears(x, {0: [4, 8]})
+        torch.testing.assert_close(fast(x), function(x))
+    assert sorted(e["sizes"] for e in events(tmp_path, "cuda_graph_captured")) == [[4], [8]]
 
 
 def test_the_mode_and_the_unit_are_what_torch_and_the_gate_call_them(tmp_path: Path) -> None:

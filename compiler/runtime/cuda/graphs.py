@@ -24,6 +24,7 @@ import torch
 from tcdebug.compiler import seams
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import CudaGraphCaptured, CudaGraphSkipped
+from tcdebug.compiler.gears import gears_of
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
@@ -93,6 +94,7 @@ class CudaGraphs:
             if capture.reads(args) and capture.free():
                 return self._replay(capture, args)
         addresses = tuple(a.data_ptr() if isinstance(a, torch.Tensor) else 0 for a in args)
+        self._gears |= gears_of(args)
         before, self._seen[key] = self._seen.get(key), addresses
         reason = self._against(key, args)
         if reason:

@@ -63,7 +63,7 @@ def recording_backend(
             fw_compiler=compiler,
             bw_compiler=compiler,
             inference_compiler=compiler,
-            decompositions=decompose.gated(gate),
+            decompositions=decompose.gated(gate, {}),
             partition_fn=partition.partitioner(gate),
             keep_inference_input_mutations=True,
         )(module, inputs)

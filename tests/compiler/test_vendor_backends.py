@@ -1,0 +1,105 @@
+"""The compiler with parts of it replaced, and with a device that it has never heard of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from programs import f32
+from torch import fx
+from torch._functorch.partitioners import default_partition
+
+import tcdebug
+from tcdebug.compiler.devices import DEVICES
+from tcdebug.compiler.options import BadOption
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "a_backend.py"
+
+
+def compiled(function: Callable[..., Any], **parts: Any) -> Callable[..., Any]:
+    return torch.compile(function, backend=tcdebug.get_backend(**parts))
+
+
+def function(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.softplus(x) * 2
+
+
+def test_without_parts_it_is_the_compiler() -> None:
+    torch.testing.assert_close(compiled(function)(f32(5)), function(f32(5)))
+
+
+def test_a_decomposition_of_the_callers_is_used_and_can_be_switched_off() -> None:
+    def wrong(x: torch.Tensor, beta: float = 1.0, threshold: float = 20.0) -> torch.Tensor:
+        return x + 100
+
+    table = {torch.ops.aten.softplus.default: wrong}
+    x = f32(5)
+    assert torch.equal(compiled(function, custom_decompositions=table)(x), (x + 100) * 2)
+    torch._dynamo.reset()
+    config = tcdebug.CompilerConfig(off=["decompose.aten.softplus.default"])
+    kept = compiled(function, compiler_config=config, custom_decompositions=table)
+    torch.testing.assert_close(kept(x), function(x))
+
+
+def test_compilers_and_the_partition_of_the_caller_are_asked() -> None:
+    asked: list[str] = []
+
+    def compiler(name: str) -> Callable[..., Any]:
+        def run(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            asked.append(name)
+            return module.forward
+
+        return run
+
+    def partition(*args: Any, **kwargs: Any) -> Any:
+        asked.append("partition")
+        return default_partition(*args, **kwargs)
+
+    names = ("fw_compiler", "bw_compiler", "inference_compiler")
+    fast = compiled(function, **{n: compiler(n) for n in names}, partition_fn=partition)
+    x = f32(5).requires_grad_()
+    fast(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.sigmoid(x.detach()) * 2)
+    with torch.no_grad():
+        fast(x)
+    assert asked == ["partition", "fw_compiler", "bw_compiler", "inference_compiler"]
+
+
+def test_what_does_not_exist_is_said_at_once() -> None:
+    with pytest.raises(BadOption, match="no option 'cudagraph'; there is cudagraphs"):
+        tcdebug.CompilerConfig(mode="reduce-overhead", cudagraph=True)
+    with pytest.raises(BadOption, match="mode 'fast' is not one of default, reduce-overhead"):
+        tcdebug.CompilerConfig(mode="fast")
+    with pytest.raises(tcdebug.BadRegistration, match=r"not 'aten\.sin'"):
+        tcdebug.get_backend(custom_decompositions={"aten.sin": lambda x: x})
+    with pytest.raises(tcdebug.BadRegistration, match="has to have refuses, write"):
+        tcdebug.register_device("npu", object())
+    assert "npu" not in DEVICES
+
+
+def test_a_device_from_outside_computes_with_kernels_of_its_own(tmp_path: Path) -> None:
+    environment = {"TCDEBUG_LOG": "1", "TCDEBUG_RUN_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.stdout == "npy computes what the CPU computes\n", done.stderr
+    (source,) = (tmp_path / "kernels").iterdir()
+    assert "np.sin((arg0_1_in[i0*5 + i1] + arg1_1_in[i1]))" in source.read_text()
+
+
+def test_gears_are_of_dimensions_that_there_are() -> None:
+    with pytest.raises(BadOption, match="no dimension 2"):
+        tcdebug.set_dim_gears(f32(3, 4), {2: [1]})
+    with pytest.raises(BadOption, match="a list of sizes"):
+        tcdebug.set_dim_gears(f32(3, 4), {0: [0, 4]})
