@@ -61,10 +61,9 @@ class GraphText:
                 lines.append(f"{INDENT}return {argument(node.args[0])}")
                 continue
             trace = node.meta.get("stack_trace")
-            if trace and trace != told:
-                told = trace
-                if where := user_line(trace):
-                    lines += ["", f"{INDENT}# {where}"]
+            if trace and (where := user_line(trace)) not in ("", told):
+                told = where
+                lines += ["", f"{INDENT}# {where}"]
             lines.append(self._line(node))
         head = f"def {name}({', '.join(arguments)}):"
         if len(head) > WIDTH:  # a line each, so that a diff shows one

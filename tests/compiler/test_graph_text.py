@@ -77,8 +77,8 @@ def graph() -> fx.GraphModule:
     first = made.call_function(torch.add, (x, weight), {"alpha": n})
     second = made.call_method("view", (first, -1))
     third = made.call_module("layer", (second,))
-    for node in (first, second):
-        node.meta["stack_trace"] = TRACE
+    first.meta["stack_trace"] = TRACE
+    second.meta["stack_trace"] = TRACE.replace("main", "other")
     made.output((third, None))
     root = torch.nn.Module()
     root.weight = torch.nn.Parameter(torch.empty(2))

@@ -68,7 +68,7 @@ def flow(lowered: str, inlined: str, kernels: Mapping[str, Sequence[str]]) -> Fl
 
 
 def _owners(
-    before: Mapping[str, _Node], after: Mapping[str, _Node], kernel_of: Mapping[str, str]
+    before: dict[str, _Node], after: Mapping[str, _Node], kernel_of: Mapping[str, str]
 ) -> dict[str, str]:
     """The kernel of every loop: an inlined one is in that of its first reader."""
     owners = dict(kernel_of)
@@ -178,9 +178,9 @@ def _origin(words: Mapping[str | None, ast.expr]) -> tuple[str, str]:
     """(operator, FILE:N) of a node."""
     parts = words.get("origin")
     elements = parts.elts if isinstance(parts, ast.Tuple) else []
-    values = [e.value for e in elements if isinstance(e, ast.Constant)]
+    values = [str(e.value) for e in elements if isinstance(e, ast.Constant)]
     place = f"{values[2]}:{values[3]}" if len(values) > 3 else ""
-    return (str(values[1]) if len(values) > 1 else ""), place
+    return (values[1] if len(values) > 1 else ""), place
 
 
 def _bytes(dtype: ast.expr, size: ast.expr | None) -> int:

