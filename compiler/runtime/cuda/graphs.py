@@ -202,9 +202,16 @@ class CudaGraphs:
 
 
 @lru_cache(maxsize=16)
-def _pool(stream: torch.cuda.Stream) -> Any:
-    """The memory that captures made on a stream share."""
-    return torch.cuda.graph_pool_handle()
+def _pool(stream: torch.cuda.Stream) -> tuple[Any, torch.cuda.CUDAGraph]:
+    """The memory that captures made on a stream share, and a capture that holds it.
+
+    Without one, the memory is given up with the last capture that is dropped, and the next
+    capture into it fails.
+    """
+    pool, holder = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(holder, pool=pool, capture_error_mode="thread_local"):
+        torch.zeros(1, device="cuda")
+    return pool, holder
 
 
 def _recorded(
@@ -214,15 +221,16 @@ def _recorded(
 
     Nothing is collected meanwhile: to free a tensor or an older graph may end a capture.
     """
+    pool, _ = _pool(stream)
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with torch.cuda.graph(graph, pool=_pool(stream), capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             return list(run())
     except RuntimeError:
         # random numbers stay out of order after a failed capture, until one succeeds
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
-            pass
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+            torch.zeros(1, device="cuda")
         raise
     finally:
         if collecting:
