@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from tcdebug.compiler.codegen.flatten import FlatNode
 from tcdebug.compiler.codegen.triton.text import (
     TYPES,
@@ -51,6 +53,7 @@ class Emitter:
         self.tile = tile
         self.lines: tuple[list[str], list[str]] = ([], [])
         self.looping = False
+        self.eviction = ""  # what becomes in the cache of what is loaded; empty leaves it open
         self.values: dict[str, Value] = {}  # nodes of the kernel that have been computed
         self.recompute: dict[str, FlatNode] = {}  # nodes computed again in a later sweep
         self._storage = storage
@@ -140,6 +143,8 @@ class Emitter:
                 )
             case Call():
                 operands = [self.value(o) for o in node.operands]
+                if self._divides_row(node, operands):
+                    return self._row_divided(node, operands)
                 dims = frozenset[str]().union(*(o.dims for o in operands))
                 level = max(o.level for o in operands)
                 return self._define(operation(node, [o.text for o in operands]), dims, level)
@@ -150,6 +155,24 @@ class Emitter:
         level = self.level(dims, level)
         self.add(f"{name} = {text}", level)
         return Value(name, dims, level)
+
+    @staticmethod
+    def _divides_row(node: Call, operands: list[Value]) -> bool:
+        """Whether every element of a row is divided by one number."""
+        if node.name != "div" or node.dtype != torch.float32:
+            return False
+        return "r" in operands[0].dims and "r" not in operands[1].dims
+
+    def _row_divided(self, node: Call, operands: list[Value]) -> Value:
+        """A division of many by one: the reciprocal is computed once."""
+        number, divisor = operands
+        key = (f"inverse {node.args[1].key}", "")
+        known = next((k[key] for k in reversed(self._known) if key in k), None)
+        if known is None:
+            known = self._define(f"library.inverse({divisor.text})", divisor.dims, divisor.level)
+            self._known[known.level if self.looping else TOP][key] = known
+        text = f"{number.text} * {known.text}[0] * {known.text}[1]"
+        return self._define(text, number.dims | known.dims, max(number.level, known.level))
 
     def _from_kernel(self, node: Load) -> Value:
         found = self.values.get(node.buffer)
@@ -188,8 +211,10 @@ class Emitter:
         level = max(level, self._guard.level)
         place = f"{self._storage[node.buffer]} + {self.spread(address, dims)}"
         mask = self.mask(dims, self._guard.text)
-        text = f"tl.load({place}, {mask}, 0)" if mask else f"tl.load({place})"
-        return self._define(text, dims, level)
+        masked = f", {mask}, 0" if mask else ""
+        whole = all(g.name in dims or g.block == 1 for g in self.tile.groups)
+        kept = f', eviction_policy="{self.eviction}"' if self.eviction and whole else ""
+        return self._define(f"tl.load({place}{masked}{kept})", dims, level)
 
     def _index_value(self, node: IndexValue) -> Value:
         constant = node.index.constant
@@ -274,11 +299,9 @@ class Emitter:
         address, _, level = self.address(node.address)
         place = f"{self._storage[node.name]} + {self.spread(address, dims)}"
         mask = self.mask(dims)
-        text = (
-            f"tl.store({place}, {value.text}, {mask})"
-            if mask
-            else (f"tl.store({place}, {value.text})")
-        )
+        masked = f", {mask}" if mask else ""
+        streamed = ', cache_modifier=".cs"' if self.eviction else ""
+        text = f"tl.store({place}, {value.text}{masked}{streamed})"
         self.add(text, self.level(dims, max(level, value.level)))
 
 

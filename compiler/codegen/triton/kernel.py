@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.sweeps import Segment, segments
 from tcdebug.compiler.codegen.triton.accumulate import SCANS, Accumulator, carried, scanned
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, Emitter, Value
+from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
-from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.codegen.triton.tiles import Tile, widest
 from tcdebug.compiler.ir.index import Axis, Index, product, render
 
 ROW = frozenset(("x",))
@@ -24,6 +24,7 @@ class KernelWriter:
     def __init__(
         self, kernel: FlatKernel, tile: Tile, storage: Mapping[str, str], arguments: Sequence[str]
     ) -> None:
+        kernel = with_idioms(kernel)
         self.kernel, self.online = (kernel, {}) if tile.persistent else online(kernel)
         self.tile = tile
         self.storage = storage
@@ -42,8 +43,14 @@ class KernelWriter:
             for node in self.kernel.nodes:
                 self._whole(node)
         else:
-            for segment in segments(self.kernel):
-                self._segment(segment)
+            parts = segments(self.kernel)
+            last = max((k for k, part in enumerate(parts) if part.sweep), default=0)
+            several = sum(part.sweep for part in parts) > 1
+            for number, part in enumerate(parts):
+                if several and part.sweep:
+                    self.emit.eviction = "evict_first" if number == last else "evict_last"
+                self._segment(part)
+                self.emit.eviction = ""
         constants = ["INDEX", *(f"{g.name.upper()}BLOCK" for g in self.tile.groups)]
         given = ", ".join([*self.arguments, *(f"{c}: tl.constexpr" for c in constants)])
         body = "\n".join(f"    {line}" for line in (*self._where_from(), *self.emit.lines[TOP]))
@@ -170,26 +177,28 @@ class KernelWriter:
         self._leave_earlier_sweeps(segment)
         shape = self.emit.shape(BOTH)
         accumulators = {n.name: self._accumulator(n) for n in segment.nodes if n.kind}
+        grouped = {self.online[n.name] for n in segment.nodes if n.name in self.online}
         for node in segment.nodes:
             if node.name in self.online:
-                self.emit.add(f"sum_{node.name} = tl.zeros({shape}, {TYPES[node.dtype]})", TOP)
+                groups = self._groups()
+                self.emit.add(f"sum_{node.name} = tl.zeros({groups}, {TYPES[node.dtype]})", TOP)
             elif node.scans:
                 neutral = accumulators[node.name].neutral
                 row = self.emit.shape(ROW)
                 self.emit.add(f"carry_{node.name} = tl.broadcast_to({neutral}, {row})", TOP)
             elif node.kind:
-                for line in accumulators[node.name].declared(shape):
+                state = self._groups() if node.name in grouped else shape
+                for line in accumulators[node.name].declared(state):
                     self.emit.add(line, TOP)
         self.emit.looping = True
         self._inner_indices("roffset", LOOP)
-        # a sum of distances first: it needs the maximum so far as well as the new one
-        for node in sorted(segment.nodes, key=lambda n: n.name not in self.online):
+        for node in segment.nodes:
             if node.name in self.online:
                 self._accumulate_distances(node)
-            elif node.kind:
-                self._accumulate(node, accumulators[node.name])
-            else:
+            elif not node.kind:
                 self._point(node)
+            elif node.name not in grouped:  # else the sum of distances takes the values in
+                self._accumulate(node, accumulators[node.name])
         size = self._text(self.tile.group("r").size)
         self.emit.end_loop(f"for roffset in range(0, {size}, RBLOCK):")
         for node in segment.nodes:
@@ -215,11 +224,19 @@ class KernelWriter:
         total = accumulator.reduced(values, "")
         self.emit.add(f"{carry} = {carried(node.kind, carry, total)}", LOOP)
 
+    def _groups(self, elements: str = "") -> str:
+        """The shape of the states of groups: neighbours that one thread loads at once."""
+        size = min(16 // widest(self.kernel), self.tile.group("r").block)
+        return f"[XBLOCK, RBLOCK // {size}{elements and f', {size}'}]"
+
     def _accumulate_distances(self, node: FlatNode) -> None:
-        accumulator = replace(self._accumulator(node), kind="max")
+        """A maximum and a sum of distances from it; the states are of few elements each."""
+        largest = self.online[node.name]
+        accumulator = Accumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
-        best, total = f"best_{self.online[node.name]}", f"sum_{node.name}"
-        self.emit.add(f"{total} = library.add_distance({total}, {best}, {values})", LOOP)
+        states = f"best_{largest}, sum_{node.name}"
+        groups = f"tl.reshape({values}, {self._groups('elements')})"
+        self.emit.add(f"{states} = library.add_distances({states}, {groups})", LOOP)
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:
         """Values of earlier sweeps are computed again where a later one needs them."""

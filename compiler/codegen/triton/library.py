@@ -72,13 +72,13 @@ def sign(x):
 @triton.jit
 def maximum(a, b):
     """The larger; NaN wins."""
-    return tl.where((a > b) | (a != a), a, b)
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def minimum(a, b):
     """The smaller; NaN wins."""
-    return tl.where((a < b) | (a != a), a, b)
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -105,17 +105,21 @@ def argmin(value, place, other, other_place):
     return tl.where(wins, value, other), tl.where(wins, place, other_place)
 
 
-@triton.jit
-def add_distance(total, best, value):
-    """A sum of exp(x - m) for the values so far, of which m is the largest, with one more.
+LOWEST = tl.constexpr(-3.4028234663852886e38)
+LOG2_E = tl.constexpr(1.4426950408889634)
 
-    Where no value was there m is -inf, and the sum whatever: it is multiplied by 0 when one comes.
+
+@triton.jit
+def add_distances(best, total, values):
+    """The largest of each group so far, and the sum of exp(x - largest), with more of the group.
+
+    `values` has the elements of a group along its last dimension. An infinity stays the largest;
+    distances are taken from a finite one, so that they are not NaN where no value was there.
     """
-    same = best == value
-    scale = tl.exp(tl.where(same, 0.0, tl.minimum(best, value) - tl.maximum(best, value)))
-    nan = (best != best) | (value != value)
-    added = tl.where(value > best, total * scale + 1.0, total + scale)
-    return tl.where(nan, float("nan"), added)
+    largest = maximum(best, tl.reduce(values, 2, maximum))
+    finite = tl.maximum(largest, LOWEST)
+    added = tl.sum(libdevice.exp2((values - finite[:, :, None]) * LOG2_E), 2)
+    return largest, total * libdevice.exp2((best - finite) * LOG2_E) + added
 
 
 @triton.jit
@@ -127,6 +131,32 @@ def sum_of_distances(best, total, largest):
     scaled = tl.where(best == largest, total, total * tl.exp(best - largest))
     result = tl.sum(scaled, 1, keep_dims=True)
     return tl.where(tl.abs(largest) == float("inf"), float("nan"), result)
+
+
+@triton.jit
+def inverse(x):
+    """(s, r) such that y * s * r is y / x, within 2 ulp: s keeps r from overflow and underflow."""
+    size = tl.abs(x)
+    scale = tl.where(size < 2.0**-60, 2.0**60, tl.where(size > 2.0**60, 2.0**-60, 1.0))
+    return scale, tl.div_rn(1.0, x * scale)
+
+
+@triton.jit
+def one_plus_erf(x):
+    """erf(x) + 1, for a negative x exp2(-q(|x|)), within 1.2e-7.
+
+    q fits -log2(erfc) from 0 to 10, weighted with what an error of it changes.
+    """
+    size = tl.abs(x)
+    q = size * 4.5359236537478864e-05 - 0.0004455121816135943
+    q = q * size + 0.0014894540654495358
+    q = q * size + 0.0007746127084828913
+    q = q * size - 0.028253668919205666
+    q = q * size + 0.1484816074371338
+    q = q * size + 0.9184163808822632
+    q = q * size + 1.6279085874557495
+    tail = libdevice.exp2(q * size * -1.0)
+    return tl.where(x < 0, tail, 2.0 - tail)
 
 
 @triton.jit

@@ -23,7 +23,7 @@ def online(kernel: FlatKernel) -> tuple[FlatKernel, dict[str, str]]:
     nodes: list[FlatNode] = []
     for node in kernel.nodes:
         found = _distances(node, made)
-        if found is None:
+        if found is None or found[0] in partner.values():
             nodes.append(node)
         else:
             largest, body = found

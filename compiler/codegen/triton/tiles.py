@@ -20,7 +20,16 @@ MULTIPROCESSORS = 132
 """Of an H100 or H200; what is chosen by it is good enough on other devices."""
 ROW = 1 << 15
 """Elements of a row that the registers of one program can hold."""
-POINTS = 1024
+THREAD_BYTES = 32
+"""Of the widest buffer for each thread: two loads of 16 bytes in flight."""
+PROGRAM_BYTES = 4096
+"""Of the widest buffer for a program that only visits points."""
+COLUMN_TILE = 8192
+"""Elements of a tile that reduces across memory."""
+FULL = 1.15
+"""The last tile of a row may stand over its end by so much of the row."""
+COLUMN_BYTES = 256
+"""Of a row of such a tile."""
 SQUARE = 64
 
 
@@ -105,10 +114,12 @@ def loads_at(expr: object) -> bool:
 def _points(kernel: FlatKernel) -> Tile:
     axes = (*kernel.outer, *kernel.inner)
     size = estimate(product(a.size for a in axes))
-    block = POINTS if axes else 1
+    each = THREAD_BYTES // widest(kernel)
+    block = PROGRAM_BYTES // widest(kernel) if axes else 1
     while block > 128 and size < block * MULTIPROCESSORS:
         block //= 2
-    return Tile((Group("y", (), 1), Group("x", axes, block)), (), max(1, min(4, block // WARP)))
+    warps = min(4, max(block // (WARP * each), min(4, block // WARP)))
+    return Tile((Group("y", (), 1), Group("x", axes, block)), (), max(1, warps))
 
 
 def _across(kernel: FlatKernel) -> tuple[Axis, Axis] | None:
@@ -149,13 +160,16 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     if persistent and length is not None and _fits(length, held, columns=columns):
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
     if columns:
-        x = min(64, power_of_two(outer))
-        return _tile(kernel, x, max(8, 4096 // x), 8, persistent=False)
+        x = min(COLUMN_BYTES // widest(kernel), power_of_two(outer))
+        return _tile(kernel, x, COLUMN_TILE // x, 16, persistent=False)
     length = estimate(inner)
     if kernel.scans:
         return _tile(kernel, 1, min(2048, power_of_two(length)), 4, persistent=False)
-    warps = 16 if length >= 1 << 15 else 8
-    return _tile(kernel, 1, min(power_of_two(length), warps * WARP * 8), warps, persistent=False)
+    each = THREAD_BYTES // widest(kernel)
+    block = WARP * 32 * each
+    while block > WARP * 8 * each and -(-length // block) * block > length * FULL:
+        block //= 2
+    return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
 
 
 def _fits(length: int, held: int, *, columns: bool) -> bool:
@@ -164,14 +178,16 @@ def _fits(length: int, held: int, *, columns: bool) -> bool:
 
 
 def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> Tile:
-    x = 1
-    while x * row < (4096 if columns else 1024) and outer >= 2 * x * MULTIPROCESSORS * 4:
-        x *= 2
+    x, width = 1, COLUMN_BYTES // widest(kernel)
     if columns:
-        while x < 16 and x < outer:
+        while x < width and x < outer and (x < 16 or x * row < COLUMN_TILE):
+            x *= 2
+    else:
+        while x * row < 1024 and outer >= 2 * x * MULTIPROCESSORS * 4:
             x *= 2
     elements = x * row
-    warps = min(32, max(1, power_of_two(elements // (WARP * 16))))
+    each = 16 if columns else THREAD_BYTES // widest(kernel)
+    warps = min(32, max(1, power_of_two(elements // (WARP * each))))
     return _tile(kernel, x, row, max(warps, min(4, elements // WARP or 1)), persistent=True)
 
 
