@@ -124,6 +124,8 @@ class Fusion:
             ordered = self._in_order(merged)
             if not legal(ordered, self.memory) or not pays(ordered):
                 continue
+            if not linked(a, b) and not meets(ordered, a.names):
+                continue
             if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
                 return False
             group = self._group(ordered)
@@ -142,8 +144,7 @@ class Fusion:
         return Loops(loops.outer, loops.inner, nodes)
 
     def _unit(self, a: Group, b: Group) -> str:
-        linked = any(a.names & reads(n) for n in b.loops.nodes)
-        if not linked:
+        if not linked(a, b):
             return "fuse.horizontal"
         return "fuse.reduction" if a.loops.inner or b.loops.inner else "fuse.vertical"
 
@@ -156,6 +157,24 @@ class Fusion:
                 seen.add(id(group))
                 ordered.append(group)
         return ordered
+
+
+def linked(first: Group, second: Group) -> bool:
+    """Whether the second group reads what the first fills."""
+    return any(first.names & reads(n) for n in second.loops.nodes)
+
+
+def meets(loops: Loops, names: set[str]) -> bool:
+    """Whether the nodes of these names and the others touch an element where the loops stand.
+
+    Asked on a GPU alone: memory read at other places in the same program is read again.
+    """
+    if any(n.out.device.type == "cpu" for n in loops.nodes):
+        return True
+    touched: tuple[set[str], set[str]] = set(), set()
+    for node in loops.nodes:
+        touched[node.name in names].update(load.key for load in loads(node.body) if load.index)
+    return not touched[0].isdisjoint(touched[1])
 
 
 def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
@@ -245,5 +264,3 @@ def sweep_numbers(loops: Loops) -> dict[str, int]:
         if not isinstance(n, Pointwise) or len(n.axes) > len(loops.outer)
     }
     return {name: value for name, value in number.items() if name in inside}
-
-

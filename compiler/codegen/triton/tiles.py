@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.codegen.flatten import FlatKernel
+from tcdebug.compiler.codegen.sweeps import segments
 from tcdebug.compiler.ir.expr import indices, loads, walk
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.size_estimate import estimate
@@ -157,7 +158,11 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     columns = _runs_along_outer(kernel)
     length = inner.constant
     held = sum(1 for n in kernel.nodes for e in loads(n.body) if e.index and n.inside)
-    if persistent and length is not None and _fits(length, held, columns=columns):
+    limit = ROW // max(1, power_of_two(held) // 2)
+    if columns:
+        several = sum(part.sweep for part in segments(kernel)) > 1
+        limit = 1024 if several else COLUMN_TILE * widest(kernel) // COLUMN_BYTES
+    if persistent and length is not None and length <= limit:
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
     if columns:
         x = min(COLUMN_BYTES // widest(kernel), power_of_two(outer))
@@ -170,11 +175,6 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     while block > WARP * 8 * each and -(-length // block) * block > length * FULL:
         block //= 2
     return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
-
-
-def _fits(length: int, held: int, *, columns: bool) -> bool:
-    limit = 1024 if columns else ROW // max(1, power_of_two(held) // 2)
-    return length <= limit
 
 
 def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> Tile:
