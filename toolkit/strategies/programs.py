@@ -18,7 +18,7 @@ from tcdebug.strategies.pointwise import POINTWISE
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.reductions import REDUCTIONS
 from tcdebug.strategies.row import Row
-from tcdebug.strategies.scope import Scope
+from tcdebug.strategies.scope import Scope, is_part
 from tcdebug.strategies.toggles import FAMILIES, toggles
 from tcdebug.strategies.views import VIEWS
 
@@ -120,9 +120,13 @@ def _chances() -> Mapping[str, Sequence[Row]]:
 
 def _finished(scope: Scope, invalid: str, random: bool, off: tuple[str, ...]) -> Program:
     """The program; what no line reads is returned, and sometimes one more."""
+    parts = [v for v in scope.values if v.name.startswith("v") and is_part(v, scope)]
+    for value in parts:
+        scope.operands.append(value)
+        scope.add("clone", f"{value}.clone()", exact=True)
     read = {name for step in scope.steps for name in step.operands}
     exact = {v.name for v in scope.values if v.exact}
-    names = [s.result for s in scope.steps]
+    names = [s.result for s in scope.steps if s.result not in {v.name for v in parts}]
     outputs = [n for n in names if n not in read] or names[-1:]
     if len(names) > 1 and scope.integer(0, 5) == 5:
         extra = scope.choose(names)

@@ -75,6 +75,8 @@ class Scope:
     steps: list[Step] = field(default_factory=list)
     operands: list[Value] = field(default_factory=list)
     """Those of the line that is being drawn."""
+    shared: set[int] = field(default_factory=set)
+    """The memory that two different inputs lie in."""
 
     # -- choices ----------------------------------------------------------------------------
 
@@ -153,6 +155,8 @@ class Scope:
 
     def alias(self, value: Value, text: str) -> Value:
         """Another argument, which is a view of one that there is, or that one again."""
+        if text != value.name:
+            self.shared.add(value.tensor.untyped_storage().data_ptr())
         return self._argument(text, text, value.exact)
 
     def _argument(self, text: str, second: str, exact: bool = True) -> Value:
@@ -221,6 +225,21 @@ class Scope:
             self.values = [replace(v, exact=v.exact and not _shared(v, value)) for v in self.values]
         self.values.append(value)
         self.operands = []
+
+
+def is_part(value: Value, scope: Scope) -> bool:
+    """Whether a result is a view of memory that several inputs share.
+
+    AOTAutograd (torch 2.13) makes such a view again from the wrong one of them, see
+    docs/findings/shared_inputs.py.
+    """
+    inputs = [v.tensor for v in scope.values if v.name.startswith("a")]
+    place, layout = value.tensor.untyped_storage().data_ptr(), _layout(value.tensor)
+    return place in scope.shared and all(_layout(t) != layout for t in inputs)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _shared(a: Value, b: Value) -> bool:

@@ -13,6 +13,7 @@ from tcdebug.fuzz.oracles import loaded
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.programs import TABLES, programs
 from tcdebug.strategies.row import Row
+from tcdebug.strategies.scope import Scope, is_part
 
 ROWS = [(table, row) for table, rows in TABLES.items() for row in rows]
 
@@ -70,6 +71,16 @@ def test_programs_have_all_that_compilers_stumble_over() -> None:
         "as_strided", "checkpoint", "index_put", "_(",
     ):  # fmt: skip
         assert part in text, part
+
+
+def test_a_view_of_memory_that_inputs_share_is_known_as_such() -> None:
+    scope = Scope(lambda strategy: None)
+    whole = scope._argument("torch.zeros((4, 3))", "")
+    scope.alias(whole, "a0[:1]")
+    for op, text in (("slice", "a1[:, 1:]"), ("add_", "a0.add_(1)"), ("add", "a1 + 1")):
+        scope.add(op, text, exact=True)
+    made = scope.values[2:]
+    assert [is_part(value, scope) for value in made] == [True, False, False]
 
 
 def test_a_program_with_two_given_operations_shrinks_to_these_two_and_one_element() -> None:
