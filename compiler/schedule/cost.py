@@ -36,7 +36,7 @@ def load_count(expr: Expr) -> int:
 
 def itemsize(dtype: torch.dtype) -> int:
     """Bytes of an element."""
-    return torch.empty((), dtype=dtype).element_size()
+    return dtype.itemsize
 
 
 def bytes_of(buffer: Buffer) -> int:

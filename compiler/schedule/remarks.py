@@ -89,7 +89,7 @@ def _missed(
     first: Kernel, second: Kernel, buffer: Buffer, together: Dependencies, kept: _Kept
 ) -> Located:
     reader = next(n for n in second.nodes if buffer.name in reads(n))
-    reason = _why_apart(first, second, buffer.name, together, kept.gate)
+    reason = _why_apart(first, second, buffer.name, together, kept)
     if told := kept.why(buffer.name, reader):
         reason += f"; not inlined: {told}"
     text = f"not fused: {buffer.name} and {reader.name}: {reason}"
@@ -101,8 +101,9 @@ class _Kept:
     """Why the pointwise nodes that are left were not computed inside of their readers."""
 
     def __init__(self, schedule: Schedule, gate: Gate) -> None:
-        self.gate = gate
-        self._refused = {d.subject for d in gate.decisions if d.unit == UNIT and not d.allowed}
+        refused = [d for d in gate.decisions if d.unit.startswith("fuse.") and not d.allowed]
+        self.refused = bool(refused)
+        self._inlining = {d.subject for d in refused if d.unit == UNIT}
         self._nodes = {node.name: node for node in schedule.graph.nodes}
         self._readers: dict[str, list[Node]] = {}
         for node in schedule.graph.nodes:
@@ -115,7 +116,7 @@ class _Kept:
         producer, consumer = self._nodes[name], self._nodes[reader.name]
         if not isinstance(producer, Pointwise) or isinstance(consumer, Extern):
             return ""
-        if f"{name}->{reader.name}" in self._refused:
+        if f"{name}->{reader.name}" in self._inlining:
             return "the gate said no"
         readers = self._readers[name]
         stored = name in self._outputs or any(isinstance(r, Extern) for r in readers)
@@ -125,7 +126,9 @@ class _Kept:
         return f"a body of {size}, and {LARGEST_BODY} is the most" if size > LARGEST_BODY else ""
 
 
-def _why_apart(first: Kernel, second: Kernel, name: str, together: Dependencies, gate: Gate) -> str:
+def _why_apart(
+    first: Kernel, second: Kernel, name: str, together: Dependencies, kept: _Kept
+) -> str:
     """The first condition of fusion that a pair does not meet."""
     count = len(first.nodes) + len(second.nodes)
     if count > LARGEST_KERNEL:
@@ -141,7 +144,7 @@ def _why_apart(first: Kernel, second: Kernel, name: str, together: Dependencies,
             reason = reason or _how_read(*wrong)
         elif not pays(merged):
             reason = "several sweeps over one long row are no better than several kernels"
-        elif any(d.unit.startswith("fuse.") and not d.allowed for d in gate.decisions):
+        elif kept.refused:
             return "the gate said no, or to a merge that would have led there"
         else:
             return "each was merged with others before they met"
