@@ -1,4 +1,4 @@
-"""How many programs fuzzing draws until it meets each planted bug, and what it shrinks it to.
+"""How many programs fuzzing draws until it meets each planted bug.
 
     python tests/benchmarks/fuzz_planted.py [SEEDS [UNIT:KIND...]]
 
@@ -8,13 +8,15 @@ an exception no kernel is built: what is counted is programs.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
+
+from tcdebug.run_dir import Tail
 
 SETUP = Path(__file__).resolve().parents[1] / "scripts" / "planted_for_fuzzing.py"
 UNITS = (
@@ -33,35 +35,51 @@ ROWS = (
 )
 MOST = 2000
 SHOWN = {"exception": "a planted bug", "wrong": "wrong", "segfault": "SIGSEGV", "hang": "hang"}
-"""Kind -> what the signature or message of its finding has in it."""
+"""Kind -> what the signature of its failure has in it."""
 
 
-def hunted(unit: str, kind: str, seed: int) -> tuple[int, str]:
-    """Programs until the bug was met (0: it was not), and the operations that are left of it."""
+def hunted(unit: str, kind: str, seed: int) -> int:
+    """Programs until the bug was met; MOST + 1 where it was not. What is met is not shrunk."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "tcdebug", "fuzz", "run", f"--setup={SETUP}", f"--seed={seed}",
-            f"--examples={MOST}", "--no-bisect", "--stop-after=1", "--json", "-q", "-j1",
-            "--timeout=10",
+            f"--examples={MOST}", "--no-bisect", "-q", "-j1", "--timeout=10", "--database=",
         ]  # fmt: skip
         environment = {**os.environ, "PLANTED": f"{unit} {kind}"}
-        subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
-        for path in Path(folder).glob(".tcdebug/findings/*/finding.json"):
-            found = json.loads(path.read_text())
-            if SHOWN[kind] in f"{found['signature']} {found['message']}":
-                steps = found["program"]["steps"]
-                return found["examples"], " ".join(step["op"] for step in steps)
-    return 0, ""
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            return first_met(Path(folder), process, SHOWN[kind])
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def first_met(folder: Path, process: subprocess.Popen[bytes], shown: str) -> int:
+    """Programs up to the first failure whose signature has this in it."""
+    tail, programs, ended = None, 0, False
+    while not ended:
+        ended = process.poll() is not None
+        time.sleep(0.1)
+        runs = list(folder.glob(".tcdebug/*-fuzz-run"))
+        tail = tail or (Tail(runs[0]) if runs else None)
+        for record in tail.new() if tail else ():
+            if record["event"] == "fuzz.case":
+                programs += 1
+                case = record["data"]
+                if case["status"] == "failed" and shown in case["signature"]:
+                    return programs
+    return MOST + 1
 
 
 def main() -> None:
     """Print a line a row."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     for unit, kind in [tuple(row.split(":")) for row in sys.argv[2:]] or ROWS:
-        rows = [hunted(unit, kind, 100_000 * seed) for seed in range(seeds)]
-        counts = [count or MOST + 1 for count, _ in rows]
-        left = [ops for _, ops in rows]
-        sys.stdout.write(f"{unit} {kind}: {counts}, median {median(counts)}: {left}\n")
+        counts = [hunted(unit, kind, 100_000 * seed) for seed in range(seeds)]
+        sys.stdout.write(f"{unit} {kind}: {counts}, median {median(counts)}\n")
         sys.stdout.flush()
 
 
