@@ -13,6 +13,8 @@ UNSAFE = (
     torch.Tag.data_dependent_output,
 )
 
+READ_BY_CPU = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+
 
 def obstacles(schedule: Schedule) -> list[str]:
     """Every reason against a capture; none where it can be tried."""
@@ -45,7 +47,7 @@ def _devices(graph: Graph) -> list[str]:
 
 def _of_call(node: Extern) -> list[str]:
     op, target = node.origin.op, node.target
-    if node.binds:
+    if node.binds or target in READ_BY_CPU:
         return [f"{op} ({node.name}) gives a size or number that only the CPU can read"]
     if isinstance(target, torch._ops.HigherOrderOperator):
         return [f"{op} ({node.name}) runs graphs of its own"]

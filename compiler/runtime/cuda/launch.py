@@ -58,24 +58,27 @@ class Launcher:
     """The shared object that launches kernels. Raises KernelError where there is no driver."""
 
     def __init__(self, options: Options) -> None:
-        source = _source(Path(sysconfig.get_path("include")))
-        built = build(source, find(options.compiler), options.cache_dir)
-        self._library = built.library
-        self._bind = None
-        if "tcd_bind" in source:
-            self._bind = ctypes.PyDLL(built.library._name).tcd_bind
-            self._bind.restype = ctypes.py_object
-        self._library.tcd_error.restype = ctypes.c_char_p
-        status = self._library.tcd_open()
-        if status:
+        self.open(source(Path(sysconfig.get_path("include"))), options)
+        if self._library.tcd_open():
             raise KernelError("there is no NVIDIA driver (libcuda.so.1) to load kernels with")
 
-    def load(self, cubin: bytes, name: str, shared: int) -> Loaded:
-        """A kernel of a compiled module, on the current device. Raises KernelError."""
+    def open(self, text: str, options: Options) -> None:
+        """Build and load the C side; it needs no driver until a kernel is loaded."""
+        self._library = build(text, find(options.compiler), options.cache_dir).library
+        self._library.tcd_error.restype = ctypes.c_char_p
+        self._bind: Callable[..., Any] | None = None
+        if "tcd_bind" in text:
+            bind = ctypes.PyDLL(self._library._name).tcd_bind
+            bind.restype = ctypes.py_object
+            self._bind = bind
+
+    def load(self, cubin: bytes, name: str, shared: int, device: int) -> Loaded:
+        """A kernel of a compiled module, on a device. Raises KernelError."""
         function, registers, spilled = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-        status = self._library.tcd_enter(torch.cuda.current_device()) or self._library.tcd_load(
-            cubin, name.encode(), shared, *map(ctypes.byref, (function, registers, spilled))
-        )
+        results = map(ctypes.byref, (function, registers, spilled))
+        with torch.cuda.device(device):
+            status = self._library.tcd_enter(device)
+            status = status or self._library.tcd_load(cubin, name.encode(), shared, *results)
         if status:
             raise KernelError(f"{name} cannot be loaded: {self.error(status)}")
         return Loaded(function.value or 0, registers.value, spilled.value)
@@ -89,7 +92,6 @@ class Launcher:
 
     def function(self, table: KernelTable) -> Callable[..., int]:
         """(stream, wide, x, y, alone, *arguments) -> status. The table has to outlive it."""
-        table.device = torch.cuda.current_device()
         if self._bind is None:
             return self._by_array(table)
         function: Callable[..., int] = self._bind(ctypes.byref(table))
@@ -120,7 +122,7 @@ class Launcher:
         return chosen
 
 
-def _source(headers: Path) -> str:
+def source(headers: Path) -> str:
     """The launcher; with Python's headers also what makes a Python function of a launch."""
     folder = resources.files(__package__)
     text = (folder / "launcher.cpp").read_text()

@@ -50,12 +50,13 @@ class CudaKernel:
             pointers=len(call.loads) + len(call.stores),
             sizes=len(call.symbols),
             numbers=len(call.parameters),
+            device=call.kernel.device.index,
         )
         self.run: Callable[..., int] = launcher.function(self.table)
 
     def add(self, variant: int, binary: Binary) -> None:
         """Load a version."""
-        loaded = self._launcher.load(binary.cubin, binary.name, binary.shared)
+        loaded = self._launcher.load(binary.cubin, binary.name, binary.shared, self.table.device)
         self.table.variants[variant] = Variant(loaded.function, binary.threads, binary.shared)
         blocks = {g.name: g.block for g in self.tile.groups}
         name, warps = self.kernel.call.kernel.name, self.tile.warps
