@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,17 @@ except SystemExit as end:
     assert python("-c", code).stdout.splitlines()[-1] == "0 False False"
 
 
-def test_units_are_listed_by_family(tcdebug: Command) -> None:
-    lines = tcdebug("units", "memory").stdout.splitlines()
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command that is run in this process, which has torch."""
+    with pytest.raises(SystemExit) as end:
+        cli.cli.main([*words])
+    return end.value.code, *capsys.readouterr()  # type: ignore[return-value] # ends with a number
+
+
+def test_units_are_listed_by_family(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "units", "memory")[1].splitlines()
     assert any(line.startswith("memory.reuse") for line in lines)
-    everything = {u["name"] for u in tcdebug("units", "--json").json}
+    everything = {u["name"] for u in json.loads(printed(capsys, "units", "--json")[1])}
     assert {
         "pregrad.dropout_removal",
         "decompose.aten.tanh_backward.default",
@@ -44,10 +52,10 @@ def test_units_are_listed_by_family(tcdebug: Command) -> None:
     } <= everything
 
 
-def test_an_unknown_family_is_bad_usage(tcdebug: Command) -> None:
-    done = tcdebug("units", "nonsense")
-    assert done.status == 2
-    assert "nonsense" in done.stderr
+def test_an_unknown_family_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, told = printed(capsys, "units", "nonsense")
+    assert status == 2
+    assert "nonsense" in told
 
 
 def test_the_doctor_finds_this_machine_well(tcdebug: Command) -> None:
@@ -57,10 +65,15 @@ def test_the_doctor_finds_this_machine_well(tcdebug: Command) -> None:
     assert checks["kernel"] is True
 
 
-def test_the_doctor_names_what_is_missing(tcdebug: Command) -> None:
-    done = tcdebug("doctor", "--json", TCDEBUG_CXX="/no/such/compiler")
-    assert done.status == 1
-    checks = {c["name"]: c["good"] for c in done.json}
+def test_the_doctor_names_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TCDEBUG_CXX", "/no/such/compiler")
+    monkeypatch.setenv("TCDEBUG_CACHE_DIR", str(tmp_path))
+    status, out, _ = printed(capsys, "doctor", "--json")
+    assert status == 1
+    checks = {c["name"]: c["good"] for c in json.loads(out)}
     assert checks["compiler"] is False
 
 
