@@ -63,7 +63,6 @@ def test_a_row_that_is_held_whole_stays_whole() -> None:
 
 REASONS: dict[str, tuple[Callable[..., Any], str]] = {
     "cpu": (lambda x: x.sin(), "is on the CPU"),
-    "number": (lambda x: x.sum().item() + x, "that only the CPU can read"),
     "size": (lambda x: torch.ones(x.int().sum().item()), "that only the CPU can read"),
 }
 
