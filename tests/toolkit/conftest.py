@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tcdebug.cli import cli
+
 SECONDS = 280
 
 
@@ -74,6 +76,22 @@ def python(tmp_path: Path, environment: Mapping[str, str]) -> Command:
 def tcdebug(python: Command) -> Command:
     """Run `tcdebug` with these arguments in `tmp_path`, and wait."""
     return lambda *args, **variables: python("-m", "tcdebug", *args, **variables)
+
+
+@pytest.fixture
+def inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """The same in this process, which has torch already: for what ends before anything is run."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> Finished:
+        with pytest.raises(SystemExit) as end:
+            cli.main([*args])
+        told = capsys.readouterr()
+        return Finished(int(end.value.code or 0), told.out, told.err)
+
+    return run
 
 
 @pytest.fixture

@@ -319,9 +319,9 @@ def test_a_repro_script_can_be_bisected(tcdebug: Command, script: Script) -> Non
     ],
 )
 def test_bad_usage_is_status_2(
-    tcdebug: Command, script: Script, args: list[str], message: str
+    inside: Command, script: Script, args: list[str], message: str
 ) -> None:
     script("")
-    done = tcdebug(*args)
+    done = inside(*args)
     assert done.status == 2
     assert message in done.stderr

@@ -95,7 +95,7 @@ def test_a_run_that_came_to_its_end_is_not_gone_on_with(tcdebug: Command, script
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--oracle", "magic"], "'default', 'crash', 'eager', 'fp64', 'nan', 'perf'"),
+        (["--oracle", "magic"], "'default', 'crash', 'eager', 'fp64', 'layout', 'nan', 'perf'"),
         (["--fail-regex", "(unclosed"], "no regular expression"),
         (["--check", "no-such-command {}"], "no command 'no-such-command'"),
         (["--check", "python 'unclosed"], "No closing quotation"),
@@ -105,9 +105,9 @@ def test_a_run_that_came_to_its_end_is_not_gone_on_with(tcdebug: Command, script
     ],
 )
 def test_bad_options_are_usage_errors(
-    tcdebug: Command, script: Script, args: list[str], message: str
+    inside: Command, script: Script, args: list[str], message: str
 ) -> None:
-    done = tcdebug("bisect", *args, script(""))
+    done = inside("bisect", *args, script(""))
     assert done.status == 2
     assert message in done.stderr
 

@@ -101,10 +101,10 @@ def test_the_repro_of_a_run_becomes_a_test_that_fails_and_a_report(
     ],
 )
 def test_bad_input_gets_a_message_and_no_traceback(
-    tcdebug: Command, script: Script, arguments: list[str], status: int, message: str
+    inside: Command, script: Script, arguments: list[str], status: int, message: str
 ) -> None:
     script("")
-    done = tcdebug("repro", *arguments)
+    done = inside("repro", *arguments)
     assert done.status == status
     assert message in done.stderr
     assert "Traceback" not in done.stderr
