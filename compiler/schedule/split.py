@@ -1,7 +1,7 @@
 """fuse.split_reduction: a reduction to few elements of many, in pieces that programs share.
 
 Loop IR in, loop IR out. A GPU runs hundreds of programs at a time: a reduction with fewer rows is
-cut along its longest inner axis, the pieces reduce to a partial result each, and a second
+cut along an inner axis, the pieces reduce to a partial result each, and a second
 reduction combines those. Legal for what may be combined in any order.
 """
 
@@ -19,16 +19,17 @@ from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
 from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, product, to_index
 from tcdebug.compiler.ir.operations import FLOATS
 from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.schedule.cost import itemsize
 
 UNIT = "fuse.split_reduction"
 DEVICES = ("cuda",)
 KINDS = ("sum", "prod", "max", "min")
 PROGRAMS = 132 * 8
-"""Programs that keep a large GPU busy."""
+"""Programs of 8 warps that keep a large GPU busy."""
 PIECE = 4096
 """Elements that a program should have to combine at least."""
-COLUMNS = 64
-"""Neighbouring results that one program computes where the inner loops go across memory."""
+COLUMN_BYTES = 128
+"""Of neighbouring results, which one program computes where the inner loops go across memory."""
 
 
 def split_reductions(graph: Graph, gate: Gate) -> Graph:
@@ -37,32 +38,49 @@ def split_reductions(graph: Graph, gate: Gate) -> Graph:
     buffers = graph.buffers()
     taken = {node.name for node in graph.nodes}
     for node in graph.nodes:
-        pieces = _pieces(node, buffers) if isinstance(node, Reduction) else 1
-        if pieces > 1 and gate.allows(UNIT, node.name):
+        found = _pieces(node, buffers) if isinstance(node, Reduction) else None
+        if found is not None and gate.allows(UNIT, node.name):
             assert isinstance(node, Reduction)
             name = f"{node.name}_piece"
             while name in taken:
                 name += "_"
             taken.add(name)
-            nodes += _split(node, pieces, name)
+            nodes += _split(node, *found, name)
         else:
             nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
 
 
-def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> int:
-    """Into how many pieces to cut; 1 leaves the node as it is."""
+def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] | None:
+    """Which axis to cut into how many pieces; None leaves the node as it is."""
     if node.out.device.type not in DEVICES or node.kind not in KINDS:
-        return 1
+        return None
     rows = estimate(product(a.size for a in node.axes))
     inner = estimate(product(a.size for a in node.reduced))
-    longest = estimate(_longest(node).size)
-    together = min(COLUMNS, rows) if _across(node, buffers) else 1
+    across = _across(node, buffers)
+    together = min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
     programs = max(1, rows // together)
-    wanted = min(PROGRAMS // programs, inner * together // PIECE, longest // 2)
-    if wanted < 4 or rows >= PROGRAMS * 8:
-        return 1
-    return _divisor(_longest(node).size.constant, wanted)
+    busy = PROGRAMS * 2 if across else PROGRAMS  # of 4 warps each
+    wanted = min(busy // programs, inner * together // PIECE)
+    if wanted < 4 or (rows >= PROGRAMS * 8 and not across):
+        return None
+    exact = [
+        (abs(n - wanted), -estimate(a.size), n, a)
+        for a in node.reduced
+        for n in _divisors(a.size.constant, wanted)
+    ]
+    if exact:
+        *_, pieces, cut = min(exact, key=lambda found: found[:3])
+        return cut, pieces
+    longest = max(node.reduced, key=lambda a: estimate(a.size))
+    pieces = min(wanted, estimate(longest.size) // 2)
+    return (longest, pieces) if pieces >= 2 else None
+
+
+def _source(node: Reduction) -> torch.dtype:
+    """The dtype of what is read most widely."""
+    read = [load.dtype for load in loads(node.body) if load.index]
+    return max(read, key=itemsize, default=node.body.dtype)
 
 
 def _across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
@@ -77,21 +95,15 @@ def _across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
     return along > 0
 
 
-def _divisor(size: int | None, wanted: int) -> int:
-    """The number of pieces nearest to what is wanted that divides a size, if one is near."""
+def _divisors(size: int | None, wanted: int) -> list[int]:
+    """Numbers of pieces near to what is wanted that divide a size."""
     if size is None:
-        return wanted
-    near = [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
-    return min(near, key=lambda n: abs(n - wanted), default=wanted)
+        return []
+    return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0 and n < size]
 
 
-def _longest(node: Reduction) -> Axis:
-    return max(node.reduced, key=lambda a: estimate(a.size))
-
-
-def _split(node: Reduction, pieces: int, name: str) -> tuple[Reduction, Reduction]:
-    """The reductions of the pieces, and of what they come to."""
-    cut = _longest(node)
+def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reduction, Reduction]:
+    """The reductions of the pieces of an axis, and of what they come to."""
     piece = Axis(f"{cut.name}_piece", to_index(pieces))
     length = (cut.size + (pieces - 1)) // to_index(pieces)
     within = Axis(f"{cut.name}_within", length)

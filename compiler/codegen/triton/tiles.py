@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from tcdebug.compiler.codegen.flatten import FlatKernel
 from tcdebug.compiler.codegen.sweeps import segments
+from tcdebug.compiler.codegen.triton.online import online
 from tcdebug.compiler.ir.expr import indices, loads, walk
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.size_estimate import estimate
@@ -25,12 +26,16 @@ THREAD_BYTES = 32
 """Of the widest buffer for each thread: two loads of 16 bytes in flight."""
 PROGRAM_BYTES = 4096
 """Of the widest buffer for a program that only visits points."""
-COLUMN_TILE = 8192
-"""Elements of a tile that reduces across memory."""
+COLUMN_TILE = 2048
+"""Elements of a tile that reduces across memory, for 4 warps."""
 FULL = 1.15
 """The last tile of a row may stand over its end by so much of the row."""
-COLUMN_BYTES = 256
+COLUMN_BYTES = 128
 """Of a row of such a tile."""
+HELD_BYTES = 1 << 13
+"""Of rows that two sweeps read: more is read from the cache again rather than kept."""
+LONG = 1 << 16
+"""Elements of a row that is worth twice the bytes in flight."""
 SQUARE = 64
 
 
@@ -90,10 +95,11 @@ def choose(kernel: FlatKernel, *, tiled: bool = True, persistent: bool = True) -
 
 
 def widest(kernel: FlatKernel) -> int:
-    """Bytes of the widest element that the kernel touches in memory."""
-    sizes = [itemsize(n.dtype) for n in kernel.nodes if n.name in kernel.stored]
-    sizes += [itemsize(e.dtype) for n in kernel.nodes for e in loads(n.body) if e.index]
-    return max(sizes, default=4)
+    """Bytes of the widest element that varies along the loops that a program runs."""
+    along = frozenset(kernel.inner if kernel.accumulates else (*kernel.outer, *kernel.inner))
+    touched = [(n.address, n.dtype) for n in kernel.nodes if n.name in kernel.stored]
+    touched += [(e.index[0], e.dtype) for n in kernel.nodes for e in loads(n.body) if e.index]
+    return max((itemsize(t) for where, t in touched if where.axes & along), default=4)
 
 
 def addresses(kernel: FlatKernel) -> list[Index]:
@@ -159,34 +165,44 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     length = inner.constant
     held = sum(1 for n in kernel.nodes for e in loads(n.body) if e.index and n.inside)
     limit = ROW // max(1, power_of_two(held) // 2)
+    sweeps = sum(part.sweep for part in segments(online(kernel)[0]))
     if columns:
-        several = sum(part.sweep for part in segments(kernel)) > 1
-        limit = 1024 if several else COLUMN_TILE * widest(kernel) // COLUMN_BYTES
+        limit = 1024 if sweeps > 1 else 2 * COLUMN_TILE * widest(kernel) // COLUMN_BYTES
+    elif sweeps == 2:
+        limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
     if persistent and length is not None and length <= limit:
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
     if columns:
         x = min(COLUMN_BYTES // widest(kernel), power_of_two(outer))
-        return _tile(kernel, x, COLUMN_TILE // x, 16, persistent=False)
+        return _tile(kernel, x, COLUMN_TILE // x, 4, persistent=False)
     length = estimate(inner)
     if kernel.scans:
         return _tile(kernel, 1, min(2048, power_of_two(length)), 4, persistent=False)
-    each = THREAD_BYTES // widest(kernel)
+    each = THREAD_BYTES // widest(kernel) * (2 if length >= LONG else 1)
     block = WARP * 32 * each
     while block > WARP * 8 * each and -(-length // block) * block > length * FULL:
         block //= 2
     return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
 
 
+def _row_bytes(kernel: FlatKernel) -> int:
+    """Bytes that are read for each element of a row, without what every row reads."""
+    inner, outer = frozenset(kernel.inner), frozenset(kernel.outer)
+    read = {e.key: e for n in kernel.nodes for e in loads(n.body) if e.index}
+    axes = [(e.index[0].axes, itemsize(e.dtype)) for e in read.values()]
+    return sum(size for where, size in axes if where & inner and where & outer)
+
+
 def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> Tile:
     x, width = 1, COLUMN_BYTES // widest(kernel)
     if columns:
-        while x < width and x < outer and (x < 16 or x * row < COLUMN_TILE):
+        while x < width and x < outer and (x < 16 or x * row < 2 * COLUMN_TILE):
             x *= 2
     else:
         while x * row < 1024 and outer >= 2 * x * MULTIPROCESSORS * 4:
             x *= 2
     elements = x * row
-    each = 16 if columns else THREAD_BYTES // widest(kernel)
+    each = 32 if columns else THREAD_BYTES // widest(kernel)
     warps = min(32, max(1, power_of_two(elements // (WARP * each))))
     return _tile(kernel, x, row, max(warps, min(4, elements // WARP or 1)), persistent=True)
 
