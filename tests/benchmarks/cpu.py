@@ -1,18 +1,21 @@
-"""The embedded compiler beside inductor and eager on a CPU: run time, compile cost, call overhead.
+"""The embedded compiler beside inductor and eager on a CPU: run time, memory, compile cost.
 
     python tests/benchmarks/cpu.py [--only softmax,mlp] [--no-compile] [--no-run]
 
 Run time: CPU time of one thread, the three interleaved in one process, the least of 30 rounds.
+Peak memory: by how much a call raises the resident memory of the process, the least of 3 (Linux).
 Compile cost: CPU-seconds of a first call and what it starts, in a process of its own that has
 used Dynamo before: `cold` with fresh caches and a fresh TMPDIR (inductor keeps its precompiled
 header there), `warm` once more with what `cold` left. Ratios of run times are those of the others
-over tcdebug: above 1, tcdebug is faster.
+over tcdebug: above 1, tcdebug is faster, or takes less.
 """
 # ruff: noqa: T201 # a table is what it is for
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import math
 import os
@@ -22,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +34,7 @@ from torch.nn import functional as F
 
 BACKENDS = ("inductor", "tcdebug")
 ROUNDS = 30
+LIBC = ctypes.CDLL(None)
 Workload = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 
 
@@ -56,6 +61,27 @@ def _images() -> nn.Module:
 def _encoder() -> nn.Module:
     layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True, norm_first=True)
     return _frozen(layer)
+
+
+def _embedding() -> Workload:
+    table = nn.Embedding(10_000, 128)
+
+    def step(places: torch.Tensor) -> torch.Tensor:
+        return table(places).square().mean()
+
+    return step, (torch.randint(0, 10_000, (32, 128)),)
+
+
+def _append(cache: torch.Tensor, key: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    cache[:, place] = key
+    return cache @ key.transpose(1, 2)
+
+
+def _optimizer(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
+    parameters = [nn.Parameter(torch.randn(n, 512)) for n in (2048, 512, 512, 1)]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    return kind(parameters, lr=1e-3, **options)
 
 
 RANDN = torch.randn
@@ -87,19 +113,47 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "encoder": lambda: (_encoder(), (RANDN(4, 128, 256),)),
     "images": lambda: (_images(), (RANDN(8, 3, 64, 64),)),
     "training": _training,
+    "embedding": _embedding,
+    "index_add": lambda: (
+        lambda x, places, rows: x.index_add(0, places, rows * 2),
+        (RANDN(4096, 128), torch.randint(0, 4096, (16384,)), RANDN(16384, 128)),
+    ),
+    "kv_cache": lambda: (_append, (RANDN(8, 1024, 64), RANDN(8, 1, 64), torch.tensor([5]))),
+    "batch_norm": lambda: (nn.BatchNorm2d(64).requires_grad_(False), (RANDN(8, 64, 56, 56),)),
+    "sgd": lambda: (_optimizer(torch.optim.SGD, momentum=0.9).step, ()),
+    "adam": lambda: (_optimizer(torch.optim.Adam).step, ()),
 }  # fmt: skip
 
 
 def call(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> Any:
     """One call, backward too where there is one."""
     result = function(*inputs)
-    if result.requires_grad:
+    if isinstance(result, torch.Tensor) and result.requires_grad:
         result.backward()
     return result
 
 
-def run_times(name: str) -> dict[str, float]:
-    """Seconds of a call, for eager and each backend."""
+def peak_memory(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> int:
+    """Bytes by which a call raises the resident memory, at its highest."""
+    least = 1 << 62
+    for _ in range(3):
+        gc.collect()
+        LIBC.malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+        before = _resident("VmRSS")
+        call(function, inputs)
+        least = min(least, _resident("VmHWM") - before)
+    return least
+
+
+def _resident(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(field)]
+    return int(line.split()[1]) << 10
+
+
+def run_times(name: str) -> dict[str, list[float]]:
+    """Seconds and peak bytes of a call, for eager and each backend."""
     torch.set_num_threads(1)
     function, inputs = WORKLOADS[name]()
     several = {"eager": function}
@@ -116,14 +170,14 @@ def run_times(name: str) -> dict[str, float]:
             for _ in range(repeats):
                 call(one, inputs)
             best[who] = min(best[who], (time.thread_time() - start) / repeats)
-    return best
+    return {who: [best[who], peak_memory(one, inputs)] for who, one in several.items()}
 
 
 def compile_cost(name: str, backend: str) -> float:
     """CPU-seconds of the first call compiled, in a process that has used Dynamo before."""
     function, inputs = WORKLOADS[name]()
     call(function, inputs)
-    torch.compile(lambda x: x + 1, backend="eager")(inputs[0])  # Dynamo itself is both's
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # Dynamo itself is both's
 
     def used() -> float:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -168,15 +222,20 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def print_run_times(names: list[str]) -> None:
-    print(f"{'run time':22} {'eager':>10} {'inductor':>10} {'tcdebug':>10}  over inductor, eager")
+    print(
+        f"{'run time, ms':20} {'eager':>9} {'inductor':>9} {'tcdebug':>9}  over inductor, eager"
+        f"  {'peak, MiB':>10} {'inductor':>9} {'tcdebug':>9}"
+    )
     ratios: list[tuple[float, float]] = []
     for name in names:
-        best = in_process({}, "--run-one", name)
-        ratio = best["inductor"] / best["tcdebug"], best["eager"] / best["tcdebug"]
+        found = in_process({}, "--run-one", name)
+        times = {who: found[who][0] for who in found}
+        ratio = times["inductor"] / times["tcdebug"], times["eager"] / times["tcdebug"]
         if name != "tiny":
             ratios.append(ratio)
-        cells = " ".join(f"{best[who] * 1e3:8.3f}ms" for who in ("eager", *BACKENDS))
-        print(f"{name:22} {cells}  {ratio[0]:.2f} {ratio[1]:.2f}", flush=True)
+        cells = " ".join(f"{times[who] * 1e3:9.3f}" for who in ("eager", *BACKENDS))
+        peaks = " ".join(f"{found[who][1] / 2**20:9.1f}" for who in ("eager", *BACKENDS))
+        print(f"{name:20} {cells}  {ratio[0]:13.2f} {ratio[1]:.2f}   {peaks}", flush=True)
     if ratios:
         means = [geometric_mean([r[k] for r in ratios]) for k in (0, 1)]
         print(
