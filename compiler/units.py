@@ -16,7 +16,10 @@ FUSION = {
     "fuse.horizontal": "run neighbours that read the same memory in one loop nest",
 }
 
-MEMORY = {"memory.reuse": "write a result into the memory of a dead buffer"}
+MEMORY = {
+    "memory.in_place": "write a result over what its kernel is the last to read",
+    "memory.reuse": "write a result into the memory of a dead buffer",
+}
 
 RUNTIME = {pipeline.CUDAGRAPHS: "replay a CUDA graph instead of launching each kernel"}
 

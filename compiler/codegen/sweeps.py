@@ -25,6 +25,12 @@ def _from_kernel(load: Load) -> bool:
     return not load.index
 
 
+def _stores_last(nodes: tuple[FlatNode, ...]) -> tuple[FlatNode, ...]:
+    """What overwrites memory after what may compute a value again from it."""
+    read = {name for node in nodes for name in reads_of(node)}
+    return tuple(sorted(nodes, key=lambda n: bool(n.into) and n.name not in read))
+
+
 def _memory_read(node: FlatNode) -> set[str]:
     return {load.buffer for load in loads(node.body) if not _from_kernel(load)}
 
@@ -60,5 +66,5 @@ def segments(kernel: FlatKernel) -> list[Segment]:
                 n for n in kernel.nodes if n.inside == inside and sweep[n.name] == number
             )
             if nodes:
-                result.append(Segment(inside, nodes))
+                result.append(Segment(inside, _stores_last(nodes)))
     return result

@@ -32,7 +32,7 @@ def arguments() -> list[torch.Tensor]:
     return [torch.randn(s, generator=generator).requires_grad_() for s in sizes]
 
 
-FAMILIES = ["pregrad", "decompose", "partition", "passes", "lower", "fuse", "codegen", "memory"]
+FAMILIES = ["pregrad", "decompose", "partition", "passes", "lower", "fuse", "codegen", "memory", "runtime"]
 NAMES = sorted(unit.name for unit in units())
 
 

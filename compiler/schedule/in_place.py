@@ -1,0 +1,117 @@
+"""memory.in_place: write a result of a kernel over what the kernel is the last to read.
+
+Both are in cache, and no memory is asked for. What is overwritten is read by this kernel alone, at
+the very element that is written, and before it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    LoopNode,
+    Pointwise,
+    Scatter,
+    memory_of,
+    output_refs,
+    reads,
+    written,
+)
+from tcdebug.compiler.schedule.align import Loops
+from tcdebug.compiler.schedule.fusion import overwritten_read
+from tcdebug.compiler.schedule.kernel import Kernel
+
+UNIT = "memory.in_place"
+aten = torch.ops.aten
+FRESH = frozenset(
+    (
+        aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default,
+        aten.convolution.default,
+    )
+)  # fmt: skip
+"""Operators whose results are nobody else's."""
+
+
+def in_place(
+    graph: Graph, steps: list[Kernel | Extern], gate: Gate
+) -> list[Kernel | Extern]:
+    """The steps with results stored over what dies in the same kernel."""
+    memory, buffers = memory_of(graph.nodes), graph.buffers()
+    last = _last_reads(graph, steps, memory)
+    changed: list[Kernel | Extern] = []
+    free: set[str] = set()  # buffers that are a step's own and have not been given away
+    for position, step in enumerate(steps):
+        if isinstance(step, Extern):
+            if step.target in FRESH and step.out is not None:
+                free.add(step.name)
+            changed.append(step)
+            continue
+        dying = sorted(n for n in step.loaded() & free if last.get(n) == position)
+        kernel = _stored_over(step, dying, buffers, memory, gate)
+        taken = {target for node in kernel.nodes for target in written(node)}
+        own = {n for n in step.stored if n in buffers and not _into(kernel, n)}
+        free = (free | own) - taken
+        changed.append(kernel)
+    return changed
+
+
+def _into(kernel: Kernel, name: str) -> bool:
+    return any(node.name == name and written(node) for node in kernel.nodes)
+
+
+def _last_reads(
+    graph: Graph, steps: list[Kernel | Extern], memory: Mapping[str, str]
+) -> dict[str, int]:
+    """Memory -> the last step that reads it; none of what is returned."""
+    last: dict[str, int] = {}
+    for position, step in enumerate(steps):
+        names = reads(step) if isinstance(step, Extern) else step.loaded()
+        last.update((memory.get(name, name), position) for name in names)
+    for name in output_refs(graph):
+        last.pop(memory.get(name, name), None)
+    return last
+
+
+def _stored_over(
+    kernel: Kernel,
+    dying: list[str],
+    buffers: Mapping[str, Buffer],
+    memory: Mapping[str, str],
+    gate: Gate,
+) -> Kernel:
+    for old in dying:
+        for node in kernel.nodes:
+            if node.name not in kernel.stored or not _fits(node, kernel, old, buffers[old]):
+                continue
+            changed = tuple(replace(n, into=old) if n is node else n for n in kernel.nodes)
+            if overwritten_read(Loops(kernel.outer, kernel.inner, changed), memory) is not None:
+                continue
+            if gate.allows(UNIT, f"{node.name}<-{old}"):
+                kernel = replace(kernel, nodes=changed)
+            break
+    return kernel
+
+
+def _fits(node: LoopNode, kernel: Kernel, name: str, old: Buffer) -> bool:
+    """Whether a node could fill this memory.
+
+    In a kernel with inner loops it has to wait for all else that reads it (codegen.sweeps), which
+    it cannot if its own value is read there.
+    """
+    if not isinstance(node, Pointwise) or isinstance(node, Scatter) or node.into:
+        return False
+    out = node.out
+    same = (out.dtype, out.size, out.stride, out.device) == (
+        old.dtype, old.size, old.stride, old.device,
+    )  # fmt: skip
+    others = [n for n in kernel.nodes if n is not node]
+    awaited = any(node.name in reads(n) for n in others)
+    late = any(name in reads(n) for n in others)
+    return same and out.device.type == "cpu" and not (kernel.inner and awaited and late)

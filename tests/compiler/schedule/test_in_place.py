@@ -1,0 +1,100 @@
+"""Results that are written over what their kernel is the last to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_strategies import PROPERTY
+from judge import assert_as_eager, compiled, copies, gradients
+from programs import f32
+from stages import at_stage, capture
+from torch.nn import functional as F
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.schedule.in_place import UNIT
+
+
+def written_over(function: Callable[..., Any], *inputs: Any) -> list[tuple[str, str]]:
+    """(operator of a result, operator of what it is stored over)."""
+    captured = capture(function, *inputs)
+    found = []
+    for schedule in captured.schedules:
+        made = {n.name: n.origin.op for n in schedule.graph.nodes}
+        for kernel in schedule.kernels():
+            nodes = [n for n in kernel.nodes if getattr(n, "into", "") in made]
+            found += [(n.origin.op, made[n.into]) for n in nodes]
+    return found
+
+
+CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
+    "epilogue": (lambda x: (x @ x).relu(), [("aten.relu.default", "aten.mm.default")]),
+    "read_twice": (lambda x: ((y := x @ x).sin(), y.sum()), []),
+    "with_a_sum": (
+        lambda x: ((y := (x @ x).exp()), y.sum(0)),
+        [("aten.exp.default", "aten.mm.default")],
+    ),
+    "softmax": (lambda x: (x @ x).softmax(-1), [("aten.div.Tensor", "aten.mm.default")]),
+    "returned": (lambda x: ((y := x @ x), y * 2), []),
+    "viewed": (lambda x: ((y := x @ x) * 2, y.t() @ x), []),
+    "transposed": (lambda x: (x @ x).t().sin() + (x @ x), []),
+    "an_input": (lambda x: x * 2, []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_dies_in_a_kernel_is_written_over(name: str) -> None:
+    function, expected = CASES[name]
+    assert_as_eager(compiled(function), function, [f32(8, 8)])
+    torch._dynamo.reset()
+    if name != "read_twice":  # one kernel reads it twice, or two do
+        assert written_over(function, f32(8, 8)) == expected
+
+
+def test_a_training_step_is_the_same() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(F.gelu(x @ w) @ v, (6,)).tanh()
+
+    inputs = [x.requires_grad_() for x in (f32(4, 6), f32(6, 8), f32(8, 6))]
+    mine, theirs = copies(inputs), copies(inputs)
+    torch.testing.assert_close(
+        gradients(compiled(function), mine), gradients(function, theirs)
+    )
+
+
+UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    torch.sin,
+    lambda x: x @ x,
+    lambda x: x - x.amax(-1, keepdim=True),
+    lambda x: x.t() * 2,
+    lambda x: x / (x.square().sum(0) + 1),
+    lambda x: x.flip(0) + x,
+    lambda x: x.cumsum(1) * 0.1,
+]
+
+
+@settings(PROPERTY, max_examples=20)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), min_size=2, max_size=7),
+    st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"]]),
+)
+def test_any_graph_computes_the_same(steps: list[tuple[int, int]], off: list[str]) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = [x]
+        for source, operation in steps:
+            values.append(UNARY[operation](values[source % len(values)]))
+        return values[-1], values[len(values) // 2] + 1
+
+    torch._dynamo.reset()
+    once = at_stage("scheduled", function, toggles=Toggles.parse(off))
+    assert_as_eager(once, function, [f32(5, 5) * 0.3])
+
+
+def test_it_can_be_switched_off() -> None:
+    captured = capture(CASES["epilogue"][0], f32(8, 8), toggles=Toggles.parse([UNIT]))
+    (kernel,) = captured.schedules[0].kernels()
+    assert not any(getattr(n, "into", "") for n in kernel.nodes)
