@@ -16,7 +16,6 @@ from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
     Graph,
-    LoopNode,
     Pointwise,
     Scatter,
     memory_of,
@@ -88,9 +87,12 @@ def _stored_over(
 ) -> Kernel:
     for old in dying:
         for node in kernel.nodes:
-            if node.name not in kernel.stored or not _fits(node, kernel, old, buffers[old]):
+            if not isinstance(node, Pointwise) or node.name not in kernel.stored:
                 continue
-            changed = tuple(replace(n, into=old) if n is node else n for n in kernel.nodes)
+            if not _fits(node, kernel, old, buffers[old]):
+                continue
+            stored = replace(node, into=old)
+            changed = tuple(stored if n is node else n for n in kernel.nodes)
             if overwritten_read(Loops(kernel.outer, kernel.inner, changed), memory) is not None:
                 continue
             if gate.allows(UNIT, f"{node.name}<-{old}"):
@@ -99,13 +101,13 @@ def _stored_over(
     return kernel
 
 
-def _fits(node: LoopNode, kernel: Kernel, name: str, old: Buffer) -> bool:
+def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     """Whether a node could fill this memory.
 
     In a kernel with inner loops it has to wait for all else that reads it (codegen.sweeps), which
     it cannot if its own value is read there.
     """
-    if not isinstance(node, Pointwise) or isinstance(node, Scatter) or node.into:
+    if isinstance(node, Scatter) or node.into:
         return False
     out = node.out
     same = (out.dtype, out.size, out.stride, out.device) == (

@@ -32,7 +32,9 @@ def arguments() -> list[torch.Tensor]:
     return [torch.randn(s, generator=generator).requires_grad_() for s in sizes]
 
 
-FAMILIES = ["pregrad", "decompose", "partition", "passes", "lower", "fuse", "codegen", "memory", "runtime"]
+FAMILIES = [
+    "pregrad", "decompose", "partition", "passes", "lower", "fuse", "codegen", "memory", "runtime",
+]  # fmt: skip
 NAMES = sorted(unit.name for unit in units())
 
 
