@@ -142,7 +142,7 @@ class Hunt:
         """The verdict; a failure that a finding covers is known. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
-            return known
+            return self._covered(program, known)  # there may be a finding of it since
         if state.hunted:
             if time.monotonic() > state.until:
                 return Verdict(Status.DISCARDED, message="no more time to shrink")

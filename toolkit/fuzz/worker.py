@@ -113,16 +113,22 @@ class Worker:
         kept = 0
         try:
             while self.job.stop_after is None or kept < self.job.stop_after:
-                found = self.hunt.kept() if (start - first) % OFTEN == 0 else None
-                if found is None:
-                    found = self.hunt.round(start)
-                    start += 1
+                if (start - first) % OFTEN == 0 and (again := self._from_database()):
+                    kept += again
+                    continue
+                found = self.hunt.round(start)
+                start += 1
                 if found is not None:
                     kept += self._keep(found)
         except Enough:
             pass
         finally:
             self.runner.close()
+
+    def _from_database(self) -> bool:
+        """Whether a program that the database has is a finding that there was not."""
+        found = self.hunt.kept()
+        return found is not None and self._keep(found)
 
     def judge_again(self) -> None:
         """Judge findings that there are; events tell how each ended."""

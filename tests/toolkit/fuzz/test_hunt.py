@@ -87,3 +87,15 @@ def test_machines_share_what_failed_by_a_database(server: str, tmp_path: Path) -
     assert judge.programs[0] == found.program
     _, third = hunted(tmp_path / "third", 1540, server)
     assert third.examples == 1, "it stays there for others"
+
+
+def test_what_the_database_has_is_found_once(tmp_path: Path) -> None:
+    findings = Findings(tmp_path / "found")
+    kept = database(str(tmp_path / "examples"))
+    hunt = Hunt(Broken(), findings, "tcdebug", lambda program, verdict: None, kept)
+    found = next(f for f in map(hunt.round, range(9)) if f)
+    again = hunt.kept()
+    assert again is not None and again.program == found.program
+    signature = found.verdict.signature
+    findings.add(Finding(signature, "exception", "tcdebug", "", found.program, "2.13.0"))
+    assert hunt.kept() is None
