@@ -138,6 +138,9 @@ def cuda_capability() -> int:
 
 _dynamo_guards: Any = torch._C._dynamo.guards  # its stub does not have all of its functions
 
+empty_strided_cpu: Callable[..., torch.Tensor] = _dynamo_guards._empty_strided_cpu
+"""(size, stride, dtype) -> memory, a microsecond faster than torch.empty_strided."""
+
 
 def cuda_functions() -> dict[str, Callable[..., Any]]:
     """What a wrapper calls on a GPU, without the checks of torch's public functions."""

@@ -11,6 +11,11 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef __INT64_TYPE__ int64_t;
 typedef __UINT64_TYPE__ uint64_t;
+static inline double as_double(int64_t bits) {
+  double value;
+  __builtin_memcpy(&value, &bits, 8);
+  return value;
+}
 typedef uint16_t bfloat16;  // the bits; arithmetic is done in float
 
 #if defined(__FLT16_MAX__)

@@ -181,7 +181,7 @@ class WrapperWriter:
             if buffer.device == self.device:
                 call = f"empty_strided_cuda({size}, {stride}, {dtype})"
             elif buffer.device.type == "cpu":
-                call = f"empty_strided({size}, {stride}, dtype={dtype})"
+                call = f"empty_strided_cpu({size}, {stride}, {dtype})"
             else:
                 device = self._object(buffer.device, str(buffer.device))
                 call = f"empty_strided({size}, {stride}, dtype={dtype}, device={device})"

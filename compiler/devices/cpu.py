@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tcdebug.compiler.codegen.call import KernelCall
 from tcdebug.compiler.codegen.source import CppSource, prelude, write_cpp
 from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.events import CacheUsed, Fallback
@@ -14,6 +12,7 @@ from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.build import BuildError, Built, build, is_built
+from tcdebug.compiler.runtime.packed import Binding
 from tcdebug.compiler.runtime.toolchain import Toolchain, find
 from tcdebug.compiler.schedule.kernel import Kernel
 from tcdebug.compiler.stage import Stages
@@ -43,24 +42,11 @@ class CppCodegen:
             stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
         built = _built(source, toolchain, stages.gate, options)
         stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
+        binding = Binding(toolchain, options.cache_dir)
         return {
-            f"run_{name}": kernel_function(built.library, call)
+            f"run_{name}": binding.function(built.library, call)
             for name, call in source.calls.items()
         }
-
-
-def kernel_function(library: ctypes.CDLL, call: KernelCall) -> Callable[..., int]:
-    """A kernel as a Python callable of addresses, sizes and numbers."""
-    function = library[call.kernel.name]
-    pointers = len(call.loads) + len(call.stores)
-    function.argtypes = [
-        *[ctypes.c_void_p] * pointers,
-        *[ctypes.c_int64] * len(call.symbols),
-        *[ctypes.c_double] * len(call.parameters),
-        ctypes.c_int,
-    ]
-    function.restype = ctypes.c_int
-    return function
 
 
 def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options) -> Built:

@@ -32,6 +32,7 @@ def load_wrapper(
     namespace: dict[str, Any] = {
         **source.names,
         "empty_strided": torch.empty_strided,
+        "empty_strided_cpu": seams.empty_strided_cpu,
         "get_num_threads": torch.get_num_threads,
         "laid_out": laid_out,
         "raise_status": raise_status,

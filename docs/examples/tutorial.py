@@ -1,4 +1,4 @@
-"""What the tutorial looks at: a graph break, a recompile, loops that stay apart. `quiet` mends two."""
+"""What the tutorial looks at: a graph break, a recompile, loops apart. `quiet` mends two."""
 
 import sys
 

@@ -15,8 +15,8 @@ from torch import fx
 
 from tcdebug.compiler import pipeline
 from tcdebug.compiler.codegen.cpp import KernelWriter
+from tcdebug.compiler.devices import cpu
 from tcdebug.compiler.lower import LOWERINGS
-from tcdebug.compiler.runtime import load
 
 SIN = torch.ops.aten.sin.default
 
@@ -110,7 +110,7 @@ def test_a_graph_runs_in_eager_until_its_kernels_are_built(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     built, may_build = threading.Event(), threading.Event()
-    right = load.build
+    right = cpu.build
 
     def slow(*args: Any) -> Any:
         may_build.wait(60)
@@ -119,7 +119,7 @@ def test_a_graph_runs_in_eager_until_its_kernels_are_built(
         finally:
             built.set()
 
-    monkeypatch.setattr(load, "build", slow)
+    monkeypatch.setattr(cpu, "build", slow)
     torch._dynamo.reset()
     options = {"background": True, "cache_dir": str(tmp_path / "cache")}
     f = compiled(function, options=options)

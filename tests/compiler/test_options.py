@@ -89,4 +89,5 @@ def test_units_have_unique_names_and_a_summary_in_pipeline_order() -> None:
     families = list(dict.fromkeys(name.partition(".")[0] for name in names))
     assert families == [
         "pregrad", "decompose", "partition", "passes", "lower", "fuse", "codegen", "memory",
+        "runtime",
     ]  # fmt: skip
