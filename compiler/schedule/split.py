@@ -99,7 +99,7 @@ def _divisors(size: int | None, wanted: int) -> list[int]:
     """Numbers of pieces near to what is wanted that divide a size."""
     if size is None:
         return []
-    return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0 and n < size]
+    return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
 
 
 def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reduction, Reduction]:

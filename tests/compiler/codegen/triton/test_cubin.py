@@ -1,0 +1,61 @@
+"""Kernels compile to machine code for an A100 and an H100 where no GPU is."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from traced_on_cuda import cuda, triton_of
+
+from tcdebug.compiler.runtime.cuda.compile import (
+    ALIGNED,
+    DIVISIBLE,
+    WIDE,
+    compile_all,
+    import_source,
+)
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+)
+
+half = torch.bfloat16
+SPEEDY, ANYHOW = ALIGNED | DIVISIBLE, WIDE
+
+
+def several(x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Kernels of each kind in one graph."""
+    return (
+        F.gelu(x) + y.t(),
+        torch.softmax(x, -1),
+        y.argmax(0),
+        x.sum(0),
+        x.cumsum(-1),
+        F.embedding(places, x) * 2,
+        torch.var_mean(x.to(half), -1)[0],
+    )
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_of_each_kind_compile(tmp_path: Path, capability: int) -> None:
+    source = triton_of(
+        lambda: (
+            several,
+            (cuda(300, 20_000), cuda(20_000, 300), cuda(5, dtype=torch.int64)),
+        )
+    )
+    tiles = {name: kernel.tile for name, kernel in source.kernels.items()}
+    variants = (ANYHOW,) if capability == 80 else (SPEEDY,)
+    module = import_source(source.text, tmp_path)
+    binaries = compile_all(module, source.kernels, tiles, variants, capability)
+    assert len(source.kernels) >= 4  # some share one
+    assert len(binaries) == len(source.kernels) * len(variants)
+    for (name, _), built in binaries.items():
+        binary = built.result()
+        assert binary.cubin.startswith(b"\x7fELF")
+        assert binary.name == name
+        assert binary.threads == 32 * tiles[name].warps
+        assert binary.shared < 100 * 1024  # what either device can give a program

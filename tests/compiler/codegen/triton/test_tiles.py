@@ -1,0 +1,118 @@
+"""The tiles and kernels of programs that were measured on an H200: nothing else was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from traced_on_cuda import cuda, triton_of
+
+from tcdebug.compiler.codegen.triton.tiles import Tile
+
+pytest.importorskip("triton")
+
+half = torch.bfloat16
+Program = Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
+
+
+def add_and_normalize(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> Any:
+    total = x + y
+    wide = total.float()
+    scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return (wide * scale).to(x.dtype) * w, total
+
+
+PROGRAMS: dict[str, tuple[Program, str]] = {
+    "pointwise": (
+        lambda: (lambda x, y: (x + y).relu() * 2, (cuda(8192, 8192), cuda(8192, 8192))),
+        "x1024 w4",
+    ),
+    "pointwise of halves": (
+        lambda: (
+            lambda x, b: F.gelu(x + b),
+            (cuda(16384, 8192, dtype=half), cuda(8192, dtype=half)),
+        ),
+        "x2048 w4",
+    ),
+    "few points": (lambda: (lambda x: x + 1, (cuda(300),)), "x128 w4"),
+    "transposed": (
+        lambda: (lambda x, y: x.t() + y, (cuda(8192, 8192), cuda(8192, 8192))),
+        "y64 x64 w8",
+    ),
+    "softmax": (
+        lambda: (lambda x: torch.softmax(x, -1), (cuda(16384, 4096),)),
+        "x1 r4096 w16 looped",
+    ),
+    "softmax of a long row": (
+        lambda: (lambda x: torch.softmax(x, -1), (cuda(1024, 128256, dtype=half),)),
+        "x1 r32768 w32 looped",
+    ),
+    "layer norm": (
+        lambda: (lambda x: F.layer_norm(x, (4096,)), (cuda(32768, 4096, dtype=half),)),
+        "x1 r4096 w8 whole",
+    ),
+    "sum and norm": (
+        lambda: (
+            add_and_normalize,
+            (cuda(32768, 4096, dtype=half), cuda(32768, 4096, dtype=half), cuda(4096, dtype=half)),
+        ),
+        "x1 r4096 w8 looped",
+    ),
+    "sum of rows": (
+        lambda: (lambda x: x.sum(-1), (cuda(16384, 16384),)),
+        "x1 r16384 w32 whole",
+    ),
+    "sum of columns": (
+        lambda: (lambda x: x.sum(0), (cuda(16384, 16384),)),
+        "x32 r64 w4 looped, x32 r4 w4 whole",
+    ),
+}
+
+
+def described(tile: Tile) -> str:
+    blocks = [f"{g.name}{g.block}" for g in tile.groups if g.axes]
+    rows = any(g.name == "r" for g in tile.groups)
+    kind = [] if not rows else ["whole" if tile.persistent else "looped"]
+    return " ".join([*blocks, f"w{tile.warps}", *kind])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_tiles_are_those_that_were_fastest(name: str) -> None:
+    program, expected = PROGRAMS[name]
+    kernels = triton_of(program).kernels.values()
+    assert ", ".join(described(k.tile) for k in kernels) == expected
+
+
+def test_a_sum_over_several_axes_is_cut_where_nothing_is_left_over() -> None:
+    source = triton_of(lambda: (lambda x: x.sum((0, 1)), (cuda(32, 197, 3072, dtype=half),)))
+    assert list(source.kernels) == ["triton_red_sum_0", "triton_red_fused_sum_1"]
+    pieces = source.kernels["triton_red_sum_0"].flat
+    assert [a.size for a in (*pieces.outer, *pieces.inner)] == [32, 3072, 197]
+    guards = source.kernels["triton_red_sum_0"].call.source.count("tl.where")
+    assert guards == 1  # the last tile's mask
+
+
+def test_backward_of_a_layer_norm_is_rows_once_and_columns_once() -> None:
+    """Row-wise sums go with what they are for, not with loops that read the same otherwise."""
+
+    def backward(*given: torch.Tensor) -> Any:
+        gradient, x, mean, scale, weight = given
+        mask = [True, True, True]
+        return torch.ops.aten.native_layer_norm_backward(
+            gradient, x, [1024], mean, scale, weight, weight, mask
+        )
+
+    rows, row = (8192, 1024), (8192, 1)
+    source = triton_of(
+        lambda: (backward, (cuda(*rows), cuda(*rows), cuda(*row), cuda(*row), cuda(1024)))
+    )
+    tiles = [described(k.tile) for k in source.kernels.values()]
+    assert tiles == [
+        "x1 r1024 w4 whole",
+        "x32 r128 w4 whole",
+        "x32 r64 w4 whole",
+        "x32 r64 w4 whole",
+    ]

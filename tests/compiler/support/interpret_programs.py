@@ -1,0 +1,123 @@
+"""Run programs with their kernels in Triton's interpreter, and print where eager differs.
+
+TRITON_INTERPRET=1 python interpret_programs.py
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from interpreted import install
+from torch.utils._pytree import tree_leaves
+
+from tcdebug.compiler.schedule import split
+
+INF = float("inf")
+LOOPED = ("codegen.persistent",)
+Program = tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[str, ...]]
+
+
+def rows(length: int) -> torch.Tensor:
+    """With infinities, with nothing but them, with a NaN, and as they come."""
+    x = torch.randn(6, length) * 30
+    x[0, 5], x[1, 7], x[2], x[3, length - 1] = INF, -INF, -INF, float("nan")
+    x[4, ::2] = -INF
+    return x
+
+
+def programs() -> dict[str, Program]:
+    """Name -> function, inputs, units that are off."""
+    r, whole = torch.randn, torch.arange
+    sizes = torch.tensor([1e-40, 1e-30, 1.0, 1e30, 3e38, 0.0])[:, None]
+    return {
+        "pointwise": (lambda x, y: (x + y).relu() - torch.sigmoid(x), (r(33, 17), r(33, 17)), ()),
+        "gelu": (
+            lambda x: F.gelu(x) + x.erf(),
+            (torch.tensor([*torch.linspace(-12, 12, 301).tolist(), -INF, float("nan")]),),
+            (),
+        ),
+        "softmax": (lambda x: torch.softmax(x, -1), (rows(100),), ()),
+        "softmax in loops": (lambda x: torch.softmax(x, -1), (rows(100),), LOOPED),
+        "log softmax in loops": (lambda x: torch.log_softmax(x, -1), (r(5, 3001),), LOOPED),
+        "softmax twice": (
+            lambda x, y: (torch.softmax(x, -1), torch.softmax(x * y, -1)),
+            (r(5, 70), r(5, 70)),
+            LOOPED,
+        ),
+        "division of rows": (
+            lambda x: (x / x.amax(-1, keepdim=True), x / x.amin(-1, keepdim=True)),
+            (sizes * r(6, 65),),
+            (),
+        ),
+        "layer norm": (lambda x, w: F.layer_norm(x, (64,), w), (r(10, 64), r(64)), ()),
+        "layer norm in loops": (lambda x: F.layer_norm(x, (640,)), (r(3, 640),), LOOPED),
+        "sum of columns": (lambda x: x.sum(0), (r(300, 40),), ()),
+        "sum of all, in pieces": (lambda x: (x * x).sum(), (r(501, 70),), ()),
+        "sum over two axes, in pieces": (lambda x: x.sum((0, 1)), (r(32, 197, 5),), ()),
+        "places": (lambda x: (x.argmax(-1), x.max(-1), x.argmin(0)), (r(12, 50),), ()),
+        "places in loops": (lambda x: x.argmax(-1), (r(3, 5000),), LOOPED),
+        "transpose": (lambda x, y: x.t() + y, (r(70, 90), r(90, 70)), ()),
+        "cat and pad": (lambda x, y: F.pad(torch.cat([x, y], 1), (1, 2)), (r(5, 6), r(5, 7)), ()),
+        "index": (lambda x, i: x[i] * 2, (r(20, 6), torch.tensor([1, -1, 5])), ()),
+        "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
+        "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),
+        "integers": (
+            lambda x, y: (x // y, x % y, x << 1, x > y),
+            (whole(-5, 5), torch.tensor([3, -2] * 5)),
+            (),
+        ),
+        "truth": (lambda x: ((x > 0).any(-1), (x > 0).all()), (r(5, 6),), ()),
+        "nan": (
+            lambda x: (x.amax(-1), x.clamp(0, 1), x.maximum(x.t())),
+            (torch.tensor([[1.0, float("nan")], [2.0, 3.0]]),),
+            (),
+        ),
+        "empty": (lambda x: (x + 1, x.sum(0)), (r(0, 6),), ()),
+        "a number": (lambda x: x * 2 + 1, (torch.tensor(3.0),), ()),
+        "in place": (lambda x, y: x.add_(y), (r(5, 6), r(5, 6)), ()),
+        "doubles": (lambda x: x * 0.1 + 1e-300, (r(5, 6).double(),), ()),
+        "zeros with a sign": (lambda x: (torch.where(x > 0, x, -0.0), -x), (r(5, 6),), ()),
+    }
+
+
+def difference(program: Program) -> str:
+    """What is wrong, in a line; empty where nothing is."""
+    function, given, off = program
+    torch._dynamo.reset()
+    expected_inputs, inputs = ([x.clone() for x in given] for _ in range(2))
+    try:
+        expected = function(*expected_inputs)
+        compiled = torch.compile(function, backend="tcdebug", options={"off": list(off)})
+        pairs = zip(
+            tree_leaves((expected, expected_inputs)),
+            tree_leaves((compiled(*inputs), inputs)),
+            strict=True,
+        )
+        for wanted, got in pairs:
+            exact = {"rtol": 2e-6, "atol": 3e-6} if wanted.dtype == torch.float32 else {}
+            torch.testing.assert_close(got, wanted, equal_nan=True, **exact)
+            zeros = (wanted == 0) & (got == 0)
+            if not torch.equal(wanted[zeros].signbit(), got[zeros].signbit()):
+                return "a zero has another sign"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".replace("\n", " ")
+    return ""
+
+
+def main() -> None:
+    """A line for each program: its name, and what is wrong."""
+    written = install()
+    split.DEVICES = ("cpu",)  # pieces are for GPUs
+    torch.manual_seed(0)
+    for name, program in programs().items():
+        wrong = difference(program)
+        sys.stdout.write(f"{name}\t{len(written.sources)}\t{wrong}\n")
+        written.sources.clear()
+
+
+if __name__ == "__main__":
+    main()

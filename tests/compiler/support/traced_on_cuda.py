@@ -1,0 +1,52 @@
+"""What is written in Triton for programs on a GPU, on a machine that needs to have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+from tcdebug.compiler.codegen.triton.source import TritonSource
+from tcdebug.compiler.devices import DEVICES
+from tcdebug.compiler.devices.cuda import TritonCodegen
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.stage import Stages
+
+
+class Written(Exception):
+    """The source is there: nothing is to be built."""
+
+
+class Recording(TritonCodegen):
+    """Keeps the source, and stops there."""
+
+    source: TritonSource | None = None
+
+    def build(self, source: TritonSource, stages: Stages, options: Options) -> Mapping[str, Any]:
+        self.source = source
+        raise Written
+
+
+def cuda(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor without memory, within `triton_of`."""
+    return torch.empty(*size, dtype=dtype, device="cuda")
+
+
+def triton_of(
+    program: Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]],
+) -> TritonSource:
+    """The kernels of a function of fake tensors: `program` makes both."""
+    recording = Recording()
+    with pytest.MonkeyPatch.context() as patch, FakeTensorMode(), torch.no_grad():
+        patch.setitem(DEVICES, "cuda", recording)
+        function, inputs = program()
+        try:
+            torch.compile(function, backend="tcdebug")(*inputs)
+        except Exception:
+            if recording.source is None:
+                raise
+    assert recording.source is not None
+    return recording.source
