@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from tcdebug.compiler.codegen.triton.source import TritonKernel, TritonSource
+from tcdebug.compiler.devices import DEVICES
+from tcdebug.compiler.devices.cuda import TritonCodegen
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.compile import WIDE, constants, import_source
 from tcdebug.compiler.stage import Stages
-from tcdebug.compiler.targets import TARGETS
-from tcdebug.compiler.targets.triton import TritonTarget
 
 TYPES = {
     "fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16,
@@ -47,15 +47,13 @@ def _type(given: Any, shape: tuple[int, ...], language: Any) -> Any:
     return language.block_type(scalar, list(shape)) if whole else scalar
 
 
-class InterpretedTarget(TritonTarget):
+class InterpretedCodegen(TritonCodegen):
     """TRITON_INTERPRET=1 has to be set before triton is imported."""
 
     def __init__(self) -> None:
         self.sources: list[str] = []
 
-    def build(
-        self, source: TritonSource, stages: Stages, options: Options
-    ) -> Mapping[str, Any]:
+    def build(self, source: TritonSource, stages: Stages, options: Options) -> Mapping[str, Any]:
         from tcdebug.compiler.codegen.triton import library  # noqa: PLC0415 # as triton
 
         self.sources.append(source.text)
@@ -92,8 +90,8 @@ def _at(address: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype)
 
 
-def install() -> InterpretedTarget:
+def install() -> InterpretedCodegen:
     """Write kernels for CPUs in Triton from now on, in this process."""
-    target = InterpretedTarget()
-    TARGETS["cpu"] = target
+    target = InterpretedCodegen()
+    DEVICES["cpu"] = target
     return target
