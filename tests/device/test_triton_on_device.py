@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 INF = float("inf")
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
+Programs = Mapping[str, Callable[[], Program]]
 
 
 def randn(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -37,8 +38,8 @@ def long_rows(length: int) -> torch.Tensor:
     return x
 
 
-def programs() -> Mapping[str, Callable[[], Program]]:
-    """A bit of each kind, made when asked for: there may be no GPU."""
+def reductions() -> Programs:
+    """Rows and columns."""
     half = torch.bfloat16
     nan = float("nan")
     return {
@@ -89,6 +90,12 @@ def programs() -> Mapping[str, Callable[[], Program]]:
         "largest of all": lambda: (lambda x: x.amax() - x.amin(), (randn(1001, 1003),)),
         "places": lambda: (lambda x: (x.argmax(-1), x.max(-1), x.argmin(0)), (randn(12, 500),)),
         "places of many": lambda: (lambda x: x.argmax(), (randn(120, 5000),)),
+    }
+
+
+def views() -> Programs:
+    """Places, and what stands elsewhere in memory."""
+    return {
         "transpose": lambda: (lambda x, y: x.t() + y, (randn(700, 910), randn(910, 700))),
         "transpose in a batch": lambda: (
             lambda x, y: x.transpose(1, 2) * y,
@@ -101,6 +108,13 @@ def programs() -> Mapping[str, Callable[[], Program]]:
         "running sum": lambda: (lambda x: x.cumsum(-1), (randn(5, 70),)),
         "running sum of a long row": lambda: (lambda x: x.cumsum(-1), (randn(3, 7003).double(),)),
         "running product": lambda: (lambda x: x.cumprod(0), (randn(7, 5),)),
+    }
+
+
+def elements() -> Programs:
+    """Elements by themselves."""
+    nan = float("nan")
+    return {
         "integers": lambda: (
             lambda x, y: (x // y, x % y, x << 1, x > y, x >> 70),
             (torch.arange(-5, 5, device="cuda"), places(3, -2).repeat(5)),
@@ -153,6 +167,12 @@ def programs() -> Mapping[str, Callable[[], Program]]:
             ),
             (torch.linspace(-8, 8, 1001, device="cuda"),),
         ),
+    }
+
+
+def wholes() -> Programs:
+    """Layers, updates, and what the CPU has a part in."""
+    return {
         "doubles": lambda: (lambda x: x * 0.1 + 1e-300, (randn(5, 6).double(),)),
         "variance and mean": lambda: (lambda x: torch.var_mean(x, 0), (randn(501, 6),)),
         "batch norm": lambda: (
@@ -184,6 +204,11 @@ def programs() -> Mapping[str, Callable[[], Program]]:
             (randn(3, 5), places(0, 1, 4).view(3, 1), randn(3, 1)),
         ),
     }
+
+
+def programs() -> Programs:
+    """A bit of each kind, made when asked for: there may be no GPU."""
+    return {**reductions(), **views(), **elements(), **wholes()}
 
 
 NAMES = tuple(programs())
