@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 import torch
 
-from tcdebug.compiler.ir.index import Atom, Axis, Index, Indirect, Symbol
+from tcdebug.compiler.ir.index import Atom, Axis, Index, Symbol
 
 Number = bool | int | float
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from torch import fx
 
 from tcdebug.compiler.passes.algebraic import algebraic
+from tcdebug.compiler.passes.aligned_products import aligned_products
 from tcdebug.compiler.passes.channels_last import channels_last
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 from tcdebug.compiler.passes.constant_folding import constant_folding
@@ -31,6 +32,7 @@ PASSES: tuple[Pass, ...] = (
     algebraic,
     joined_pieces,
     unfused_bias,
+    aligned_products,
     constant_folding,
     channels_last,
     common_subexpressions,

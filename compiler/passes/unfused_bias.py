@@ -32,7 +32,7 @@ def unfused_bias(graph: fx.Graph) -> bool:
     for node in list(graph.nodes):
         if node.target is not aten.addmm.default or node.kwargs or node in kept:
             continue
-        if not _on_gpu(node) or not _read_by_loops(node):
+        if not on_gpu(node) or not read_by_loops(node):
             continue
         bias, left, right = node.args
         with graph.inserting_before(node):
@@ -45,16 +45,17 @@ def unfused_bias(graph: fx.Graph) -> bool:
     return changed
 
 
-def _on_gpu(node: fx.Node) -> bool:
+def on_gpu(node: fx.Node) -> bool:
+    """Whether a node gives a tensor of a GPU."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.device.type == "cuda"
 
 
-def _read_by_loops(node: fx.Node) -> bool:
+def read_by_loops(node: fx.Node) -> bool:
     """Whether nothing needs the value in memory, through views too."""
     for user in node.users:
         if user.op != "call_function" or user.target in READERS_OF_MEMORY:
             return False
-        if may_alias(user.target) and not _read_by_loops(user):
+        if may_alias(user.target) and not read_by_loops(user):
             return False
     return bool(node.users)

@@ -141,9 +141,7 @@ def test_statistics_of_a_batch_norm_are_stored_by_its_kernel() -> None:
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.SGD])
 def test_a_step_of_an_optimizer_is_kernels_alone(optimizer: Any) -> None:
     mine, theirs = f32(5, 7).requires_grad_(), f32(5, 7).requires_grad_()
-    first, second = (
-        optimizer([p], lr=0.1, weight_decay=0.01) for p in (mine, theirs)
-    )
+    first, second = (optimizer([p], lr=0.1, weight_decay=0.01) for p in (mine, theirs))
     mine.grad, theirs.grad = f32(5, 7), f32(5, 7)
     step = compiled(first.step)
     for _ in range(3):

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 from graphs import applied, ops
+from stages import compile_with
+from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tcdebug.compiler.gate import Gate, Toggles
 from tcdebug.compiler.passes.unfused_bias import unfused_bias
 
 aten = torch.ops.aten
@@ -18,12 +21,15 @@ aten = torch.ops.aten
 Program = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]
 
 
-def left(function: Program, device: str = "cuda") -> dict[str, int]:
-    """The operators after the pass."""
+def graph(function: Program, device: str = "cuda") -> fx.GraphModule:
     with FakeTensorMode():
         x, w, b = (torch.empty(s, device=device) for s in ((4, 8), (8, 8), (8,)))
-        module = make_fx(function)(x, w, b)
-    return ops(applied(unfused_bias, module)[1])
+        return make_fx(function)(x, w, b)
+
+
+def left(function: Program, device: str = "cuda") -> dict[str, int]:
+    """The operators after the pass."""
+    return ops(applied(unfused_bias, graph(function, device))[1])
 
 
 def gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -32,6 +38,13 @@ def gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def test_a_bias_that_loops_can_add_is_left_to_them() -> None:
     assert left(gelu) == {"mm.default": 1, "add.Tensor": 1, "sin.default": 1}
+
+
+def test_switched_off_it_stays() -> None:
+    unit, module = "passes.unfused_bias", graph(gelu)
+    stages = compile_with(Gate(Toggles.parse([unit]))).stages("inference")
+    stages.run_passes("passes", module, {unit: unfused_bias})
+    assert ops(module) == {"addmm.default": 1, "sin.default": 1}
 
 
 def test_on_a_cpu_it_stays() -> None:

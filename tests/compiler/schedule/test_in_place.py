@@ -61,9 +61,7 @@ def test_a_training_step_is_the_same() -> None:
 
     inputs = [x.requires_grad_() for x in (f32(4, 6), f32(6, 8), f32(8, 6))]
     mine, theirs = copies(inputs), copies(inputs)
-    torch.testing.assert_close(
-        gradients(compiled(function), mine), gradients(function, theirs)
-    )
+    torch.testing.assert_close(gradients(compiled(function), mine), gradients(function, theirs))
 
 
 UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [

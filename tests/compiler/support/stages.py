@@ -18,6 +18,7 @@ from tcdebug.compiler.ir.graph import Extern, Graph
 from tcdebug.compiler.ir.verifier import verify
 from tcdebug.compiler.lower.stage import lower_graph
 from tcdebug.compiler.options import Options
+from tcdebug.compiler.parts import Parts
 from tcdebug.compiler.pipeline import ATEN
 from tcdebug.compiler.pipeline import Compile as PipelineCompile
 from tcdebug.compiler.schedule.inline import inline_producers
@@ -128,4 +129,4 @@ def capture(
 
 def compile_with(gate: Gate, **options: Any) -> PipelineCompile:
     """What the stages of a compile share, around a gate that the test can look into."""
-    return PipelineCompile(Options(log=False, **options), EventLog(None), gate, "0/0")
+    return PipelineCompile(Options(log=False, **options), EventLog(None), gate, "0/0", Parts())

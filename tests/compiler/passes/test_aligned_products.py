@@ -1,0 +1,79 @@
+"""Products of halves with odd sizes on a GPU: the graphs hold fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from graphs import applied, ops
+from stages import compile_with
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.passes.aligned_products import aligned_products
+
+aten = torch.ops.aten
+HALF = torch.bfloat16
+
+
+def graph(function: Callable[..., Any], *sizes: tuple[int, int], device: str) -> fx.GraphModule:
+    with FakeTensorMode():
+        return make_fx(function)(*(torch.empty(s, dtype=HALF, device=device) for s in sizes))
+
+
+def head(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return aten.mm.default(x, aten.t.default(weight)).sin()
+
+
+def backward(
+    logits: torch.Tensor, weight: torch.Tensor, x: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    gradient = aten.sin.default(logits)
+    return aten.mm.default(gradient, weight), aten.mm.default(aten.t.default(gradient), x)
+
+
+SIZES = {head: ((2048, 768), (5001, 768)), backward: ((2048, 5001), (5001, 768), (2048, 768))}
+
+
+def layouts(changed: fx.GraphModule) -> list[tuple[tuple[int, ...], ...]]:
+    """The strides of the operands and the result of each product."""
+    found = changed.graph.find_nodes(op="call_function", target=aten.mm.default)
+    return [tuple(n.meta["val"].stride() for n in (*p.args, p)) for p in found]
+
+
+def test_a_head_of_odd_size_has_columns_that_nobody_reads() -> None:
+    changed = applied(aligned_products, graph(head, *SIZES[head], device="cuda"))[1]
+    assert layouts(changed) == [((768, 1), (1, 768), (5008, 1))]
+    assert ops(changed)["slice.Tensor"] == 1
+
+
+def test_a_gradient_of_odd_size_is_stored_with_gaps() -> None:
+    changed = applied(aligned_products, graph(backward, *SIZES[backward], device="cuda"))[1]
+    assert layouts(changed) == [((5008, 1), (768, 1), (768, 1)), ((1, 5008), (768, 1), (768, 1))]
+
+
+@pytest.mark.parametrize("function", SIZES)
+def test_values_stay(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("tcdebug.compiler.passes.aligned_products")
+    monkeypatch.setattr(module, "on_gpu", lambda node: True)
+    monkeypatch.setattr(module, "WORTH", 1)
+    sizes = [tuple(n if n == 768 else n // 100 for n in size) for size in SIZES[function]]
+    inputs = [torch.randn(size).to(HALF) for size in sizes]
+    before = make_fx(function, tracing_mode="fake")(*inputs)
+    changed, after = applied(aligned_products, make_fx(function, tracing_mode="fake")(*inputs))
+    assert changed
+    torch.testing.assert_close(after(*inputs), before(*inputs))
+
+
+def test_small_products_those_of_a_cpu_and_switched_off_ones_stay() -> None:
+    assert not applied(aligned_products, graph(head, *SIZES[head], device="cpu"))[0]
+    assert not applied(aligned_products, graph(head, (8, 768), (5001, 768), device="cuda"))[0]
+    unit, left = "passes.aligned_products", graph(head, *SIZES[head], device="cuda")
+    stages = compile_with(Gate(Toggles.parse([unit]))).stages("inference")
+    stages.run_passes("passes", left, {unit: aligned_products})
+    assert ops(left) == {"t.default": 1, "mm.default": 1, "sin.default": 1}
