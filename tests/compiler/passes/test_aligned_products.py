@@ -21,7 +21,7 @@ aten = torch.ops.aten
 HALF = torch.bfloat16
 
 
-def graph(function: Callable[..., Any], *sizes: tuple[int, int], device: str) -> fx.GraphModule:
+def graph(function: Callable[..., Any], *sizes: tuple[int, ...], device: str) -> fx.GraphModule:
     with FakeTensorMode():
         return make_fx(function)(*(torch.empty(s, dtype=HALF, device=device) for s in sizes))
 
@@ -37,7 +37,15 @@ def backward(
     return aten.mm.default(gradient, weight), aten.mm.default(aten.t.default(gradient), x)
 
 
-SIZES = {head: ((2048, 768), (5001, 768)), backward: ((2048, 5001), (5001, 768), (2048, 768))}
+def with_bias(bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return aten.addmm.default(bias, x, aten.t.default(weight))
+
+
+SIZES: dict[Callable[..., Any], tuple[tuple[int, ...], ...]] = {
+    head: ((2048, 768), (5001, 768)),
+    backward: ((2048, 5001), (5001, 768), (2048, 768)),
+    with_bias: ((5001,), (2048, 768), (5001, 768)),
+}
 
 
 def layouts(changed: fx.GraphModule) -> list[tuple[tuple[int, ...], ...]]:
@@ -57,12 +65,22 @@ def test_a_gradient_of_odd_size_is_stored_with_gaps() -> None:
     assert layouts(changed) == [((5008, 1), (768, 1), (768, 1)), ((1, 5008), (768, 1), (768, 1))]
 
 
+def test_a_result_that_leaves_the_graph_is_copied_out_of_its_gaps() -> None:
+    changed = applied(aligned_products, graph(with_bias, *SIZES[with_bias], device="cuda"))[1]
+    (product,) = changed.graph.find_nodes(op="call_function", target=aten.addmm.default)
+    (result,) = changed.graph.output_node().all_input_nodes
+    assert product.meta["val"].stride() == (5008, 1)
+    assert result.target is aten.clone.default
+    assert result.meta["val"].stride() == (5001, 1)
+
+
 @pytest.mark.parametrize("function", SIZES)
 def test_values_stay(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = import_module("tcdebug.compiler.passes.aligned_products")
     monkeypatch.setattr(module, "on_gpu", lambda node: True)
     monkeypatch.setattr(module, "WORTH", 1)
-    sizes = [tuple(n if n == 768 else n // 100 for n in size) for size in SIZES[function]]
+    monkeypatch.setattr(module, "REUSED", 1)
+    sizes = [tuple(n if n == 768 else n // 100 + 1 for n in size) for size in SIZES[function]]
     inputs = [torch.randn(size).to(HALF) for size in sizes]
     before = make_fx(function, tracing_mode="fake")(*inputs)
     changed, after = applied(aligned_products, make_fx(function, tracing_mode="fake")(*inputs))
