@@ -135,3 +135,14 @@ def test_the_partition_that_saves_less_gives_the_same_gradients() -> None:
     torch._dynamo.reset()
     off = compiled(function, options={"off": ["partition"]})
     assert_same(gradients(off, copies(inputs)), minimal)
+
+
+def test_equal_calls_give_results_of_their_own() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return F.layer_norm(x, (4,)), F.layer_norm(x, (4,))
+
+    f = compiled(function, options={"off": ["decompose"]})
+    first, second = f(f32(3, 4).requires_grad_())
+    expected = second.detach().clone()
+    first.detach().zero_()
+    assert_same(second.detach(), expected)
