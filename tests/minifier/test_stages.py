@@ -60,14 +60,14 @@ EMBEDDED = [
         shifted,
         "passes.algebraic (inference)",
         "passes.redundant_views (inference)",
-        '+        add: "f32[16, 16]" = torch.ops.aten.add.Tensor(arg0_1, 1)',
+        '+    add: "f32[16, 16]" = torch.ops.aten.add.Tensor(arg0_1, 1)',
     ),
     Row(
         "decompose.aten.tanh_backward.default",
         over_tanh,
         "aot (backward)",
         "runtime (forward)",
-        '+        mul_2: "f32[16, 16]" = torch.ops.aten.mul.Tensor(mul_1, 1.5)',
+        '+    mul_2: "f32[16, 16]" = torch.ops.aten.mul.Tensor(mul_1, 1.5)',
         gradient=True,
     ),
     Row(
