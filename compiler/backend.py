@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
 from tcdebug.compiler.event_log import EventLog, process_log
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.parts import GraphCompiler, Parts
 from tcdebug.compiler.pipeline import compile_captured
-from tcdebug.compiler.registration import BadRegistration
+from tcdebug.compiler.registration import check_operator
 
 
 def backend(
@@ -59,11 +58,7 @@ def get_backend(
     """
     config = compiler_config or CompilerConfig()
     for operator in custom_decompositions or ():
-        if not isinstance(operator, torch._ops.OpOverload):
-            raise BadRegistration(
-                "a decomposition is of an operator with its overload, such as "
-                f"torch.ops.aten.sin.default, not {operator!r}"
-            )
+        check_operator(operator)
     parts = Parts(
         dict(custom_decompositions or {}),
         fw_compiler,

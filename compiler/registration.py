@@ -32,7 +32,7 @@ def register_lowering(operator: torch._ops.OpOverload) -> Callable[[Lowering], L
 
     docs/writing-a-lowering.md says what it is given and returns. Raises BadRegistration.
     """
-    _check(operator)
+    check_operator(operator)
 
     def register(function: Lowering) -> Lowering:
         LOWERINGS[operator] = function
@@ -49,7 +49,7 @@ def register_decomposition(
     It takes and returns tensors as the operator does; where it returns NotImplemented the operator
     stays whole. Raises BadRegistration.
     """
-    _check(operator)
+    check_operator(operator)
 
     def register(function: Decomposition) -> Decomposition:
         decompose.REGISTERED[operator] = function
@@ -86,7 +86,7 @@ def register_device(name: str, codegen: Codegen) -> None:
     DEVICES[name] = codegen
 
 
-def _check(operator: object) -> None:
+def check_operator(operator: object) -> None:
     if not isinstance(operator, torch._ops.OpOverload):
         raise BadRegistration(
             f"an operator with its overload is needed, such as torch.ops.aten.sin.default, "

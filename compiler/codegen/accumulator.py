@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.cpp_text import TYPES, integer
-from tcdebug.compiler.ir.operations import FLOATS
+from tcdebug.compiler.ir.operations import FLOATS, neutral
 
 CHUNK = 1024
 
@@ -42,31 +42,29 @@ class Accumulator:
     def state(self) -> list[tuple[str, str, str]]:
         """(C++ type, field, initial value) of what lives through the whole reduction."""
         ctype = TYPES[self.dtype]
-        neutral = "0" if self.kind == "sum" else "1"
         if self.chunked:
-            return [("double", "total", neutral)]
+            return [("double", "total", self._neutral())]
         if self.kind in ("sum", "prod"):
-            return [(ctype, "part", neutral)]
+            return [(ctype, "part", self._neutral())]
         if self.dtype == torch.bool:
-            return [("int", "part", "0" if self.kind == "max" else "1")]
+            return [("int", "part", self._neutral())]
         if self.by_place:
             return [(ctype, "best", "0"), ("int64_t", "place", "-1")]
         if self.dtype in FLOATS:
-            return [(ctype, "best", self._worst()), ("int", "nan", "0")]
-        return [(ctype, "best", self._worst())]
+            return [(ctype, "best", self._neutral()), ("int", "nan", "0")]
+        return [(ctype, "best", self._neutral())]
 
     @property
     def part(self) -> tuple[str, str, str] | None:
         """The state that lives through one chunk only."""
-        return ("float", "part", "0" if self.kind == "sum" else "1") if self.chunked else None
+        return ("float", "part", self._neutral()) if self.chunked else None
 
-    def _worst(self) -> str:
-        largest = self.kind == "min"
-        if self.dtype in FLOATS:
+    def _neutral(self) -> str:
+        value = neutral(self.kind, self.dtype)
+        if isinstance(value, float):
             suffix = "f" if self.dtype == torch.float32 else ""
-            return f"{'' if largest else '-'}__builtin_inf{suffix}()"
-        limits = torch.iinfo(self.dtype)
-        return integer(limits.max if largest else limits.min)
+            return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+        return integer(int(value))
 
     def variable(self, field: str) -> str:
         """The C++ variable of a field."""

@@ -98,7 +98,7 @@ class KernelWriter:
             self._nest()
         function.add("return found;")
         self.emit.leave()
-        comments = [f"// {n.name}: {_origin(n)}" for n in self.kernel.nodes]
+        comments = [f"// {n.name}: {n.origin.described}" for n in self.kernel.nodes]
         return "\n".join([*comments, function.text()])
 
     # -- the loops around everything --------------------------------------------------------
@@ -475,9 +475,3 @@ def _loop(axis: Axis, low: str, high: str, step: int = 1) -> str:
 
 def _text(index: Index) -> str:
     return render(index, CppIndex())
-
-
-def _origin(node: FlatNode) -> str:
-    where = node.origin.location
-    line = f" at {where.filename}:{where.line}" if where else ""
-    return f"{node.origin.op}{line}"

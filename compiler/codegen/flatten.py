@@ -84,7 +84,7 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
             n.out.dtype,
             "" if isinstance(n, Pointwise) else n.kind,
             isinstance(n, Reduction) or kernel.is_inner(n),
-            _addressed_index(_address(n.out, n.index), buffers, made),
+            _addressed_index(n.out.address(n.index), buffers, made),
             _addressed(n.body, buffers, made),
             n.origin,
             n.into if isinstance(n, Pointwise) else "",
@@ -117,13 +117,6 @@ def _addressed_index(index: Index, buffers: Mapping[str, Buffer], made: set[str]
     return changed.index
 
 
-def _address(buffer: Buffer, index: tuple[Index, ...]) -> Index:
-    total = ZERO
-    for where, stride in zip(index, buffer.stride, strict=True):
-        total = total + where * stride
-    return total
-
-
 def _addressed(body: Expr, buffers: Mapping[str, Buffer], made: set[str]) -> Expr:
     def change(node: Expr) -> Expr:
         if isinstance(node, Load | IndexValue):
@@ -132,7 +125,7 @@ def _addressed(body: Expr, buffers: Mapping[str, Buffer], made: set[str]) -> Exp
             return node
         if node.buffer in made:
             return Load(node.dtype, node.buffer, ())
-        return Load(node.dtype, node.buffer, (_address(buffers[node.buffer], node.index),))
+        return Load(node.dtype, node.buffer, (buffers[node.buffer].address(node.index),))
 
     return rewrite(body, change)
 

@@ -12,7 +12,7 @@ from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.build import BuildError, Built, build, is_built
-from tcdebug.compiler.runtime.packed import Binding
+from tcdebug.compiler.runtime.packed import binding_of
 from tcdebug.compiler.runtime.toolchain import Toolchain, find
 from tcdebug.compiler.schedule.kernel import Kernel
 from tcdebug.compiler.stage import Stages
@@ -42,7 +42,7 @@ class CppCodegen:
             stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
         built = _built(source, toolchain, stages.gate, options)
         stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
-        binding = Binding(toolchain, options.cache_dir)
+        binding = binding_of(toolchain, options.cache_dir)
         return {
             f"run_{name}": binding.function(built.library, call)
             for name, call in source.calls.items()

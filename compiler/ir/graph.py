@@ -8,7 +8,7 @@ may run; every name is defined once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, Parameter, walk
-from tcdebug.compiler.ir.index import Axis, Index, Symbol, product
+from tcdebug.compiler.ir.index import ZERO, Axis, Index, Symbol, product
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,12 @@ class Origin:
     op: str
     location: Location | None = None
 
+    @property
+    def described(self) -> str:
+        """The operator and the line, as comments of kernels have it."""
+        where = self.location
+        return f"{self.op} at {where.filename}:{where.line}" if where else self.op
+
 
 CPU = torch.device("cpu")
 
@@ -49,6 +55,13 @@ class Buffer:
     size: tuple[Index, ...]
     stride: tuple[Index, ...]
     device: torch.device = CPU
+
+    def address(self, index: Sequence[Index]) -> Index:
+        """The place of an element in memory, counted in elements from the first."""
+        total = ZERO
+        for where, stride in zip(index, self.stride, strict=True):
+            total = total + where * stride
+        return total
 
     @property
     def numel(self) -> Index:

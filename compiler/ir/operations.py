@@ -47,6 +47,19 @@ STORABLE = (*FLOATS, torch.bfloat16, torch.float16, *INTEGERS, torch.bool)
 """Dtypes that kernels read and write. Anything else goes to extern calls."""
 
 
+def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
+    """What changes no result of a reduction of values of a dtype."""
+    if kind in ("sum", "prod"):
+        return int(kind == "prod")
+    smallest_wins = kind.endswith("min")
+    if dtype in FLOATS:
+        return float("inf") if smallest_wins else float("-inf")
+    if dtype == torch.bool:
+        return smallest_wins
+    limits = torch.iinfo(dtype)
+    return limits.max if smallest_wins else limits.min
+
+
 class UnsupportedOperands(TypeError):
     """An operation was asked for on dtypes that it does not take."""
 

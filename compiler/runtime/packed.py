@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sysconfig
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,12 @@ class Binding:
         )
         function: Callable[..., int] = self._bind(ctypes.byref(table))
         return function
+
+
+@lru_cache(maxsize=4)
+def binding_of(toolchain: Toolchain, cache_dir: Path) -> Binding:
+    """The binding of a process: one for all of its graphs."""
+    return Binding(toolchain, cache_dir)
 
 
 def by_types(library: ctypes.CDLL, call: KernelCall) -> Callable[..., int]:

@@ -14,10 +14,10 @@ import torch
 
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.build import call, constant, index_value
-from tcdebug.compiler.ir.expr import Expr, Guarded, Load, loads
+from tcdebug.compiler.ir.expr import Guarded, Load, loads
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
-from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, product, to_index
-from tcdebug.compiler.ir.operations import FLOATS
+from tcdebug.compiler.ir.index import Atom, Axis, Index, product, to_index
+from tcdebug.compiler.ir.operations import neutral
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import itemsize
 
@@ -87,9 +87,7 @@ def _across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
     """Whether neighbouring results are computed from neighbours in memory."""
     along = 0
     for load in loads(node.body):
-        address = ZERO
-        for where, stride in zip(load.index, buffers[load.buffer].stride, strict=True):
-            address = address + where * stride
+        address = buffers[load.buffer].address(load.index)
         along += sum(address.coefficient(a) == 1 for a in node.axes)
         along -= sum(address.coefficient(a) == 1 for a in node.reduced)
     return along > 0
@@ -112,7 +110,8 @@ def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reductio
     body = node.body.substitute(values)
     if cut.size.constant is None or cut.size.constant % pieces:
         inside = call("lt", index_value(place), index_value(cut.size))
-        body = Guarded(body.dtype, inside, body, neutral(node.kind, body.dtype))
+        beyond = constant(body.dtype, neutral(node.kind, body.dtype))
+        body = Guarded(body.dtype, inside, body, beyond)
     size = (to_index(pieces), *(a.size for a in node.axes))
     strides = tuple(product(size[k + 1 :]) for k in range(len(size)))
     part = Buffer(name, node.out.dtype, size, strides, node.out.device)
@@ -125,14 +124,3 @@ def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reductio
     load = Load(part.dtype, name, (to_index(again), *where[1:]))
     return first, replace(node, reduced=(again,), body=load)
 
-
-def neutral(kind: str, dtype: torch.dtype) -> Expr:
-    """What changes no result of a reduction."""
-    if kind in ("sum", "prod"):
-        return constant(dtype, 0 if kind == "sum" else 1)
-    if dtype in FLOATS:
-        return constant(dtype, float("inf") if kind == "min" else float("-inf"))
-    if dtype == torch.bool:
-        return constant(dtype, kind == "min")
-    limits = torch.iinfo(dtype)
-    return constant(dtype, limits.max if kind == "min" else limits.min)

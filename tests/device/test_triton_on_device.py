@@ -180,6 +180,7 @@ def wholes() -> Programs:
             (randn(8, 16, 9, 9), randn(16), randn(16)),
         ),
         "flip": lambda: (lambda x: x.flip(0).cumsum(0), (randn(5, 6),)),
+        "truth of nothing": lambda: (lambda x: ((x > 0).any(-1), (x > 0).all(-1)), (randn(3, 0),)),
         "empty": lambda: (lambda x: (x + 1, x.sum(0), x.sum()), (randn(0, 6),)),
         "a number": lambda: (lambda x: x * 2 + 1, (torch.tensor(3.0, device="cuda"),)),
         "in place": lambda: (lambda x, y: x.add_(y), (randn(5, 6), randn(5, 6))),

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.codegen.triton.text import TYPES, full
-from tcdebug.compiler.ir.operations import FLOATS
+from tcdebug.compiler.codegen.triton.text import TYPES, literal
+from tcdebug.compiler.ir.expr import Constant
+from tcdebug.compiler.ir.operations import SCANS, neutral
 
-REDUCTIONS = frozenset(("sum", "prod", "max", "min", "argmax", "argmin"))
-SCANS = {"cumsum": "sum", "cumprod": "prod"}
 NO_PLACE = 2**31 - 1
 """The place of no element: every element that exists wins over it."""
 
@@ -21,6 +20,10 @@ COMBINE = {
     "argmax": "library.argmax",
     "argmin": "library.argmin",
 }
+
+
+KINDS = ("sum", *COMBINE, *SCANS)
+"""The reductions and scans that are written here."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,7 @@ class Accumulator:
     @property
     def neutral(self) -> str:
         """What changes no result."""
-        if self.kind in ("sum", "prod"):
-            number = 0 if self.kind == "sum" else 1
-            return full(float(number), self.dtype) if self.dtype in FLOATS else self._whole(number)
-        largest = self.kind.endswith("min")
-        if self.dtype in FLOATS:
-            return full(float("inf") if largest else float("-inf"), self.dtype)
-        limits = torch.iinfo(self.dtype)
-        return self._whole(limits.max if largest else limits.min)
-
-    def _whole(self, number: int) -> str:
-        return f"tl.full([], {number}, {TYPES[self.dtype]})"
+        return literal(Constant(self.dtype, neutral(self.kind, self.source)))
 
     def declared(self, shape: str) -> list[str]:
         """The state at the start of a loop."""

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.sweeps import Segment, segments
-from tcdebug.compiler.codegen.triton.accumulate import SCANS, Accumulator, carried, scanned
+from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, Accumulator, carried, scanned
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, Emitter, Value
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile, widest
 from tcdebug.compiler.ir.index import Axis, Index, product, render
+from tcdebug.compiler.ir.operations import SCANS
 
 ROW = frozenset(("x",))
 BOTH = frozenset(("x", "r"))
@@ -58,12 +59,7 @@ class KernelWriter:
 
     def _where_from(self) -> list[str]:
         """The lines of the user's program that the kernel computes, as comments."""
-        found: dict[str, None] = {}
-        for node in self.kernel.nodes:
-            where = node.origin.location
-            line = f" at {where.filename}:{where.line}" if where else ""
-            found[f"# {node.origin.op}{line}"] = None
-        return list(found)
+        return list(dict.fromkeys(f"# {node.origin.described}" for node in self.kernel.nodes))
 
     # -- indices of the tile ----------------------------------------------------------------
 
@@ -138,7 +134,7 @@ class KernelWriter:
         name = self.emit.name("w")
         spread = f"tl.broadcast_to(rindex, {self.emit.shape(BOTH)})"
         if not self.tile.group("r").exact:
-            spread = f"tl.where(rmask, {spread}, 2147483647)"
+            spread = f"tl.where(rmask, {spread}, {NO_PLACE})"
         self.emit.add(f"{name} = {spread}", level)
         return name
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tcdebug.compiler.codegen.call import KernelCall, describe
 from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
-from tcdebug.compiler.codegen.triton.accumulate import REDUCTIONS, SCANS
+from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.kernel import KernelWriter
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
 from tcdebug.compiler.codegen.triton.tiles import Tile, choose
@@ -44,7 +44,7 @@ class TritonKernel:
 
 def unwritable(node: LoopNode) -> str:
     """Why a node cannot be written in Triton, empty where it can."""
-    if not isinstance(node, Pointwise) and node.kind not in (*REDUCTIONS, *SCANS):
+    if not isinstance(node, Pointwise) and node.kind not in KINDS:
         return f"{node.kind} in Triton"
     calls = {e.name for e in walk(node.body) if isinstance(e, Call)}
     return ", ".join(sorted(calls - WRITABLE))
@@ -140,7 +140,4 @@ def _wide(tile: Tile, call: KernelCall, buffers: Mapping[str, Buffer]) -> str:
 
 def _last_place(buffer: Buffer) -> Index:
     """The place of the last element, and one more."""
-    total = product(())
-    for size, stride in zip(buffer.size, buffer.stride, strict=True):
-        total = total + (size - 1) * stride
-    return total
+    return buffer.address([size - 1 for size in buffer.size]) + 1

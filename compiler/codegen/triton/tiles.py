@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tcdebug.compiler.codegen.flatten import FlatKernel
 from tcdebug.compiler.codegen.sweeps import segments
 from tcdebug.compiler.codegen.triton.online import online
-from tcdebug.compiler.ir.expr import indices, loads, walk
+from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import itemsize
@@ -106,13 +106,8 @@ def addresses(kernel: FlatKernel) -> list[Index]:
     """The addresses of stores, then those of loads."""
     stores = [n.address for n in kernel.nodes if n.name in kernel.stored]
     return stores + [
-        index for n in kernel.nodes for e in walk(n.body) for index in indices(e) if loads_at(e)
+        load.index[0] for n in kernel.nodes for load in loads(n.body) if load.index
     ]
-
-
-def loads_at(expr: object) -> bool:
-    """Whether an expression reads memory."""
-    return bool(getattr(expr, "index", None)) and hasattr(expr, "buffer")
 
 
 # -- points ---------------------------------------------------------------------------------
@@ -214,14 +209,8 @@ def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -
 
 def _runs_along_outer(kernel: FlatKernel) -> bool:
     """Whether what the inner loops touch lies along an outer axis in memory."""
-    touched = [
-        index
-        for n in kernel.nodes
-        if n.inside
-        for e in walk(n.body)
-        if loads_at(e)
-        for index in indices(e)
-    ]
+    inside = (n for n in kernel.nodes if n.inside)
+    touched = [load.index[0] for n in inside for load in loads(n.body) if load.index]
     along = [_contiguous(i, (*kernel.outer, *kernel.inner)) for i in touched]
     outer = sum(a in kernel.outer for a in along if a is not None)
     return outer > sum(a in kernel.inner for a in along if a is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tcdebug.compiler.ir.graph import Extern, Graph, Pointwise, output_refs, reads
+from tcdebug.compiler.ir.graph import Extern, Graph, memory_of, output_refs, reads, written
 from tcdebug.compiler.schedule.kernel import Schedule
 
 UNSAFE = (
@@ -64,13 +64,6 @@ def _used(graph: Graph) -> set[str]:
 def written_inputs(schedule: Schedule) -> frozenset[int]:
     """The positions of the inputs whose memory the graph writes to."""
     graph = schedule.graph
-    root: dict[str, str] = {}
-    written: set[str] = set()
-    for node in graph.nodes:
-        if isinstance(node, Extern):
-            if node.alias_of is not None:
-                root[node.name] = root.get(node.alias_of, node.alias_of)
-            written.update(root.get(name, name) for name in node.mutates)
-        elif isinstance(node, Pointwise) and node.into:
-            written.add(root.get(node.into, node.into))
-    return frozenset(k for k, given in enumerate(graph.inputs) if given.name in written)
+    owner = memory_of(graph.nodes)
+    names = {owner.get(name, name) for node in graph.nodes for name in written(node)}
+    return frozenset(k for k, given in enumerate(graph.inputs) if given.name in names)

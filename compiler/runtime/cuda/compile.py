@@ -56,14 +56,14 @@ def constants(tile: Tile, variant: int, language: Any) -> dict[str, Any]:
 
 
 def compile_kernel(
-    function: Any, kernel: TritonKernel, tile: Tile, variant: int, capability: int
+    function: Any, kernel: TritonKernel, variant: int, capability: int
 ) -> Binary:
     """One version of a kernel for a device of a compute capability, such as 90."""
     import triton  # noqa: PLC0415 # start-up time: only graphs on a GPU need it
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415 # the same
     from triton.compiler import ASTSource  # noqa: PLC0415 # the same
 
-    fixed = constants(tile, variant, triton.language)
+    fixed = constants(kernel.tile, variant, triton.language)
     size = "i64" if variant & WIDE else "i32"
     signature = {name: size if t == "size" else t for name, t in kernel.signature.items()}
     divided = [["tt.divisibility", 16]]
@@ -78,7 +78,7 @@ def compile_kernel(
         {(function.arg_names.index(name),): value for name, value in fixed.items()},
         attributes,
     )
-    options = {"num_warps": tile.warps, "debug": kernel.checked, "enable_fp_fusion": True}
+    options = {"num_warps": kernel.tile.warps, "debug": kernel.checked, "enable_fp_fusion": True}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     data = compiled.metadata
     return Binary(compiled.asm["cubin"], data.name, data.shared, data.num_warps * 32)
@@ -92,14 +92,13 @@ def _builders() -> ThreadPoolExecutor:
 def compile_all(
     module: ModuleType,
     kernels: Mapping[str, TritonKernel],
-    tiles: Mapping[str, Tile],
     variants: Iterable[int],
     capability: int,
 ) -> dict[tuple[str, int], Future[Binary]]:
     """Versions of kernels, each compiled in a thread."""
     return {
         (name, variant): _builders().submit(
-            compile_kernel, getattr(module, name), kernel, tiles[name], variant, capability
+            compile_kernel, getattr(module, name), kernel, variant, capability
         )
         for name, kernel in kernels.items()
         for variant in variants

@@ -6,6 +6,7 @@ import ctypes
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.errors import KernelError
-from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.build import build
 from tcdebug.compiler.runtime.toolchain import find
 
@@ -57,14 +57,14 @@ class Loaded:
 class Launcher:
     """The shared object that launches kernels. Raises KernelError where there is no driver."""
 
-    def __init__(self, options: Options) -> None:
-        self.open(source(Path(sysconfig.get_path("include"))), options)
+    def __init__(self, compiler: str, cache_dir: Path) -> None:
+        self.open(source(Path(sysconfig.get_path("include"))), compiler, cache_dir)
         if self._library.tcd_open():
             raise KernelError("there is no NVIDIA driver (libcuda.so.1) to load kernels with")
 
-    def open(self, text: str, options: Options) -> None:
+    def open(self, text: str, compiler: str, cache_dir: Path) -> None:
         """Build and load the C side; it needs no driver until a kernel is loaded."""
-        self._library = build(text, find(options.compiler), options.cache_dir).library
+        self._library = build(text, find(compiler), cache_dir).library
         self._library.tcd_error.restype = ctypes.c_char_p
         self._bind: Callable[..., Any] | None = None
         if "tcd_bind" in text:
@@ -120,6 +120,12 @@ class Launcher:
         values = (ctypes.c_int64 * max(1, whole))(*given[:whole])
         chosen: int = self._library.tcd_variant(ctypes.byref(table), ctypes.c_int64(wide), values)
         return chosen
+
+
+@lru_cache(maxsize=4)
+def launcher_of(compiler: str, cache_dir: Path) -> Launcher:
+    """The launcher of a process: one, whatever it compiles and tries."""
+    return Launcher(compiler, cache_dir)
 
 
 def source(headers: Path) -> str:

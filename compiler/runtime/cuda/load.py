@@ -9,7 +9,6 @@ from typing import Any
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.triton.source import TritonKernel
-from tcdebug.compiler.codegen.triton.tiles import Tile
 from tcdebug.compiler.errors import KernelError
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import KernelLoaded
@@ -23,7 +22,13 @@ from tcdebug.compiler.runtime.cuda.compile import (
     compile_kernel,
     import_source,
 )
-from tcdebug.compiler.runtime.cuda.launch import MISSING, KernelTable, Launcher, Variant
+from tcdebug.compiler.runtime.cuda.launch import (
+    MISSING,
+    KernelTable,
+    Launcher,
+    Variant,
+    launcher_of,
+)
 
 
 class CudaKernel:
@@ -33,13 +38,12 @@ class CudaKernel:
         self,
         kernel: TritonKernel,
         function: Any,
-        tile: Tile,
         launcher: Launcher,
         log: EventLog,
     ) -> None:
         call = kernel.call
         self.kernel = kernel
-        self.tile = tile
+        self.tile = tile = kernel.tile
         self._function = function
         self._launcher = launcher
         self._log = log
@@ -71,7 +75,7 @@ class CudaKernel:
             capability = seams.cuda_capability()
             self.add(
                 variant,
-                compile_kernel(self._function, self.kernel, self.tile, variant, capability),
+                compile_kernel(self._function, self.kernel, variant, capability),
             )
             status = self.run(stream, wide, *given)
         if status:
@@ -83,18 +87,17 @@ def load_kernels(
     text: str, kernels: Mapping[str, TritonKernel], options: Options, log: EventLog
 ) -> dict[str, CudaKernel]:
     """The kernels of a graph, with the versions that its first call will most likely need."""
-    launcher = Launcher(options)
+    launcher = launcher_of(options.compiler, options.cache_dir)
     module: ModuleType = import_source(text, options.cache_dir)
-    tiles = {name: kernel.tile for name, kernel in kernels.items()}
     loaded = {
-        name: CudaKernel(kernel, getattr(module, name), tiles[name], launcher, log)
+        name: CudaKernel(kernel, getattr(module, name), launcher, log)
         for name, kernel in kernels.items()
     }
     futures: dict[tuple[str, int], Future[Binary]] = {}
     for name, kernel in kernels.items():
         wide = WIDE if kernel.call.before[1] == "1" else 0
         first = (wide | ALIGNED | DIVISIBLE,)
-        futures |= compile_all(module, {name: kernel}, tiles, first, seams.cuda_capability())
+        futures |= compile_all(module, {name: kernel}, first, seams.cuda_capability())
     for (name, variant), future in futures.items():
         loaded[name].add(variant, future.result())
     return loaded

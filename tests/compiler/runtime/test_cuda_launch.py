@@ -22,7 +22,7 @@ def launcher(request: pytest.FixtureRequest) -> Launcher:
     headers = HEADERS if request.param == "binding" else Path("/nowhere")
     options = Options.from_env()
     made = Launcher.__new__(Launcher)
-    made.open(launch.source(headers), options)
+    made.open(launch.source(headers), options.compiler, options.cache_dir)
     return made
 
 
@@ -73,7 +73,8 @@ def test_numbers_are_passed_behind_sizes(launcher: Launcher) -> None:
 
 def test_a_wrong_number_of_arguments_is_an_error_of_python() -> None:
     made = Launcher.__new__(Launcher)
-    made.open(launch.source(HEADERS), Options.from_env())
+    options = Options.from_env()
+    made.open(launch.source(HEADERS), options.compiler, options.cache_dir)
     kernel = table(pointers=2)
     with pytest.raises(TypeError, match="a launch takes 7 arguments, not 2"):
         made.function(kernel)(0, 0)
@@ -86,4 +87,4 @@ def test_where_there_is_no_driver_it_is_said() -> None:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         with pytest.raises(KernelError, match="no NVIDIA driver"):
-            Launcher(Options.from_env())
+            Launcher("g++", Options.from_env().cache_dir)

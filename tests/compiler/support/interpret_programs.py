@@ -76,6 +76,7 @@ def programs() -> dict[str, Program]:
             (torch.tensor([[1.0, float("nan")], [2.0, 3.0]]),),
             (),
         ),
+        "truth of nothing": (lambda x: ((x > 0).any(-1), (x > 0).all(-1)), (r(3, 0),), ()),
         "empty": (lambda x: (x + 1, x.sum(0)), (r(0, 6),), ()),
         "a number": (lambda x: x * 2 + 1, (torch.tensor(3.0),), ()),
         "in place": (lambda x, y: x.add_(y), (r(5, 6), r(5, 6)), ()),

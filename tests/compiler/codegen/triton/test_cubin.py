@@ -47,15 +47,14 @@ def test_kernels_of_each_kind_compile(tmp_path: Path, capability: int) -> None:
             (cuda(300, 20_000), cuda(20_000, 300), cuda(5, dtype=torch.int64)),
         )
     )
-    tiles = {name: kernel.tile for name, kernel in source.kernels.items()}
     variants = (ANYHOW,) if capability == 80 else (SPEEDY,)
     module = import_source(source.text, tmp_path)
-    binaries = compile_all(module, source.kernels, tiles, variants, capability)
+    binaries = compile_all(module, source.kernels, variants, capability)
     assert len(source.kernels) >= 4  # some share one
     assert len(binaries) == len(source.kernels) * len(variants)
     for (name, _), built in binaries.items():
         binary = built.result()
         assert binary.cubin.startswith(b"\x7fELF")
         assert binary.name == name
-        assert binary.threads == 32 * tiles[name].warps
+        assert binary.threads == 32 * source.kernels[name].tile.warps
         assert binary.shared < 100 * 1024  # what either device can give a program
