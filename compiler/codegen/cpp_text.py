@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 
+from tcdebug.compiler.codegen.index_text import TruncatingText
 from tcdebug.compiler.ir.expr import Call, Constant
 from tcdebug.compiler.ir.index import (
     Atom,
     Extremum,
-    Index,
-    IndexText,
     Indirect,
     Quotient,
     Remainder,
-    is_nonnegative,
     render,
 )
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
@@ -91,34 +89,22 @@ def integer(value: int) -> str:
     return f"{value}LL" if abs(value) >= 2**31 else str(value)
 
 
-class CppIndex(IndexText):
-    """Indices in C++; `places` gives the variables of indices read from memory."""
-
-    def __init__(self, places: Mapping[str, str] | None = None) -> None:
-        self.places = places or {}
+class CppIndex(TruncatingText):
+    """Indices in C++."""
 
     def literal(self, value: int) -> str:
         return integer(value)
 
     def atom(self, atom: Atom) -> str:
         match atom:
-            case Quotient():
-                return self._divided("index_div", "/", atom.numerator, atom.denominator)
-            case Remainder():
-                return self._divided("index_mod", "%", atom.numerator, atom.denominator)
+            case Quotient() | Remainder():
+                return self.divided(atom)
             case Extremum():
                 left, right = render(atom.left, self), render(atom.right, self)
                 return f"index_{atom.kind}({left}, {right})"
             case Indirect():
                 return self.places[atom.key]
         return atom.key
-
-    def _divided(self, function: str, operator: str, numerator: Index, denominator: Index) -> str:
-        top, bottom = render(numerator, self), render(denominator, self)
-        low = numerator.bounds[0]
-        if low is not None and is_nonnegative(low):
-            return f"(({top}) {operator} ({bottom}))"
-        return f"{function}({top}, {bottom})"
 
 
 def operation(node: Call, operands: list[str]) -> str:

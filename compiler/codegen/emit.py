@@ -18,6 +18,7 @@ from tcdebug.compiler.ir.expr import (
     IndexValue,
     Load,
     Parameter,
+    compute_in_order,
     indices,
 )
 from tcdebug.compiler.ir.index import Axis, Index, Indirect, is_positive, render
@@ -105,22 +106,14 @@ class Emitter:
 
     def value(self, expr: Expr) -> Place:
         """Where the value of an expression is, computing it if need be."""
-        stack = [expr]
-        while stack:  # operands first, without recursion
-            node = stack[-1]
-            missing = [o for o in self._first_needed(node) if self._lookup(o) is None]
-            if missing:
-                stack.extend(reversed(missing))
-                continue
-            stack.pop()
-            if self._lookup(node) is None:
-                self._remember(node, self._compute(node))
+        compute_in_order(
+            expr,
+            lambda node: self._lookup(node) is not None,
+            lambda node: self._remember(node, self._compute(node)),
+        )
         found = self._lookup(expr)
         assert found is not None
         return found
-
-    def _first_needed(self, node: Expr) -> tuple[Expr, ...]:
-        return (node.condition,) if isinstance(node, Guarded) else node.operands
 
     def _lookup(self, node: Expr) -> Place | None:
         if isinstance(node, Constant):

@@ -161,6 +161,26 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return done[expr.key]
 
 
+def compute_in_order(
+    expr: Expr, known: Callable[[Expr], bool], compute: Callable[[Expr], None]
+) -> None:
+    """Have an expression computed unless it is known, what it needs first.
+
+    Of a guarded expression only the condition is needed: the rest is computed inside.
+    """
+    stack = [expr]
+    while stack:  # not recursive: long chains are as deep as the graph
+        node = stack[-1]
+        first = (node.condition,) if isinstance(node, Guarded) else node.operands
+        missing = [o for o in first if not known(o)]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        stack.pop()
+        if not known(node):
+            compute(node)
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
     """Every distinct node once, operands before users, also those inside indirect indices."""
     seen: set[str] = set()

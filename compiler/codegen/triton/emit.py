@@ -23,6 +23,7 @@ from tcdebug.compiler.ir.expr import (
     IndexValue,
     Load,
     Parameter,
+    compute_in_order,
     loads,
 )
 from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, Indirect, render, to_index
@@ -95,17 +96,11 @@ class Emitter:
 
     def value(self, expr: Expr) -> Value:
         """The value of an expression, computed if need be."""
-        stack = [expr]
-        while stack:  # operands first, without recursion
-            node = stack[-1]
-            first = (node.condition,) if isinstance(node, Guarded) else node.operands
-            missing = [o for o in first if self._lookup(o) is None]
-            if missing:
-                stack.extend(reversed(missing))
-                continue
-            stack.pop()
-            if self._lookup(node) is None:
-                self._remember(node, self._compute(node))
+        compute_in_order(
+            expr,
+            lambda node: self._lookup(node) is not None,
+            lambda node: self._remember(node, self._compute(node)),
+        )
         found = self._lookup(expr)
         assert found is not None
         return found

@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from tcdebug.compiler.codegen.index_text import TruncatingText
 from tcdebug.compiler.ir.expr import Call, Constant
 from tcdebug.compiler.ir.index import (
     Atom,
     Axis,
     Extremum,
-    Index,
-    IndexText,
     Indirect,
     Quotient,
     Remainder,
     Symbol,
-    is_nonnegative,
     render,
 )
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
@@ -99,22 +97,20 @@ def full(number: float, dtype: torch.dtype) -> str:
     return f"tl.full([], {plain}, {TYPES[dtype]})"
 
 
-class TritonIndex(IndexText):
+class TritonIndex(TruncatingText):
     """Indices in Triton: axes and sizes by name, in int64 where they are data."""
 
-    def __init__(self, places: Mapping[str, str], *, data: bool = False) -> None:
-        self.places = places
-        self.data = data
+    division = "//"
+    functions = ("library.index_div", "library.index_mod")
 
-    def literal(self, value: int) -> str:
-        return str(value)
+    def __init__(self, places: Mapping[str, str], *, data: bool = False) -> None:
+        super().__init__(places)
+        self.data = data
 
     def atom(self, atom: Atom) -> str:
         match atom:
-            case Quotient():
-                return self._divided("library.index_div", "//", atom.numerator, atom.denominator)
-            case Remainder():
-                return self._divided("library.index_mod", "%", atom.numerator, atom.denominator)
+            case Quotient() | Remainder():
+                return self.divided(atom)
             case Extremum():
                 left, right = render(atom.left, self), render(atom.right, self)
                 function = "maximum" if atom.kind == "max" else "minimum"
@@ -127,13 +123,6 @@ class TritonIndex(IndexText):
 
     def _widened(self, text: str) -> str:
         return f"{text}.to(tl.int64)" if self.data else text
-
-    def _divided(self, function: str, operator: str, numerator: Index, denominator: Index) -> str:
-        top, bottom = render(numerator, self), render(denominator, self)
-        low = numerator.bounds[0]
-        if low is not None and is_nonnegative(low):
-            return f"(({top}) {operator} ({bottom}))"
-        return f"{function}({top}, {bottom})"
 
 
 def operation(node: Call, operands: list[str]) -> str:
