@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 
@@ -30,6 +31,8 @@ from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, Indirect, render,
 
 TOP, LOOP = 0, 1
 """Where a statement stands: before the loops over a row, or in one."""
+INNER = frozenset(("r", "k"))
+"""The dimensions that a loop runs along: k is r of a tile that has it first."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,13 @@ NOWHERE = Value("")
 class Emitter:
     """Writes the expressions of one kernel as statements, each value once.
 
-    `lines[TOP]` and `lines[LOOP]` are the statements so far; a loop ends with `end_loop`.
+    `lines[TOP]` and `lines[LOOP]` are the statements so far; a loop ends with `end_loop`. Emitters
+    of one function share the numbers of its `names`.
     """
 
-    def __init__(self, tile: Tile, storage: Mapping[str, str]) -> None:
+    def __init__(
+        self, tile: Tile, storage: Mapping[str, str], names: Iterator[int] | None = None
+    ) -> None:
         self.tile = tile
         self.lines: tuple[list[str], list[str]] = ([], [])
         self.looping = False
@@ -60,7 +66,7 @@ class Emitter:
         self._storage = storage
         self._known: tuple[dict[tuple[str, str], Value], ...] = ({}, {})
         self._guard = NOWHERE
-        self._count = 0
+        self._numbers = names or count(1)
         self._dims: dict[Atom, str] = {}
         self._linear: list[tuple[str, Index, tuple[Axis, ...]]] = []
         for group in tile.groups:
@@ -85,12 +91,12 @@ class Emitter:
 
     def name(self, stem: str = "t") -> str:
         """A new name."""
-        self._count += 1
-        return f"{stem}{self._count}"
+        return f"{stem}{next(self._numbers)}"
 
     def level(self, dims: frozenset[str], level: int = TOP) -> int:
         """Where a value with these dimensions is computed."""
-        return LOOP if self.looping and ("r" in dims or level == LOOP) else TOP
+        inside = level == LOOP or not dims.isdisjoint(INNER)
+        return LOOP if self.looping and inside else TOP
 
     # -- values -----------------------------------------------------------------------------
 
