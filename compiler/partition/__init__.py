@@ -1,7 +1,8 @@
 """The partition stage: the joint graph becomes forward and backward.
 
 partition.min_cut recomputes cheap values in backward rather than saving them. Held back, torch's
-default partition saves what backward reads.
+default partition saves what backward reads. Either way backward reads what inputs held before
+forward wrote to them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import fx
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.passes.purity import may_alias
 
 UNIT = "partition.min_cut"
 aten = torch.ops.aten
@@ -32,8 +34,10 @@ def partitioner(gate: Gate, memory_budget: float = 1.0) -> Partition:
             with seams.memory_budget(memory_budget):
                 parts = seams.min_cut_rematerialization_partition(joint, inputs, **kwargs)
             _distinct(parts[0])
-            return parts
-        return seams.default_partition(joint, inputs, **kwargs)
+        else:
+            parts = seams.default_partition(joint, inputs, **kwargs)
+        _saved_as_they_were(parts[0], kwargs["num_fwd_outputs"])
+        return parts
 
     return partition
 
@@ -59,3 +63,40 @@ def _distinct(forward: fx.GraphModule) -> None:
     if results != list(given):
         output.args = (type(given)(results),)
         forward.recompile()
+
+
+def _saved_as_they_were(forward: fx.GraphModule, outputs: int) -> None:
+    """What is saved after the first `outputs` results is a copy, where forward writes to it.
+
+    A partition that recomputes a value saves the input that the value was made of, and forward
+    ends with the writes to its inputs.
+    """
+    output = forward.graph.output_node()
+    given: Any = output.args[0]
+    results: list[Any] = list(given)
+    writes = [n for n in forward.graph.nodes if _writes(n)]
+    written = {write.args[0] for write in writes}
+    for place, result in enumerate(results[outputs:], outputs):
+        if not isinstance(result, fx.Node) or written.isdisjoint(_shared_with(result)):
+            continue
+        with forward.graph.inserting_before(writes[0]):
+            results[place] = forward.graph.call_function(aten.clone.default, (result,))
+        results[place].meta = dict(result.meta)
+    if results != list(given):
+        output.args = (type(given)(results),)
+        forward.recompile()
+
+
+def _writes(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _shared_with(node: fx.Node) -> set[fx.Node]:
+    """A tensor, and those that it may be a view of."""
+    found: set[fx.Node] = set()
+    left = [node] if isinstance(node.meta.get("val"), torch.Tensor) else []
+    while left:
+        found.add(latest := left.pop())
+        if latest.op == "call_function" and may_alias(latest.target):
+            left.extend(n for n in latest.all_input_nodes if n not in found)
+    return found

@@ -87,6 +87,26 @@ def test_a_gradient_through_a_mutated_input() -> None:
     assert_same(gradients(compiled(function), copies(inputs)), gradients(function, inputs))
 
 
+@pytest.mark.parametrize("off", ["", "partition.min_cut"])
+@pytest.mark.parametrize(
+    "read",
+    [lambda m: m.tanh(), lambda m: m.t().sigmoid(), lambda m: m[1:].to(torch.float64) + 1],
+    ids=["itself", "a view", "a part"],
+)
+def test_backward_reads_what_an_input_held_before_it_was_written_to(
+    read: Callable[[torch.Tensor], torch.Tensor], off: str
+) -> None:
+    def function(x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        z = x / read(memory)
+        memory.zero_()
+        return z
+
+    inputs = [f32(1).requires_grad_(), f32(3, 4)]
+    options = {"off": [off]} if off else {}
+    found = gradients(compiled(function, options=options), copies(inputs))
+    assert_same(found, gradients(function, inputs))
+
+
 def test_a_model_trains_as_in_eager() -> None:
     def losses(wrap: Callable[[nn.Module], Callable[..., torch.Tensor]]) -> list[float]:
         torch.manual_seed(3)
