@@ -446,13 +446,15 @@ class ReproVerify(Event):
 class FuzzCase(Event):
     """A drawn program was judged: passed, failed, known, discarded or invalid.
 
-    `ops` are those that it was drawn from, `fused` the pairs that the compiler put into one kernel.
+    `message` says why it did not pass. `ops` are those that it was drawn from, `fused` the pairs
+    that the compiler put into one kernel.
     """
 
     kind: ClassVar[str] = "fuzz.case"
     level: ClassVar[str] = "debug"
     status: str
     signature: str
+    message: str
     ops: list[str]
     pairs: list[str]
     fused: list[str]

@@ -141,8 +141,8 @@ class Worker:
     def _tell(self, program: Program, verdict: Verdict) -> None:
         self.log.emit(
             FuzzCase(
-                verdict.status.value, verdict.signature, list(program.ops), sorted(program.pairs),
-                list(verdict.fused), verdict.second, verdict.seconds,
+                verdict.status.value, verdict.signature, verdict.message, list(program.ops),
+                sorted(program.pairs), list(verdict.fused), verdict.second, verdict.seconds,
             )
         )  # fmt: skip
 

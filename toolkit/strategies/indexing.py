@@ -76,6 +76,44 @@ def _fill(scope: Scope) -> str:
     return f"torch.index_fill({x}, {dim}, {index}, 1)"
 
 
+def _reduced(reduce: str, kinds: str) -> Draw:
+    """What several places of the source give to one place, reduced."""
+
+    def draw(scope: Scope) -> str:
+        x, dim = _source(scope, kinds)
+        index = scope.indices((x.tensor.shape[dim],), x.tensor.shape[dim])
+        kept = scope.flag()
+        source = scope.alike(x)
+        call = f"{x}, {dim}, {index}, {source}, {reduce!r}, include_self={kept}"
+        return f"torch.index_reduce({call})"
+
+    return draw
+
+
+def _index_copy(scope: Scope) -> str:
+    """Each place is written once, so the order of the writes is none."""
+    x, dim = _source(scope)
+    order = f"torch.arange({x.tensor.shape[dim]}).flip(0)"
+    return f"torch.index_copy({x}, {dim}, {order}, {scope.alike(x)})"
+
+
+def _take(scope: Scope) -> str:
+    x, _ = _source(scope)
+    index = scope.indices(scope.choose(((2,), (2, 3), (9,))), x.tensor.numel())
+    return f"torch.take({x}, {index})"
+
+
+def _diagonal_scatter(scope: Scope) -> str:
+    x = scope.operand(Want(ANY, 2, nonempty=True))
+    return f"torch.diagonal_scatter({x}, {x}.diagonal() * 2)"
+
+
+def _bucketize(scope: Scope) -> str:
+    x = scope.operand(Want("f"))
+    right = scope.flag()
+    return f"torch.bucketize({x}, torch.tensor([-1.0, 0.0, 2.0]), right={right})"
+
+
 def _embedding(scope: Scope) -> str:
     table = scope.operand(Want("f", 2, 2, nonempty=True))
     index = scope.indices(scope.choose(((2,), (2, 3), (9,))), table.tensor.shape[0])
@@ -109,6 +147,12 @@ INDEXING = (
         "torch.scatter_reduce({x}, {dim}, {index}, {y}, 'amax')", NUMBERS), exact=True),
     Row("scatter_mean", _scattered(
         "torch.scatter_reduce({x}, {dim}, {index}, {y}, 'mean', include_self=False)", "f")),
+    Row("index_reduce_amax", _reduced("amax", NUMBERS), exact=True),
+    Row("index_reduce_mean", _reduced("mean", "f")),
+    Row("index_copy", _index_copy, exact=True),
+    Row("take", _take, exact=True),
+    Row("diagonal_scatter", _diagonal_scatter),
+    Row("bucketize", _bucketize, exact=True),
     Row("take_along", _scattered("torch.take_along_dim({x}, {index}, {dim})", ANY), exact=True),
     Row("embedding", _embedding, exact=True),
     Row("select_scatter", _select_scatter, exact=True),

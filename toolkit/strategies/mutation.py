@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from tcdebug.strategies.row import Draw, Row
-from tcdebug.strategies.scope import Scope, Value, Want
+from tcdebug.strategies.scope import Scope, Value, Want, layout, share_memory
 
 
-def _writable(tensor: torch.Tensor) -> bool:
-    """Whether it may be written to: each element in a place of its own, and no gradient of it."""
+def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
+    """Whether it may be written to: each element in a place of its own, and no gradient of it.
+
+    Nor may backward read what was there.
+    """
     apart = all(n <= 1 or s != 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return apart and not tensor.requires_grad and _dense(tensor)
+    read = tensor.untyped_storage().data_ptr() in scope.saved
+    return apart and not tensor.requires_grad and not read and _dense(tensor)
 
 
 def _dense(tensor: torch.Tensor) -> bool:
@@ -36,8 +42,8 @@ def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
 
 def _target(scope: Scope, kinds: str) -> Value:
     """What is written to; sometimes another input is a view of it, or the same tensor again."""
-    x = scope.operand(Want(kinds, accept=_writable))
-    if x.tensor.requires_grad or not _writable(x.tensor):
+    x = scope.operand(Want(kinds, accept=partial(_writable, scope)))
+    if x.tensor.requires_grad or not _writable(scope, x.tensor):
         text = f"{x}.detach().clone()"
         return _made(scope, x, text)
     if x.name.startswith("a") and scope.integer(0, 3) == 3:
@@ -66,18 +72,22 @@ def _with_number(name: str) -> Draw:
 
 
 def _with_tensor(name: str) -> Draw:
-    """The other operand has to fit: another value of the same sizes, itself at the least."""
+    """The other operand has to fit: another value of the same sizes, itself at the least.
+
+    Of the memory that is written to it may be all or nothing.
+    """
 
     def draw(scope: Scope) -> str:
         x = _target(scope, "fh")
         y = scope.alike(x)
-        return f"{x}.{name}({y}.detach())"
+        part = share_memory(x, y) and layout(x.tensor) != layout(y.tensor)
+        return f"{x}.{name}({y}.detach(){'.clone()' if part else ''})"
 
     return draw
 
 
 def _first_row(scope: Scope) -> str:
-    want = Want("fhib", 1, nonempty=True, accept=_writable)
+    want = Want("fhib", 1, nonempty=True, accept=partial(_writable, scope))
     x = scope.operand(want)
     if not want.fits(x.tensor):
         x = _made(scope, x, f"{x}.detach().clone()")
@@ -85,7 +95,7 @@ def _first_row(scope: Scope) -> str:
 
 
 def _index_put(scope: Scope) -> str:
-    want = Want("fi", 1, nonempty=True, accept=_writable)
+    want = Want("fi", 1, nonempty=True, accept=partial(_writable, scope))
     x = scope.operand(want)
     if not want.fits(x.tensor):
         x = _made(scope, x, f"{x}.detach().clone()")

@@ -11,9 +11,7 @@ functional = "torch.nn.functional"
 def _matmul(scope: Scope) -> str:
     x = scope.operand(Want("f", 1, 3, nonempty=True))
     width = x.tensor.shape[-1]
-    fits = Want(
-        "f", 1, 2, accept=lambda t: t.dtype == x.tensor.dtype and t.shape[0] == width
-    )
+    fits = Want("f", 1, 2, accept=lambda t: t.dtype == x.tensor.dtype and t.shape[0] == width)
     known = [v for v in reversed(scope.values) if fits.fits(v.tensor)][:3]
     if known and scope.flag():
         scope.operands.append(known[0])
@@ -78,6 +76,11 @@ NEIGHBOURS = (
     Row("conv1d", _conv1d),
     Row("max_pool2d", _image(functional + ".max_pool2d({x}, 2, padding=1)"), exact=True),
     Row("avg_pool2d", _image(functional + ".avg_pool2d({x}, 1)")),
+    Row("adaptive_avg_pool2d", _image(functional + ".adaptive_avg_pool2d({x}, 2)")),
+    Row("max_pool3d", _image(
+        functional + ".max_pool3d({x}.contiguous(), 2, padding=1)"), exact=True),
+    Row("avg_pool3d", _image(functional + ".avg_pool3d({x}.contiguous(), 1, padding=0)")),
+    Row("einsum", of_one("torch.einsum('ij,kj->ik', {x}, {x})", Want("f", 2, 2))),
     Row("interpolate", _image(functional + ".interpolate({x}, scale_factor=2)"), exact=True),
     Row("attention", _attention),
     Row("rand_like", of_one("torch.rand_like({x})", FLOAT), random=True),

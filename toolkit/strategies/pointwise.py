@@ -21,7 +21,8 @@ CONSTANTS = {
 UNARY_ROUNDED = (
     "sin", "cos", "tan", "tanh", "sigmoid", "exp", "exp2", "expm1", "log", "log1p", "log2",
     "log10", "sqrt", "rsqrt", "reciprocal", "erf", "erfc", "lgamma", "asin", "acos", "atan",
-    "sinh", "cosh", "asinh", "acosh", "atanh", "square", "frac",
+    "sinh", "cosh", "asinh", "acosh", "atanh", "square", "erfinv", "digamma", "sinc", "logit", "i0",
+    "frac",
 )  # fmt: skip
 ACTIVATIONS = (
     "gelu", "silu", "softplus", "elu", "hardswish", "hardsigmoid", "mish", "logsigmoid", "selu",
@@ -32,7 +33,10 @@ UNSURE_OF_NAN = {"celu", "elu", "hardswish", "hardtanh", "selu", "softshrink"}
 UNARY_EXACT = ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "positive")
 TESTS = ("isnan", "isinf", "isfinite", "signbit", "logical_not")
 ARITHMETIC = ("add", "sub", "mul")
-ROUNDED = ("div", "atan2", "hypot", "pow", "copysign", "remainder", "fmod", "floor_divide")
+ROUNDED = (
+    "div", "atan2", "hypot", "pow", "copysign", "remainder", "fmod", "floor_divide", "logaddexp",
+    "xlogy",
+)  # fmt: skip
 EXTREMA = ("maximum", "minimum", "fmax", "fmin")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("logical_and", "logical_or", "logical_xor")
@@ -184,6 +188,8 @@ POINTWISE = (
     Row("addcmul", _three("torch.addcmul({x}, {y}, {z}, value=0.5)")),
     Row("addcdiv", _three("torch.addcdiv({x}, {y}, {z})")),
     Row("nan_to_num", of_one("torch.nan_to_num({x})", Want(FLOATS)), exact=True),
+    Row("heaviside", _alike("heaviside"), exact=True),
+    Row("glu", of_one("torch.nn.functional.glu(torch.cat(({x}, {x})), 0)", Want("f", 1))),
     Row("complex_mul", of_one("{x} * {x}", Want("c"))),
     Row("complex_abs", of_one("torch.abs({x})", Want("c"))),
     Row("real", of_one("torch.view_as_real({x})", Want("c", most=3)), exact=True),

@@ -87,9 +87,7 @@ def programs(
 
 
 @st.composite
-def _line(
-    draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]
-) -> tuple[Row, str] | None:
+def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> tuple[Row, str] | None:
     """Another line: its row, and why eager refused it. None ends the program."""
     ends = draw(st.integers(0, 11)) == 0  # of the first line too: all are drawn alike, and can
     if ends and scope.steps:  # stand in each other's place when the shrinker leaves one out
@@ -141,4 +139,3 @@ def _finished(scope: Scope, invalid: str, random: bool, off: tuple[str, ...]) ->
         off,
         invalid,
     )
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcdebug.strategies.row import Draw, Row, with_dim
+from tcdebug.strategies.row import Draw, Row, of_one, with_dim
 from tcdebug.strategies.scope import Scope, Want
 
 FLOATS, NUMBERS, ALL = "fh", "fhi", "fhib"
@@ -38,6 +38,12 @@ def _layer_norm(scope: Scope) -> str:
     return f"torch.nn.functional.layer_norm({x}, {x}.shape[-1:])"
 
 
+def _cross_entropy(scope: Scope) -> str:
+    x = scope.operand(Want("f", 2, 2, nonempty=True))
+    index = scope.indices((x.tensor.shape[0],), x.tensor.shape[1])
+    return f"torch.nn.functional.cross_entropy({x}, {index})"
+
+
 def _full(name: str) -> Draw:
     return lambda scope: f"{scope.operand(Want(NUMBERS, nonempty=True))}.{name}()"
 
@@ -63,6 +69,8 @@ REDUCTIONS = (
     Row("cumsum", with_dim("{x}.cumsum({dim})", Want(ALL, 1))),
     Row("cumprod", with_dim("{x}.cumprod({dim})", Want(FLOATS, 1))),
     Row("cummax", with_dim("{x}.cummax({dim}).values", FILLED), exact=True),
+    Row("cummin", with_dim("{x}.cummin({dim}).values", FILLED), exact=True),
+    Row("cummax_indices", with_dim("{x}.cummax({dim}).indices", FILLED), exact=True),
     Row("logcumsumexp", with_dim("{x}.logcumsumexp({dim})", Want(FLOATS, 1))),
     Row("softmax", with_dim("{x}.softmax({dim})", Want(FLOATS, 1))),
     Row("log_softmax", with_dim("{x}.log_softmax({dim})", Want(FLOATS, 1))),
@@ -74,4 +82,15 @@ REDUCTIONS = (
     Row("count_nonzero", with_dim("torch.count_nonzero({x}, {dim})", Want(ALL, 1)), exact=True),
     Row("normalize", with_dim("torch.nn.functional.normalize({x}, dim={dim})", Want("f", 1))),
     Row("layer_norm", _layer_norm),
+    Row("nansum", over_dims("nansum", Want(FLOATS))),
+    Row("diff", with_dim("torch.diff({x}, dim={dim})", Want(NUMBERS, 1, nonempty=True))),
+    Row("kthvalue", with_dim("{x}.kthvalue(1, {dim}).values", FILLED), exact=True),
+    Row("cross_entropy", _cross_entropy),
+    Row(
+        "batch_norm",
+        of_one(
+            "torch.nn.functional.batch_norm(torch.cat(({x}, {x})), None, None, training=True)",
+            Want("f", 2, nonempty=True),
+        ),
+    ),
 )

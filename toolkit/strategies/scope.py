@@ -7,11 +7,13 @@ next line is drawn for the dtype, the sizes and the strides that are really ther
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
 from hypothesis import strategies as st
+from torch.autograd.graph import saved_tensors_hooks
 
 from tcdebug.strategies.arguments import LAYOUTS, PLAIN, Recipe, dtypes_in, recipe
 from tcdebug.strategies.program import Argument, Step, stance_for
@@ -23,6 +25,8 @@ SIZES = (1, 2, 3, 5, 4, 8, 17, 16, 33, 0)
 MOST_ELEMENTS = 4096
 TWICE = 15
 """The draw of an operand that gives one tensor to the program twice."""
+NO_DERIVATIVE = "torch::autograd::NotImplemented"
+"""What autograd calls the node of an operation that it has no derivative of."""
 NEAR = 3
 """How many of the newest values an operand is looked for in."""
 
@@ -77,6 +81,8 @@ class Scope:
     """Those of the line that is being drawn."""
     shared: set[int] = field(default_factory=set)
     """The memory that two different inputs lie in."""
+    saved: set[int] = field(default_factory=set)
+    """The memory that backward reads: who writes to it has no backward."""
 
     # -- choices ----------------------------------------------------------------------------
 
@@ -215,16 +221,32 @@ class Scope:
 
     def add(self, op: str, text: str, exact: bool) -> None:
         """Run a line in eager, and go on from its result. Raises what eager raises."""
-        with torch.compiler.set_stance(stance_for([op], self.gradients)):
+        stance = stance_for([op], self.gradients)
+        with torch.compiler.set_stance(stance), self._saving(stance):
             made = self.evaluate(text)
+        if made.grad_fn is not None and made.grad_fn.name() == NO_DERIVATIVE:
+            text, made = f"({text}).detach()", made.detach()
         exact = exact and all(v.exact for v in self.operands)
         value = Value(f"v{len(self.steps)}", made, exact)
         names = tuple(dict.fromkeys(v.name for v in self.operands))
         self.steps.append(Step(value.name, text, op, names))
         if not value.exact:
-            self.values = [replace(v, exact=v.exact and not _shared(v, value)) for v in self.values]
+            self.values = [
+                replace(v, exact=v.exact and not share_memory(v, value)) for v in self.values
+            ]
         self.values.append(value)
         self.operands = []
+
+    def _saving(self, stance: str) -> AbstractContextManager[object]:
+        """Notes what autograd keeps for backward, as long as the block lasts."""
+        if not self.gradients or stance == "default":  # where Dynamo traces there is no memory
+            return nullcontext()
+
+        def kept(tensor: torch.Tensor) -> torch.Tensor:
+            self.saved.add(tensor.untyped_storage().data_ptr())
+            return tensor
+
+        return saved_tensors_hooks(kept, lambda tensor: tensor)
 
 
 def is_part(value: Value, scope: Scope) -> bool:
@@ -234,15 +256,16 @@ def is_part(value: Value, scope: Scope) -> bool:
     docs/findings/shared_inputs.py.
     """
     inputs = [v.tensor for v in scope.values if v.name.startswith("a")]
-    place, layout = value.tensor.untyped_storage().data_ptr(), _layout(value.tensor)
-    return place in scope.shared and all(_layout(t) != layout for t in inputs)
+    place, own = value.tensor.untyped_storage().data_ptr(), layout(value.tensor)
+    return place in scope.shared and all(layout(t) != own for t in inputs)
 
 
-def _layout(tensor: torch.Tensor) -> tuple[object, ...]:
+def layout(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Where its elements are: equal of two tensors whose elements are the same."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def _shared(a: Value, b: Value) -> bool:
+def share_memory(a: Value, b: Value) -> bool:
     """Whether two values share memory, so that writing to one may change the other."""
     first, second = a.tensor.untyped_storage(), b.tensor.untyped_storage()
     return first.data_ptr() == second.data_ptr() and first.nbytes() > 0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
 from tcdebug.fuzz.hunt import simplified
-from tcdebug.fuzz.oracles import loaded
-from tcdebug.strategies.program import Program
+from tcdebug.fuzz.oracles import Called, loaded
+from tcdebug.strategies.program import REQUIRING, Program
 from tcdebug.strategies.programs import TABLES, programs
 from tcdebug.strategies.row import Row
 from tcdebug.strategies.scope import Scope, is_part
@@ -54,6 +54,16 @@ def test_the_text_of_a_program_runs_and_gives_its_outputs() -> None:
             names = loaded(program.source(), "program.py")
             outputs = names["Graph"]()(*names["inputs"]())
             assert len(outputs) == len(program.outputs)
+
+
+def test_a_program_has_a_backward_whatever_it_divides_and_writes_to() -> None:
+    names = ("linear", "scatter_add", "index_put_", "mul_", "floor_divide", "take_along", "mean")
+    rows = [r for _, r in ROWS if r.name in names]
+    found = [p for p in drawn(80, rows) if REQUIRING in p.source()]
+    assert len(found) > 10
+    for program in found:
+        assert not program.invalid
+        Called.in_eager(program, "program.py")
 
 
 def test_equal_seeds_draw_equal_programs() -> None:
