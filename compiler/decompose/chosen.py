@@ -58,7 +58,6 @@ KEPT_WHOLE = (
     "t",
     "unbind",
     "split",
-    "detach",
     "floor_divide",
     "frac",
     "tril",

@@ -23,37 +23,37 @@ REUSED = 256
 PRODUCTS = (aten.mm.default, aten.addmm.default)
 TRANSPOSES = (aten.t.default, aten.permute.default, aten.transpose.int)
 
+Gaps = tuple[int, int, int]
+"""Zeros behind the rows, the elements that are summed over, and the columns of a product."""
+
 
 def aligned_products(graph: fx.Graph) -> bool:
-    """On a GPU, rows of large products of halves begin at multiples of 16 bytes.
+    """On a GPU, large products of halves have sizes that 8 divides, zeros added.
 
-    cuBLAS has to take slow kernels for others, as those of a vocabulary of 50257. What is loaded
-    is stored with a gap behind each row; the result is computed with one, and copied where it has
-    to be without.
+    cuBLAS has to take slow kernels for others, as those of a vocabulary of 50257: a step from one
+    row in memory to the next that 16 bytes divide is not enough where that size is summed over.
+    What is loaded is stored with zeros behind it. Of the result there are more rows, which nobody
+    reads, and more columns, which are left out by a copy where they must not be there.
     """
     kept = escaping(graph)
+    padded: dict[tuple[fx.Node, int, int], fx.Node] = {}
     changed = False
     for node in list(graph.nodes):
         if node.target not in PRODUCTS or node.kwargs or not on_gpu(node) or not _large(node):
             continue
-        for operand in _operands(node):
-            aligned = _aligned_operand(graph, node, operand)
-            if aligned is not None:
-                node.replace_input_with(operand, aligned)
-                changed = True
-        changed |= _aligned_result(graph, node, view=node not in kept and read_by_loops(node))
+        gaps = _gaps(node)
+        if gaps is None or not any(gaps):
+            continue
+        changed = True
+        with graph.inserting_before(node):
+            product = _padded_product(graph, node, gaps, padded)
+            result = _without_gaps(
+                graph, product, node, view=node not in kept and read_by_loops(node)
+            )
+        result.meta = {**node.meta, "val": result.meta["val"]}
+        node.replace_all_uses_with(result)
+        graph.erase_node(node)
     return changed
-
-
-def _sizes(node: fx.Node) -> list[int] | None:
-    """The sizes of a plain row-major matrix; None for others, and where they are not known."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.dim() != 2:
-        return None
-    numbers = (*value.shape, *value.stride())
-    if not all(isinstance(n, int) for n in numbers) or value.stride() != (value.shape[1], 1):
-        return None
-    return [int(n) for n in value.shape]
 
 
 def _operands(node: fx.Node) -> tuple[fx.Node, fx.Node]:
@@ -72,47 +72,89 @@ def _large(node: fx.Node) -> bool:
     return math.prod(sizes) >= WORTH and min(sizes) >= REUSED
 
 
-def _base(operand: fx.Node) -> tuple[Any, bool]:
+def _base(operand: fx.Node) -> tuple[fx.Node, bool]:
     """An operand without its transposition, and whether there was one."""
     turned = operand.target in TRANSPOSES
-    return (operand.args[0] if turned else operand), turned
+    matrix = operand.args[0] if turned else operand
+    assert isinstance(matrix, fx.Node)
+    return matrix, turned
 
 
-def _aligned_operand(graph: fx.Graph, product: fx.Node, operand: fx.Node) -> fx.Node | None:
-    """An operand, or what it is the transpose of, in rows with a gap; None where it is aligned."""
-    matrix, turned = _base(operand)
-    sizes = _sizes(matrix)
-    if sizes is None or sizes[1] % ALIGNED == 0:
-        return None
-    with graph.inserting_before(product):
-        padded = _call(graph, aten.constant_pad_nd.default, matrix, [0, _gap(sizes[1])])
-        rows = _call(graph, aten.slice.Tensor, padded, 1, 0, sizes[1])
-        return _call(graph, operand.target, rows, *operand.args[1:]) if turned else rows
+def _gaps(node: fx.Node) -> Gaps | None:
+    """What is missing of rows, sums and columns; None where an operand does not lie in rows.
 
-
-def _aligned_result(graph: fx.Graph, node: fx.Node, *, view: bool) -> bool:
-    """The product with more columns than are asked for, and those that are: a view or a copy."""
-    sizes = _sizes(node)
+    A size matters along which somebody's elements stand next to each other in memory.
+    """
     left, right = _operands(node)
-    matrix, turned = _base(right)
-    if sizes is None or sizes[1] % ALIGNED == 0 or _sizes(matrix) is None:
-        return False
-    gap = _gap(sizes[1])
-    with graph.inserting_before(node):
-        padded = _call(
-            graph, aten.constant_pad_nd.default, matrix, [0, 0, 0, gap] if turned else [0, gap]
-        )
-        if turned:
-            padded = _call(graph, right.target, padded, *right.args[1:])
-        bias = [_call(graph, aten.constant_pad_nd.default, b, [0, gap]) for b in node.args[:-2]]
-        product = _call(graph, node.target, *bias, left, padded)
-        columns = _call(graph, aten.slice.Tensor, product, 1, 0, sizes[1])
-        if not view:
-            columns = _call(graph, aten.clone.default, columns)
-    columns.meta = {**node.meta, "val": columns.meta["val"]}
-    node.replace_all_uses_with(columns)
-    graph.erase_node(node)
-    return True
+    (first, left_turned), (second, right_turned) = _base(left), _base(right)
+    if not _in_rows(first) or not _in_rows(second):
+        return None
+    rows, depth = (int(n) for n in left.meta["val"].shape)
+    columns = int(right.meta["val"].shape[1])
+    return (
+        _gap(rows) if left_turned else 0,
+        0 if left_turned and not right_turned else _gap(depth),
+        _gap(columns),
+    )
+
+
+def _in_rows(matrix: fx.Node) -> bool:
+    value = matrix.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dim() == 2 and value.stride(1) == 1
+
+
+def _padded_product(
+    graph: fx.Graph, node: fx.Node, gaps: Gaps, padded: dict[tuple[fx.Node, int, int], fx.Node]
+) -> fx.Node:
+    """The product of its operands with zeros behind them."""
+    rows, depth, columns = gaps
+    left, right = _operands(node)
+    biases = [bias for bias in node.args[:-2] if isinstance(bias, fx.Node)]
+    size = [int(n) for n in node.meta["val"].shape]
+    given = [
+        *(_padded_bias(graph, bias, size, (rows, columns)) for bias in biases),
+        _padded_operand(graph, left, rows, depth, padded),
+        _padded_operand(graph, right, depth, columns, padded),
+    ]
+    return _call(graph, node.target, *given)
+
+
+def _padded_operand(
+    graph: fx.Graph,
+    operand: fx.Node,
+    rows: int,
+    columns: int,
+    padded: dict[tuple[fx.Node, int, int], fx.Node],
+) -> fx.Node:
+    if not rows and not columns:
+        return operand
+    matrix, turned = _base(operand)
+    key = (matrix, columns, rows) if turned else (matrix, rows, columns)
+    if key not in padded:
+        padded[key] = _call(graph, aten.constant_pad_nd.default, matrix, [0, key[2], 0, key[1]])
+    return _call(graph, operand.target, padded[key], *operand.args[1:]) if turned else padded[key]
+
+
+def _padded_bias(
+    graph: fx.Graph, bias: fx.Node, size: list[int], gaps: tuple[int, int]
+) -> fx.Node:
+    """A bias, which may be one row or a number, as large as the product where it was that."""
+    shape = bias.meta["val"].shape
+    ends = zip(reversed(shape), reversed(size), reversed(gaps), strict=False)
+    pads = [pad for n, whole, gap in ends for pad in (0, gap if n == whole else 0)]
+    return _call(graph, aten.constant_pad_nd.default, bias, pads) if any(pads) else bias
+
+
+def _without_gaps(graph: fx.Graph, product: fx.Node, node: fx.Node, *, view: bool) -> fx.Node:
+    """The rows and columns that are asked for; a view, unless strides have to be those of rows."""
+    rows, columns = (int(n) for n in node.meta["val"].shape)
+    found = product
+    if product.meta["val"].shape[0] != rows:
+        found = _call(graph, aten.slice.Tensor, found, 0, 0, rows)
+    if product.meta["val"].shape[1] == columns:
+        return found
+    found = _call(graph, aten.slice.Tensor, found, 1, 0, columns)
+    return found if view else _call(graph, aten.clone.default, found)
 
 
 def _gap(size: int) -> int:

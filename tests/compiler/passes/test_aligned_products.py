@@ -37,6 +37,16 @@ def backward(
     return aten.mm.default(gradient, weight), aten.mm.default(aten.t.default(gradient), x)
 
 
+def both_odd(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return aten.mm.default(aten.t.default(x), weight)
+
+
+def with_whole_bias(
+    bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    return aten.addmm.default(bias, x, weight).sin()
+
+
 def with_bias(bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return aten.addmm.default(bias, x, aten.t.default(weight))
 
@@ -45,6 +55,8 @@ SIZES: dict[Callable[..., Any], tuple[tuple[int, ...], ...]] = {
     head: ((2048, 768), (5001, 768)),
     backward: ((2048, 5001), (5001, 768), (2048, 768)),
     with_bias: ((5001,), (2048, 768), (5001, 768)),
+    both_odd: ((768, 2001), (768, 5001)),
+    with_whole_bias: ((768, 5001), (768, 2001), (2001, 5001)),
 }
 
 
@@ -60,9 +72,13 @@ def test_a_head_of_odd_size_has_columns_that_nobody_reads() -> None:
     assert ops(changed)["slice.Tensor"] == 1
 
 
-def test_a_gradient_of_odd_size_is_stored_with_gaps() -> None:
+def test_a_gradient_of_odd_size_is_stored_once_with_zeros_for_both_products() -> None:
+    """One sums over the odd size, so the weight has zeros too; of the other it is the rows."""
     changed = applied(aligned_products, graph(backward, *SIZES[backward], device="cuda"))[1]
     assert layouts(changed) == [((5008, 1), (768, 1), (768, 1)), ((1, 5008), (768, 1), (768, 1))]
+    products = changed.graph.find_nodes(op="call_function", target=aten.mm.default)
+    assert [p.meta["val"].shape for p in products] == [(2048, 768), (5008, 768)]
+    assert ops(changed)["constant_pad_nd.default"] == 2
 
 
 def test_a_result_that_leaves_the_graph_is_copied_out_of_its_gaps() -> None:

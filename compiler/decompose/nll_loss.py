@@ -1,0 +1,54 @@
+"""The gradient of the negative log likelihood, point by point.
+
+torch's decomposition scatters into zeros. A partition does not compute again what a scatter
+needs, so the whole input would be kept for backward, in float32 where a loss is computed in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+MEAN = 1
+
+
+def nll_loss_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
+    """Minus the gradient of the loss where a class is the target, zero elsewhere.
+
+    `x` is [C], [N, C] or [N, C, H, W]; the target has the same shape without C.
+    """
+    classes = 0 if x.dim() < 2 else 1
+    if reduction == MEAN:
+        grad_output = grad_output / total_weight
+    shape = [1] * x.dim()
+    shape[classes] = x.shape[classes]
+    if weight is not None:
+        grad_output = _along(grad_output, x, classes) * weight.reshape(shape)
+    target = target.unsqueeze(classes)
+    places = torch.arange(x.shape[classes], device=x.device, dtype=target.dtype).reshape(shape)
+    hit = (places == target) & (target != ignore_index)
+    lost = -_along(grad_output, x, classes)
+    return torch.where(hit, lost, 0.0).to(x.dtype)
+
+
+def _along(gradient: Tensor, x: Tensor, classes: int) -> Tensor:
+    """A gradient for each target, or one for all, with a dimension for the classes."""
+    missing = 0 < gradient.dim() < x.dim()
+    return gradient.unsqueeze(classes) if missing else gradient
+
+
+NLL_LOSS: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
+    aten.nll_loss_backward.default: nll_loss_backward,
+    aten.nll_loss2d_backward.default: nll_loss_backward,
+}
