@@ -142,6 +142,10 @@ empty_strided_cpu: Callable[..., torch.Tensor] = _dynamo_guards._empty_strided_c
 """(size, stride, dtype) -> memory, a microsecond faster than torch.empty_strided."""
 
 
+address_of_tensor: int = _dynamo_guards._torchinductor_pyobject_tensor_data_ptr
+"""The address of a C++ function: a tensor as a Python object -> its memory; it may throw."""
+
+
 def cuda_functions() -> dict[str, Callable[..., Any]]:
     """What a wrapper calls on a GPU, without the checks of torch's public functions."""
     return {

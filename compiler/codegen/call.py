@@ -30,6 +30,8 @@ class KernelCall:
     after: tuple[str, ...] = ()
     addresses: bool = True
     """Whether it is given addresses of memory, else tensors."""
+    joins: bool = False
+    """Whether one call can run it with others: see `Launch`."""
     mended: bool = False
     """Whether a launch that fails is handed on to `mend_<kernel>`, with what it was given."""
 

@@ -8,13 +8,15 @@ from tcdebug.compiler.codegen.flatten import FlatKernel
 from tcdebug.compiler.codegen.sweeps import reads_of, segments
 from tcdebug.compiler.codegen.tile import Tiling
 from tcdebug.compiler.ir.expr import indices, walk
-from tcdebug.compiler.ir.index import Axis, Index
+from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.schedule.cost import arithmetic
 
 SCRATCH = 1 << 13
 """Elements of a row that are kept for a later sweep rather than computed again."""
 DEAR = 8
 """Arithmetic (see schedule.cost) above which keeping pays."""
+GRAIN = 1 << 15
+"""Points up to which a kernel runs on one thread."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,17 @@ class Choices:
     tiling: Tiling | None = None
     split: bool = False
     scratch: bool = False
+
+
+def points(kernel: FlatKernel) -> Index:
+    """How often the innermost loop comes to its body."""
+    return product(a.size for a in (*kernel.outer, *kernel.inner))
+
+
+def can_share(kernel: FlatKernel) -> bool:
+    """Whether threads might share the loops: a parallel region costs 0.7 us also on one thread."""
+    known = points(kernel).constant
+    return bool(kernel.outer or kernel.inner) and (known is None or known > GRAIN)
 
 
 def contiguous(index: Index, axis: Axis) -> bool:

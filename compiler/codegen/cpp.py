@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.accumulator import CHUNK, Accumulator
-from tcdebug.compiler.codegen.choices import Choices, crossing
+from tcdebug.compiler.codegen.choices import GRAIN, Choices, crossing, points
 from tcdebug.compiler.codegen.cpp_text import CHECKED, TYPES, CppIndex
 from tcdebug.compiler.codegen.emit import INNERMOST, Emitter, Place
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
@@ -22,13 +22,11 @@ from tcdebug.compiler.codegen.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.sweeps import Segment, segments
 from tcdebug.compiler.codegen.tile import COLUMNS, ROWS, Tiling, block_start
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, indices, loads, walk
-from tcdebug.compiler.ir.index import Axis, Index, Indirect, product, render, to_index
+from tcdebug.compiler.ir.index import Axis, Index, Indirect, render, to_index
 from tcdebug.compiler.ir.operations import INTEGERS, SCANS
 
 LANES = 64
 """Outer points that column mode takes together."""
-GRAIN = 1 << 15
-"""Points below which a kernel runs on one thread."""
 SLOTS = 64
 """Pieces that a reduction to few values is split into; fixed, so that sums do not depend on the
 number of threads."""
@@ -188,8 +186,7 @@ class KernelWriter:
         return f"#pragma omp parallel for{collapse} num_threads(threads) if ({self._large()})"
 
     def _large(self) -> str:
-        points = product(a.size for a in (*self.kernel.outer, *self.kernel.inner))
-        return f"{_text(points)} > {GRAIN}"
+        return f"{_text(points(self.kernel))} > {GRAIN}"
 
     def _segment(self, segment: Segment) -> None:
         if segment.sweep:

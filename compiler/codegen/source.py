@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 
 from tcdebug.compiler.codegen.call import KernelCall, describe
-from tcdebug.compiler.codegen.choices import Choices, can_split, crossing, lane_axis
+from tcdebug.compiler.codegen.choices import Choices, can_share, can_split, crossing, lane_axis
 from tcdebug.compiler.codegen.cpp import Arguments, KernelWriter
 from tcdebug.compiler.codegen.cpp_text import TYPES
 from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
@@ -55,7 +55,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     ]
     writer = KernelWriter(flat, choices, Arguments(tuple(declarations), storage))
     source = f"{writer.write()}\n{_packed(kernel.name, declarations)}"
-    return replace(call, source=source, after=("threads",))
+    return replace(call, source=source, after=("threads",), addresses=False, joins=True)
 
 
 def _packed(name: str, declarations: Sequence[str]) -> str:
@@ -81,7 +81,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> Choices:
     loops = bool(flat.outer or flat.inner)
     return Choices(
         vectorize=loops and gate.allows("codegen.vectorize", subject),
-        parallelize=loops and gate.allows("codegen.parallelize", subject),
+        parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
         lane=lane,
         tiling=tiled,
         split=split,

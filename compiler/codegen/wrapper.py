@@ -11,6 +11,7 @@ import torch
 
 from tcdebug.compiler.codegen.call import KernelCall
 from tcdebug.compiler.codegen.direct import DIRECT
+from tcdebug.compiler.codegen.launches import Launch, launch, together
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -37,6 +38,8 @@ class WrapperSource:
     """The GPU that all launches are for, None where there are none or several."""
     streams: bool = False
     """Whether it launches on streams of GPUs."""
+    launches: tuple[Launch, ...] = ()
+    """Those of several kernels."""
 
 
 class WrapperWriter:
@@ -58,21 +61,21 @@ class WrapperWriter:
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
+        self.launches: list[Launch] = []
+        self.late: list[str] | None = None  # what waits for the launch to end, None outside of one
 
     def write(self) -> WrapperSource:
         """The whole function."""
         self._arguments()
-        for position, step in enumerate(self.schedule.steps):
-            if isinstance(step, Kernel):
-                self._kernel(step)
-            else:
-                self._extern(step)
-            self._release(position)
+        for steps in together(self.schedule, self.calls, self.last_use, self.buffers):
+            self._steps(steps)
         returned = ", ".join(self._value(o) for o in self.graph.outputs)
         self.lines.append(f"return ({returned}{',' if len(self.graph.outputs) == 1 else ''})")
         body = "\n".join(f"    {line}" for line in self.lines)
         text = f"def call(args):\n{body}\n"
-        return WrapperSource(text, self.names, self.device, streams=bool(self.devices))
+        return WrapperSource(
+            text, self.names, self.device, bool(self.devices), tuple(self.launches)
+        )
 
     # -- lifetimes --------------------------------------------------------------------------
 
@@ -111,8 +114,12 @@ class WrapperWriter:
                 self.free.append(name)
             elif name not in self.graph.constants:
                 gone.append(name)
-        if gone:
-            self.lines.append(f"del {', '.join(gone)}")
+        self._delete(*gone)
+
+    def _delete(self, *names: str) -> None:
+        if names:
+            lines = self.lines if self.late is None else self.late
+            lines.append(f"del {', '.join(names)}")
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -147,13 +154,45 @@ class WrapperWriter:
                     known.add(atoms[0])
                     self.lines.append(f"{atoms[0].name} = {buffer.name}.{method}({dim})")
 
-    def _kernel(self, kernel: Kernel) -> None:
-        call = self.calls[kernel.name]
+    def _steps(self, positions: range) -> None:
+        """Some steps, of which the kernels, if they are several, are launched together."""
+        steps = [self.schedule.steps[p] for p in positions]
+        kernels = [s for s in steps if isinstance(s, Kernel)]
+        self.late = [] if len(kernels) > 1 else None
+        for position, step in zip(positions, steps, strict=True):
+            if isinstance(step, Extern):
+                self._extern(step)
+            else:
+                self._memory(self.calls[step.name])
+                if self.late is None:
+                    self._kernel(step)
+            self._release(position)
+        if self.late is not None:
+            self._launch(kernels)
+            self.lines += self.late
+            self.late = None
+
+    def _memory(self, call: KernelCall) -> None:
+        """Memory for what a kernel stores."""
         for name in call.stores:
             if name in call.into:
                 self.lines.append(f"{name} = {call.into[name]}")  # the same memory
             else:
                 self._allocate(self.buffers[name])
+
+    def _launch(self, kernels: Sequence[Kernel]) -> None:
+        """One call for several kernels."""
+        name = f"launch_{len(self.launches)}"
+        self.launches.append(made := launch(name, [self.calls[k.name] for k in kernels]))
+        self.names[name] = None  # filled in when the kernels are built
+        failed = ", ".join(repr(k.name) for k in kernels)
+        self.lines += [
+            f"if status := {name}({', '.join(made.given)}):",
+            f"    raise_status(status, {failed})",
+        ]
+
+    def _kernel(self, kernel: Kernel) -> None:
+        call = self.calls[kernel.name]
         self.names[f"run_{kernel.name}"] = None  # filled in when the kernels are built
         given = [*call.loads, *call.stores]
         if call.addresses:
@@ -172,9 +211,10 @@ class WrapperWriter:
         for name in [f for f in self.free if _layout(self.buffers[f]) == _layout(buffer)]:
             self.free.remove(name)
             if self.gate.allows(REUSE, f"{buffer.name}<-{name}"):
-                self.lines.append(f"{buffer.name} = {name}; del {name}")
+                self.lines.append(f"{buffer.name} = {name}")
+                self._delete(name)
                 break
-            self.lines.append(f"del {name}")
+            self._delete(name)
         else:
             size, stride = _tuple(buffer.size), _tuple(buffer.stride)
             dtype = self._dtype(buffer)

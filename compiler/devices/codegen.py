@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tcdebug.compiler.codegen.call import KernelCall
+from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
 from tcdebug.compiler.options import Options
@@ -45,8 +46,11 @@ class Codegen(Protocol):
     def is_built(self, source: Any, options: Options) -> bool:
         """Whether `build` has next to nothing left to do."""
 
-    def build(self, source: Any, stages: Stages, options: Options) -> Mapping[str, Any]:
+    def build(
+        self, source: Any, launches: Sequence[Launch], stages: Stages, options: Options
+    ) -> Mapping[str, Any]:
         """What the wrapper calls, by name: run_<kernel>(...) -> 0, or a status.
 
-        It is given what `KernelCall` says. Raises CompileError or what its compiler raises.
+        It is given what `KernelCall` says. `launches` are the further calls, each of several
+        kernels that say `joins`. Raises CompileError or what its compiler raises.
         """

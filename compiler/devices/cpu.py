@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tcdebug.compiler.codegen.launches import Launch, launch
 from tcdebug.compiler.codegen.source import CppSource, prelude, write_cpp
 from tcdebug.compiler.errors import CompileError
 from tcdebug.compiler.events import CacheUsed, Fallback
@@ -35,7 +36,9 @@ class CppCodegen:
         """Whether the cache has the shared object."""
         return is_built(source.text, find(options.compiler), options.cache_dir)
 
-    def build(self, source: CppSource, stages: Stages, options: Options) -> Mapping[str, Any]:
+    def build(
+        self, source: CppSource, launches: Sequence[Launch], stages: Stages, options: Options
+    ) -> Mapping[str, Any]:
         """The functions of the shared object, compiled unless the cache has it."""
         toolchain = find(options.compiler)
         if not toolchain.vector_math:
@@ -43,9 +46,10 @@ class CppCodegen:
         built = _built(source, toolchain, stages.gate, options)
         stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
         binding = binding_of(toolchain, options.cache_dir)
+        alone = [launch(f"run_{name}", [call]) for name, call in source.calls.items()]
         return {
-            f"run_{name}": binding.function(built.library, call)
-            for name, call in source.calls.items()
+            one.name: binding.function(built.library, one)
+            for one in (*alone, *launches)
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.codegen.triton.source import TritonSource, unwritable, write_triton
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
@@ -32,7 +33,9 @@ class TritonCodegen:
         """Triton keeps what it compiled; whether it has this is known when it is asked."""
         return False
 
-    def build(self, source: TritonSource, stages: Stages, options: Options) -> Mapping[str, Any]:
+    def build(
+        self, source: TritonSource, launches: Sequence[Launch], stages: Stages, options: Options
+    ) -> Mapping[str, Any]:
         """Every kernel, compiled for what its arguments most likely have in common."""
         if options.autotune:
             source = tuned(source, options, stages.log)

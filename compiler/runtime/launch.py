@@ -16,8 +16,14 @@ INDEX_OUT_OF_RANGE = 1
 DIVISION_BY_ZERO = 2
 
 
-def raise_status(status: int, kernel: str) -> NoReturn:
-    """Raise what a kernel's exit status stands for, as eager would."""
+def raise_status(status: int, *kernels: str) -> NoReturn:
+    """Raise what the exit status of a launch stands for, as eager would.
+
+    Of several kernels the status says which: its place stands above the lowest eight bits.
+    """
+    kernel = kernels[0]
+    if len(kernels) > 1:
+        kernel, status = kernels[status >> 8], status & 255
     if status == INDEX_OUT_OF_RANGE:
         raise IndexError(f"index out of range (found by {kernel})")
     if status == DIVISION_BY_ZERO:

@@ -27,7 +27,8 @@ def load(
     def finish() -> Compiled:
         names: dict[str, Any] = {}
         for device, source in sources.items():
-            names |= DEVICES[device].build(source, stages, options)
+            launches = [made for made in wrapper.launches if made.device == device]
+            names |= DEVICES[device].build(source, launches, stages, options)
         return load_wrapper(wrapper, names, stages.name)
 
     def failed(error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Kernels of a shared object as Python functions of addresses, sizes and numbers.
+"""Kernels of shared objects as Python functions of tensors, sizes and numbers.
 
 With Python's headers at hand a call goes through a C function of Python's; without, by ctypes,
 which takes 1 us longer for each kernel.
@@ -8,25 +8,40 @@ from __future__ import annotations
 
 import ctypes
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tcdebug.compiler.codegen.call import KernelCall
+import torch
+
+from tcdebug.compiler import seams
+from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.runtime.build import build
 from tcdebug.compiler.runtime.toolchain import Toolchain
 
 
-class KernelTable(ctypes.Structure):
-    """What the C side knows of a kernel."""
+class _Step(ctypes.Structure):
+    """A kernel of a launch, as the C side knows it."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
         ("arguments", ctypes.c_int32),
-        ("first_number", ctypes.c_int32),
-        ("numbers", ctypes.c_int32),
+        ("first", ctypes.c_int32),
+    )
+
+
+class _Launch(ctypes.Structure):
+    """A launch, as the C side knows it."""
+
+    _fields_ = (
+        ("kinds", ctypes.c_char_p),
+        ("steps", ctypes.POINTER(_Step)),
+        ("places", ctypes.POINTER(ctypes.c_int32)),
+        ("arguments", ctypes.c_int32),
+        ("count", ctypes.c_int32),
+        ("most", ctypes.c_int32),
     )
 
 
@@ -38,24 +53,35 @@ class Binding:
         self._bind: Callable[..., Any] | None = None
         if (folder / "Python.h").exists():
             text = (resources.files(__package__) / "packed.cpp").read_text()
-            built = build(f'#include "{folder}/Python.h"\n{text}', toolchain, cache_dir)
+            source = f'#include "{folder}/Python.h"\n{text}'
+            built = build(source, toolchain.catching(), cache_dir)
             # the path says which library it is: a handle of ctypes.CDLL would release the GIL
-            bind = ctypes.PyDLL(built.library._name).tcd_bind
-            bind.restype = ctypes.py_object
-            self._bind = bind
+            library = ctypes.PyDLL(built.library._name)
+            library.tcd_start.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+            library.tcd_start(seams.address_of_tensor, torch.Tensor, torch.nn.Parameter)
+            library.tcd_bind.restype = ctypes.py_object
+            self._bind = library.tcd_bind
 
-    def function(self, library: ctypes.CDLL, call: KernelCall) -> Callable[..., int]:
-        """A kernel of a library that lives as long as the process, as all of them do."""
+    def function(self, library: ctypes.CDLL, launch: Launch) -> Callable[..., int]:
+        """The kernels of a launch, of a library that lives as long as the process, as all do."""
         if self._bind is None:
-            return by_types(library, call)
-        whole, numbers = len(call.loads) + len(call.stores) + len(call.symbols), call.parameters
-        table = KernelTable(
-            ctypes.cast(library[f"{call.kernel.name}_packed"], ctypes.c_void_p).value,
-            whole + len(numbers) + len(call.after),
-            whole,
-            len(numbers),
+            return by_types(library, launch)
+        places = [place for taken in launch.places for place in taken]
+        steps = (_Step * len(launch.kernels))()
+        first = 0
+        for step, name, taken in zip(steps, launch.kernels, launch.places, strict=True):
+            address = ctypes.cast(library[f"{name}_packed"], ctypes.c_void_p).value
+            step.function, step.arguments, step.first = address, len(taken), first
+            first += len(taken)
+        table = _Launch(
+            launch.kinds.encode(),
+            steps,
+            (ctypes.c_int32 * len(places))(*places),
+            len(launch.kinds),
+            len(steps),
+            max(map(len, launch.places)),
         )
-        function: Callable[..., int] = self._bind(ctypes.byref(table))
+        function: Callable[..., int] = self._bind(ctypes.byref(table), len(places))
         return function
 
 
@@ -65,14 +91,26 @@ def binding_of(toolchain: Toolchain, cache_dir: Path) -> Binding:
     return Binding(toolchain, cache_dir)
 
 
-def by_types(library: ctypes.CDLL, call: KernelCall) -> Callable[..., int]:
-    """A kernel by ctypes."""
-    function = library[call.kernel.name]
-    function.argtypes = [
-        *[ctypes.c_void_p] * (len(call.loads) + len(call.stores)),
-        *[ctypes.c_int64] * len(call.symbols),
-        *[ctypes.c_double] * len(call.parameters),
-        ctypes.c_int,
-    ]
-    function.restype = ctypes.c_int
-    return function
+def by_types(library: ctypes.CDLL, launch: Launch) -> Callable[..., int]:
+    """The kernels of a launch by ctypes."""
+    types = {"t": ctypes.c_void_p, "i": ctypes.c_int64, "n": ctypes.c_double}
+    steps: list[tuple[Any, Sequence[int]]] = []
+    for name, places in zip(launch.kernels, launch.places, strict=True):
+        function = library[name]
+        function.argtypes = [types[launch.kinds[p]] for p in places]
+        function.restype = ctypes.c_int
+        steps.append((function, places))
+    tensors = [k for k, kind in enumerate(launch.kinds) if kind == "t"]
+
+    def run(*given: Any) -> int:
+        if len(given) != len(launch.kinds):
+            raise TypeError(f"kernels take {len(launch.kinds)} arguments, not {len(given)}")
+        values = list(given)
+        for place in tensors:
+            values[place] = values[place].data_ptr()
+        for position, (function, places) in enumerate(steps):
+            if status := function(*(values[p] for p in places)):
+                return position << 8 | status & 255 if len(steps) > 1 else int(status)
+        return 0
+
+    return run

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -41,19 +41,26 @@ class Toolchain:
     target: str
     """The machine that code is generated for, by CPU model and features."""
     vector_math: bool
+    extra: tuple[str, ...] = ()
+    """Flags behind all others."""
+
+    def catching(self) -> Toolchain:
+        """This toolchain for code that catches exceptions of C++."""
+        return replace(self, extra=(*self.extra, "-fexceptions"))
 
     def command(self, source: Path, output: Path) -> list[str]:
         """The command line that makes a shared object of a source."""
         native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
-        extra = ["-DTCD_VECTOR_MATH"] if self.vector_math else []
+        math = ["-DTCD_VECTOR_MATH"] if self.vector_math else []
         libraries = ["-lmvec", "-lm"] if self.vector_math else ["-lm"]
         return [
-            self.path, *FLAGS, native, *extra, str(source), "-o", str(output), *libraries,
+            self.path, *FLAGS, native, *math, *self.extra, str(source), "-o", str(output),
+            *libraries,
         ]  # fmt: skip
 
     def key(self, source: str) -> str:
         """The content address of what a source compiles to."""
-        parts = (self.version, self.target, str(self.vector_math), *FLAGS, source)
+        parts = (self.version, self.target, str(self.vector_math), *FLAGS, *self.extra, source)
         return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 

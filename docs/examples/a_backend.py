@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 import tcdebug
 from tcdebug.compiler.codegen.call import KernelCall, describe
 from tcdebug.compiler.codegen.flatten import flatten
+from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, Load
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise
@@ -122,7 +123,9 @@ class NumpyCodegen:
         """There is nothing to build."""
         return True
 
-    def build(self, source: NumpySource, stages: Stages, options: Options) -> Mapping[str, Any]:
+    def build(
+        self, source: NumpySource, launches: Sequence[Launch], stages: Stages, options: Options
+    ) -> Mapping[str, Any]:
         """The functions; they get tensors and hand on what those stand for."""
         namespace: dict[str, Any] = {"np": np}
         exec(source.text, namespace)

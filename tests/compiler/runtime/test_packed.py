@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from programs import f32
-from stages import capture
+import torch
 
-from tcdebug.compiler.codegen.call import KernelCall
+from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.build import build
 from tcdebug.compiler.runtime.packed import Binding
@@ -29,31 +27,63 @@ extern "C" int k(const int32_t* in, double* out, int64_t n, double scale, int th
 extern "C" int k_packed(const int64_t* g) {
   return k((const int32_t*)g[0], (double*)g[1], (int64_t)g[2], as_double(g[3]), (int)g[4]);
 }
+extern "C" int add_one(double* to) { *to += 1; return 0; }
+extern "C" int add_one_packed(const int64_t* g) { return add_one((double*)g[0]); }
 """
+ALONE = Launch("run_k", "cpu", ("k",), (), "ttini", ((0, 1, 2, 3, 4),))
+
+
+class Bound:
+    """Binds launches of SOURCE."""
+
+    def __init__(self, headers: Path | None) -> None:
+        options = Options.from_env()
+        toolchain = find("g++")
+        self.library = build(SOURCE, toolchain, options.cache_dir).library
+        self.binding = Binding(toolchain, options.cache_dir, headers)
+
+    def __call__(self, launch: Launch, *given: object) -> int:
+        return self.binding.function(self.library, launch)(*given)
 
 
 @pytest.fixture(params=["headers", "ctypes"])
-def run(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def] # a function of any numbers
-    options = Options.from_env()
-    toolchain = find("g++")
-    headers = None if request.param == "headers" else Path("/nowhere")
-    library = build(SOURCE, toolchain, options.cache_dir).library
-    (schedule,) = capture(lambda x: x + 1, f32(2)).schedules
-    (kernel,) = schedule.kernels()
-    kernel = type(kernel)("k", kernel.outer, kernel.inner, kernel.nodes, kernel.stored)
-    call = KernelCall(kernel, ("a",), ("b",), ("n",), ("scale",), 0, {}, after=("threads",))
-    return Binding(toolchain, options.cache_dir, headers).function(library, call)
+def run(request: pytest.FixtureRequest) -> Bound:
+    return Bound(None if request.param == "headers" else Path("/nowhere"))
 
 
-def test_addresses_sizes_and_numbers_reach_the_kernel(run) -> None:  # type: ignore[no-untyped-def] # as above
-    given, result = (ctypes.c_int32 * 3)(1, 2, -3), (ctypes.c_double * 3)()
-    status = run(ctypes.addressof(given), ctypes.addressof(result), 3, 0.5, 2)
-    assert (status, list(result)) == (2, [0.5, 1.0, -1.5])
+def test_addresses_sizes_and_numbers_reach_the_kernel(run: Bound) -> None:
+    given, result = torch.tensor([1, 2, -3], dtype=torch.int32), torch.zeros(3, dtype=torch.double)
+    assert run(ALONE, given, torch.nn.Parameter(result), 3, 0.5, 0) == 0
+    assert result.tolist() == [0.5, 1.0, -1.5]
 
 
-def test_other_threads_run_meanwhile(run) -> None:  # type: ignore[no-untyped-def] # as above
+def test_several_kernels_run_in_order_and_the_status_says_which_failed(run: Bound) -> None:
+    given, result = torch.tensor([4], dtype=torch.int32), torch.zeros(1, dtype=torch.double)
+    places = (0, 1, 2, 3, 4), (1,), (0, 1, 2, 3, 5), (1,)
+    launch = Launch("launch_0", "cpu", ("k", "add_one") * 2, (), "ttinii", places)
+    assert run(launch, given, result, 1, 0.5, 0, 0) == 0
+    assert result.item() == 3.0
+    assert run(launch, given, result, 1, 0.5, 0, 7) == 2 << 8 | 7
+    assert result.item() == 2.0  # the last one did not run
+
+
+def test_a_launch_takes_any_number_of_arguments(run: Bound) -> None:
+    many = [torch.full((1,), float(k), dtype=torch.double) for k in range(600)]
+    places = tuple((k,) for k in range(600))
+    launch = Launch("launch_0", "cpu", ("add_one",) * 600, (), "t" * 600, places)
+    assert run(launch, *many) == 0
+    assert [t.item() for t in many] == [k + 1.0 for k in range(600)]
+
+
+def test_other_threads_run_meanwhile(run: Bound) -> None:
     ended: list[float] = []
-    thread = threading.Thread(target=lambda: ended.append(run(0, 0, 0, 1.0, 9) and time.time()))
+    given = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.double)
+
+    def call() -> None:
+        run(ALONE, *given, 0, 1.0, 9)
+        ended.append(time.time())
+
+    thread = threading.Thread(target=call)
     thread.start()
     time.sleep(0.05)
     here = time.time()
@@ -61,6 +91,12 @@ def test_other_threads_run_meanwhile(run) -> None:  # type: ignore[no-untyped-de
     assert here < ended[0]
 
 
-def test_a_wrong_number_of_arguments_is_an_error_of_python(run) -> None:  # type: ignore[no-untyped-def] # as above
+def test_what_a_kernel_cannot_take_is_an_error_of_python(run: Bound) -> None:
+    x = torch.zeros(1, dtype=torch.double)
     with pytest.raises(TypeError):
-        run(0, 0)
+        run(ALONE, 0, 0)
+    wrapped: list[int] = []
+    with pytest.raises(RuntimeError, match="data pointer"):
+        torch.func.grad(lambda y: wrapped.append(run(ALONE, y, x, 0, 1.0, 0)))(x[0])
+    with pytest.raises((TypeError, AttributeError)):
+        run(ALONE, None, x, 0, 1.0, 0)

@@ -1,12 +1,13 @@
 """Kernels for CPUs written in Triton and run by its interpreter, in a process of their own."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.codegen.triton.source import TritonKernel, TritonSource
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.cuda import TritonCodegen
@@ -53,7 +54,9 @@ class InterpretedCodegen(TritonCodegen):
     def __init__(self) -> None:
         self.sources: list[str] = []
 
-    def build(self, source: TritonSource, stages: Stages, options: Options) -> Mapping[str, Any]:
+    def build(
+        self, source: TritonSource, launches: Sequence[Launch], stages: Stages, options: Options
+    ) -> Mapping[str, Any]:
         from tcdebug.compiler.codegen.triton import library  # noqa: PLC0415 # as triton
 
         self.sources.append(source.text)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.codegen.triton.source import TritonSource
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.cuda import TritonCodegen
@@ -25,7 +26,9 @@ class Recording(TritonCodegen):
 
     source: TritonSource | None = None
 
-    def build(self, source: TritonSource, stages: Stages, options: Options) -> Mapping[str, Any]:
+    def build(
+        self, source: TritonSource, launches: Sequence[Launch], stages: Stages, options: Options
+    ) -> Mapping[str, Any]:
         self.source = source
         raise Written
 
