@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -71,6 +71,17 @@ def is_vague(signature: str) -> bool:
     return signature.count(" | ") < 2
 
 
+def covering(
+    findings: Iterable[Finding], backend: str, signature: str, ops: Sequence[str]
+) -> Finding | None:
+    """The finding that a failure is taken for: all of its operations are in the program."""
+    for finding in findings:
+        same = finding.signature == signature and finding.backend == backend
+        if same and (not finding.vague or set(finding.ops) <= set(ops)):
+            return finding
+    return None
+
+
 @dataclass(frozen=True)
 class Findings:
     """A folder of findings. Several processes may add to it: the first to name a failure has it."""
@@ -100,14 +111,6 @@ class Findings:
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(finding)))
         fresh.replace(path)
-
-    def covering(self, backend: str, signature: str, ops: Sequence[str]) -> Finding | None:
-        """The finding that a failure is taken for: all of its operations are in the program."""
-        for finding in self:
-            same = finding.signature == signature and finding.backend == backend
-            if same and (not finding.vague or set(finding.ops) <= set(ops)):
-                return finding
-        return None
 
     def named(self, name: str) -> list[Finding]:
         """The findings whose slug begins so."""

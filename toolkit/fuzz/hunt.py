@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, event, given, seed, settings, target
 from hypothesis.database import ExampleDatabase, ReadOnlyDatabase
 
-from tcdebug.fuzz.findings import Findings
+from tcdebug.fuzz.findings import Finding, Findings, covering
 from tcdebug.fuzz.job import ROUND
 from tcdebug.fuzz.verdict import Status, Verdict
 from tcdebug.strategies.program import Program
@@ -59,9 +59,14 @@ class Found:
 
 @dataclass
 class _Round:
-    """What a round has come to: the signature that is shrunk, and the smallest program so far."""
+    """What a round has come to: the signature that is shrunk, and the smallest program so far.
+
+    `findings` are those that there were when the failure was met: while it is shrunk, others may
+    find it too, and Hypothesis wants a program to fail each time or never.
+    """
 
     hunted: str = ""
+    findings: tuple[Finding, ...] = ()
     smallest: tuple[Program, Verdict] | None = None
     until: float = 0.0
 
@@ -142,25 +147,26 @@ class Hunt:
         """The verdict; a failure that a finding covers is known. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
-            return self._covered(program, known)  # there may be a finding of it since
+            return self._covered(program, known, state)  # there may be a finding of it since
         if state.hunted:
             if time.monotonic() > state.until:
                 return Verdict(Status.DISCARDED, message="no more time to shrink")
-            verdict = self._covered(program, self.judge(program))
+            verdict = self._covered(program, self.judge(program), state)
         else:
             self._afford()
             self.judged += 1
-            verdict = self._covered(program, self.judge(program))
+            verdict = self._covered(program, self.judge(program), state)
             self.told(program, verdict)
             state.until = time.monotonic() + SHRINKING
         self._known[program.key] = verdict
         return verdict
 
-    def _covered(self, program: Program, verdict: Verdict) -> Verdict:
+    def _covered(self, program: Program, verdict: Verdict, state: _Round) -> Verdict:
         if verdict.status is not Status.FAILED:
             return verdict
-        finding = self.findings.covering(self.backend, verdict.signature, program.ops)
-        if finding is None:
+        if not state.hunted:
+            state.findings = tuple(self.findings)
+        if covering(state.findings, self.backend, verdict.signature, program.ops) is None:
             return verdict
         return msgspec.structs.replace(verdict, status=Status.KNOWN)
 

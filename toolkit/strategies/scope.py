@@ -81,8 +81,8 @@ class Scope:
     """Those of the line that is being drawn."""
     shared: set[int] = field(default_factory=set)
     """The memory that two different inputs lie in."""
-    saved: set[int] = field(default_factory=set)
-    """The memory that backward reads: who writes to it has no backward."""
+    saved: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The memory that backward reads, by address: who writes to it has no backward."""
 
     # -- choices ----------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Scope:
             return nullcontext()
 
         def kept(tensor: torch.Tensor) -> torch.Tensor:
-            self.saved.add(tensor.untyped_storage().data_ptr())
+            self.saved[tensor.untyped_storage().data_ptr()] = tensor
             return tensor
 
         return saved_tensors_hooks(kept, lambda tensor: tensor)

@@ -59,6 +59,24 @@ def test_a_failure_that_a_finding_covers_ends_no_round(tmp_path: Path) -> None:
     assert Status.KNOWN in told and Status.FAILED not in told
 
 
+def test_what_others_find_meanwhile_leaves_a_failure_to_be_shrunk(tmp_path: Path) -> None:
+    _, found = hunted(tmp_path / "one", 7)
+    signature, findings = found.verdict.signature, Findings(tmp_path / "other")
+    finding = Finding(signature, "exception", "tcdebug", "", found.program, "2.13.0")
+
+    class Meanwhile(Broken):
+        def __call__(self, program: Program) -> Verdict:
+            if len(self.programs) > first:
+                findings.add(finding)
+            return super().__call__(program)
+
+    first, judge = found.examples, Meanwhile()
+    hunt = Hunt(judge, findings, "tcdebug", lambda program, verdict: None, None)
+    again = next(f for f in map(hunt.round, range(7, 16)) if f)
+    assert again.program == found.program
+    assert list(findings) == [finding]
+
+
 def test_a_hunt_ends_with_its_examples(tmp_path: Path) -> None:
     judge = Broken()
     hunt = Hunt(judge, Findings(tmp_path), "tcdebug", lambda p, v: None, None, examples=2)
