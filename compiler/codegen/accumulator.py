@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.cpp_text import TYPES, integer
-from tcdebug.compiler.ir.operations import FLOATS, neutral
+from tcdebug.compiler.ir.operations import FLOATS, gives_place, neutral
 
 CHUNK = 1024
 
@@ -36,7 +36,12 @@ class Accumulator:
     @property
     def by_place(self) -> bool:
         """Whether the result is a place, which vector code does not find."""
-        return self.kind.startswith("arg")
+        return gives_place(self.kind)
+
+    @property
+    def last_wins(self) -> bool:
+        """Whether of equal values the later one is the result."""
+        return self.kind.startswith("last_")
 
     @property
     def state(self) -> list[tuple[str, str, str]]:
@@ -46,11 +51,13 @@ class Accumulator:
             return [("double", "total", self._neutral())]
         if self.kind in ("sum", "prod"):
             return [(ctype, "part", self._neutral())]
-        if self.dtype == torch.bool:
+        if self.kind == "log_sum_exp":
+            return [(ctype, "part", self._neutral())]
+        if self.dtype == torch.bool and not self.last_wins:
             return [("int", "part", self._neutral())]
         if self.by_place:
             return [(ctype, "best", "0"), ("int64_t", "place", "-1")]
-        if self.dtype in FLOATS:
+        if self.dtype in FLOATS and not self.last_wins:
             return [(ctype, "best", self._neutral()), ("int", "nan", "0")]
         return [(ctype, "best", self._neutral())]
 
@@ -92,6 +99,10 @@ class Accumulator:
             if self.dtype in (*FLOATS, torch.int64):
                 return [f"{part} {sign}= {value};"]
             return [f"{part} = ({TYPES[self.dtype]})({part} {sign} {value});"]
+        if self.kind == "log_sum_exp":
+            return [f"{part} = log_add_exp_({part}, {value});"]
+        if self.last_wins:
+            return self._update_to_last(value, place, at)
         if self.dtype == torch.bool:
             return [f"{part} {'|' if self.kind == 'max' else '&'}= (int){value};"]
         better = ">" if self.kind in ("max", "argmax") else "<"
@@ -101,6 +112,15 @@ class Accumulator:
         if self.dtype in FLOATS:
             lines.insert(0, f"{self.variable('nan')}{at} |= {value} != {value};")
         return lines
+
+    def _update_to_last(self, value: str, place: str, at: str) -> list[str]:
+        best, here = self.variable("best") + at, self.variable("place") + at
+        wins = f"{value} {'>=' if self.kind.endswith('max') else '<='} {best}"
+        if self.dtype in FLOATS:  # a NaN wins, and nothing but another one over it
+            wins = f"{wins} || {value} != {value}"
+        if not self.by_place:
+            return [f"{best} = {wins} ? {value} : {best};"]
+        return [f"if ({here} < 0 || {wins}) {{ {best} = {value}; {here} = {place}; }}"]
 
     def _update_place(self, value: str, place: str, better: str, at: str) -> list[str]:
         best, here = self.variable("best") + at, self.variable("place") + at
@@ -136,7 +156,7 @@ class Accumulator:
         if self.by_place:
             return f"{self.variable('place')}{at}"
         field = self.variable(self.state[0][1]) + at
-        if self.dtype == torch.bool:
+        if self.dtype == torch.bool and not self.last_wins:
             return f"{field} != 0"
         if self.kind in ("max", "min") and self.dtype in FLOATS:
             suffix = "f" if self.dtype == torch.float32 else ""

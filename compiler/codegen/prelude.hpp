@@ -123,6 +123,10 @@ template <typename T> static inline T fmin_(T a, T b) {
   T m = a < b ? a : b;
   return b != b ? a : m;
 }
+template <typename T> static inline T log_add_exp_(T a, T b) {
+  const T m = maximum_(a, b), l = minimum_(a, b);
+  return l == m && abs_(m) == (T)__builtin_inf() ? m : log1p_(exp_(l - m)) + m;
+}
 
 // bfloat16: round to nearest, ties to even; a NaN stays one
 static inline float from_bfloat16(bfloat16 x) {

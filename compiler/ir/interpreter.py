@@ -42,6 +42,7 @@ from tcdebug.compiler.ir.index import (
     Remainder,
     Symbol,
 )
+from tcdebug.compiler.ir.operations import gives_place
 
 Value = Any
 """A tensor, a number, or what an extern call returned."""
@@ -202,9 +203,15 @@ def scan(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
     if not values.numel():
         return values
     rows = values.reshape(*kept, -1)
-    running = rows.cumsum(-1, dtype=values.dtype) if kind == "cumsum" else rows.cumprod(
-        -1, dtype=values.dtype
-    )
+    running: torch.Tensor
+    match kind:
+        case "cumsum" | "cumprod":
+            running = getattr(rows, kind)(-1, dtype=values.dtype)
+        case "logcumsumexp":
+            running = rows.logcumsumexp(-1)
+        case _:
+            pair = rows.cummax(-1) if kind.endswith("max") else rows.cummin(-1)
+            running = pair.indices if gives_place(kind) else pair.values
     return running.reshape(values.shape)
 
 

@@ -36,8 +36,23 @@ REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
 """Reductions of the loop IR. max and min propagate NaN; argmax and argmin take the first of equal
 elements, and a NaN counts as the largest and as the smallest, as in eager."""
 
-SCANS = {"cumsum": "sum", "cumprod": "prod"}
-"""Scans of the loop IR -> the reduction of which they keep every state."""
+SCANS = {
+    "cumsum": "sum",
+    "cumprod": "prod",
+    "cummax": "last_max",
+    "cummin": "last_min",
+    "cumargmax": "last_argmax",
+    "cumargmin": "last_argmin",
+    "logcumsumexp": "log_sum_exp",
+}
+"""Scans of the loop IR -> what they accumulate by; they keep every state of that.
+
+Of equal elements the last wins, and a NaN wins over all but a later one."""
+
+
+def gives_place(kind: str) -> bool:
+    """Whether the result of a reduction or scan is a place rather than a value."""
+    return "arg" in kind
 
 FLOATS = (torch.float32, torch.float64)
 """Dtypes that arithmetic is done in; bfloat16 and float16 are converted around it."""

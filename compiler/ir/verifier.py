@@ -36,6 +36,7 @@ from tcdebug.compiler.ir.operations import (
     SCANS,
     STORABLE,
     UnsupportedOperands,
+    gives_place,
     result_dtype,
 )
 
@@ -149,7 +150,7 @@ def _verify_loop(node: LoopNode, buffers: Mapping[str, Buffer]) -> Iterator[str]
         yield f"{node.name} reduces over nothing"
     if node.kind not in (SCANS if isinstance(node, Scan) else REDUCTIONS):
         yield f"{node.name}: no reduction is called {node.kind}"
-    expected = torch.int64 if node.kind.startswith("arg") else node.body.dtype
+    expected = torch.int64 if gives_place(node.kind) else node.body.dtype
     if out.dtype != expected:
         yield f"{node.name} reduces {node.body.dtype} to {out.dtype}"
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 import torch
 
 from tcdebug.compiler.lower import (
+    bessel,
     elementwise,
+    error_functions,
     factories,
+    gamma,
     indexing,
     joining,
     pooling,
@@ -25,8 +28,11 @@ from tcdebug.compiler.lower import (
 from tcdebug.compiler.lower.site import Lowering
 
 LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
+    **bessel.TABLE,
     **elementwise.TABLE,
+    **error_functions.TABLE,
     **factories.TABLE,
+    **gamma.TABLE,
     **joining.TABLE,
     **reductions.TABLE,
     **scans.TABLE,

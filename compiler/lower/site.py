@@ -14,7 +14,7 @@ from tcdebug.compiler.ir.expr import Expr, Load, Parameter
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref, Scan, Scatter
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
 from tcdebug.compiler.ir.index import ZERO, Axis, Index, product, to_index
-from tcdebug.compiler.ir.operations import STORABLE
+from tcdebug.compiler.ir.operations import STORABLE, gives_place
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.lower.sizes import Sizes
 from tcdebug.compiler.lower.tensor import Element, NotLowered, Point, Tensor, from_buffer
@@ -222,13 +222,13 @@ class Site:
                 buffer, axes, reduced, tuple(index), kind, body, self.origin
             )
         else:  # one element each: the value itself, at place 0
-            body = constant(dtype, 0) if kind.startswith("arg") else body
+            body = constant(dtype, 0) if gives_place(kind) else body
             node = Pointwise(buffer, axes, tuple(index), body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)
 
 
-    def scan(self, kind: str, tensor: Tensor, dim: int) -> Tensor:
+    def scan(self, kind: str, tensor: Tensor, dim: int, suffix: str = "") -> Tensor:
         """Accumulate along a dimension, into a buffer that has every state."""
         if tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not accumulate {tensor.dtype}")
@@ -237,12 +237,14 @@ class Site:
         reduced, inner = make_axes([tensor.size[dim]], "r")
         place = dict(zip([*others, dim], [*outer, *inner], strict=True))
         point = tuple(place[k] for k in range(len(tensor.size)))
-        buffer = self._buffer(self._fresh(f"_{kind}"), tensor.dtype, tensor.size, None)
+        dtype = torch.int64 if gives_place(kind) else tensor.dtype
+        buffer = self._buffer(self._fresh(suffix or f"_{kind}"), dtype, tensor.size, None)
         body = tensor.at(point)
         node: LoopNode
         if reduced:
             node = Scan(buffer, axes, reduced, point, kind, body, self.origin)
-        else:  # one element each
+        else:  # one element each: the value itself, at place 0
+            body = constant(dtype, 0) if gives_place(kind) else body
             node = Pointwise(buffer, axes, point, body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)

@@ -8,7 +8,7 @@ import torch
 
 from tcdebug.compiler.codegen.triton.text import TYPES, literal
 from tcdebug.compiler.ir.expr import Constant
-from tcdebug.compiler.ir.operations import SCANS, neutral
+from tcdebug.compiler.ir.operations import SCANS, gives_place, neutral
 
 NO_PLACE = 2**31 - 1
 """The place of no element: every element that exists wins over it."""
@@ -39,7 +39,7 @@ class Accumulator:
     @property
     def by_place(self) -> bool:
         """Whether the result is a place."""
-        return self.kind.startswith("arg")
+        return gives_place(self.kind)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -84,13 +84,64 @@ class Accumulator:
         return f"{text} != 0" if self.source == torch.bool else f"{text}.to({TYPES[self.result]})"
 
 
-def scanned(kind: str, value: str) -> str:
-    """Every state along r of a tile of values."""
-    if SCANS[kind] == "sum":
-        return f"tl.cumsum({value}, 1)"
-    return f"tl.cumprod({value}, 1)"
+SCANNED = {
+    "prod": "library.multiply",
+    "sum": "library.plus",
+    "log_sum_exp": "library.log_add_exp",
+    "last_max": "library.last_max",
+    "last_min": "library.last_min",
+    "last_argmax": "library.last_max",
+    "last_argmin": "library.last_min",
+}
+"""What combines two states of a scan, the earlier one first."""
 
 
-def carried(kind: str, carry: str, value: str) -> str:
-    """A state after another."""
-    return f"{carry} + {value}" if SCANS[kind] == "sum" else f"{carry} * {value}"
+@dataclass(frozen=True)
+class Scan:
+    """A scan along r, in variables of the node's name; its state is a value, or that with a place.
+
+    The last of equal extremes wins, whose zero may have another sign: they go by their places.
+    """
+
+    accumulator: Accumulator
+
+    @property
+    def has_places(self) -> bool:
+        """Whether the state has a place."""
+        return self.accumulator.kind.startswith("last_")
+
+    def _state(self, value: str, place: str) -> str:
+        return f"({value}, {place})" if self.has_places else value
+
+    def _variables(self, stem: str) -> str:
+        name = self.accumulator.name
+        return f"{stem}_{name}, {stem}_place_{name}" if self.has_places else f"{stem}_{name}"
+
+    def declared(self, row: str) -> list[str]:
+        """The state before a row."""
+        name, neutral = self.accumulator.name, self.accumulator.neutral
+        lines = [f"carry_{name} = tl.broadcast_to({neutral}, {row})"]
+        if self.has_places:
+            lines.append(f"carry_place_{name} = tl.full({row}, -1, INDEX)")
+        return lines
+
+    def states(self, value: str, place: str) -> str:
+        """The states along a tile of values."""
+        combine = SCANNED[self.accumulator.kind]
+        given = self._state(value, place)
+        return f"{self._variables('state')} = tl.associative_scan({given}, 1, {combine})"
+
+    def carried(self, value: str, place: str) -> list[str]:
+        """The states of a tile after those of the tiles before, and the last of them."""
+        combine, given = SCANNED[self.accumulator.kind], self._state(value, place)
+        carry, state, total = map(self._variables, ("carry", "state", "total"))
+        return [
+            f"{state} = {combine}({carry}, {state})",
+            f"{total} = tl.reduce({given}, 1, {combine}, keep_dims=True)",
+            f"{carry} = {combine}({carry}, {total})",
+        ]
+
+    def result(self) -> str:
+        """The value of the scan at each point."""
+        stem = "state_place" if self.accumulator.by_place else "state"
+        return f"{stem}_{self.accumulator.name}.to({TYPES[self.accumulator.result]})"

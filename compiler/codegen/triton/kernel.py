@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.sweeps import Segment, segments
-from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, Accumulator, carried, scanned
+from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, Accumulator, Scan
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, Emitter, Value
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online import online
@@ -127,9 +127,9 @@ class KernelWriter:
             self.emit.add(f"{name} = tl.where(rmask, {name}, {accumulator.neutral})", level)
         return name
 
-    def _place(self, accumulator: Accumulator, level: int) -> str:
-        """The places of a tile in row-major order, for what reduces to a place."""
-        if not accumulator.by_place:
+    def _place(self, accumulator: Accumulator | Scan, level: int) -> str:
+        """The places of a tile in row-major order, for what has a place in its state."""
+        if not (accumulator.has_places if isinstance(accumulator, Scan) else accumulator.by_place):
             return ""
         name = self.emit.name("w")
         spread = f"tl.broadcast_to(rindex, {self.emit.shape(BOTH)})"
@@ -146,10 +146,11 @@ class KernelWriter:
         accumulator = self._accumulator(node)
         values = self._masked(accumulator, node, TOP)
         if node.scans:
-            name = f"result_{node.name}"
-            text = f"{scanned(node.kind, values)}.to({TYPES[node.dtype]})"
-            self.emit.add(f"{name} = {text}", TOP)
-            self._keep(node, Value(name, BOTH, TOP))
+            scan = Scan(accumulator)
+            place = self._place(scan, TOP)
+            self.emit.add(scan.states(values, place), TOP)
+            self.emit.add(f"result_{node.name} = {scan.result()}", TOP)
+            self._keep(node, Value(f"result_{node.name}", BOTH, TOP))
             return
         self._result(node, accumulator.reduced(values, self._place(accumulator, TOP)))
 
@@ -179,9 +180,8 @@ class KernelWriter:
                 groups = self._groups()
                 self.emit.add(f"sum_{node.name} = tl.zeros({groups}, {TYPES[node.dtype]})", TOP)
             elif node.scans:
-                neutral = accumulators[node.name].neutral
-                row = self.emit.shape(ROW)
-                self.emit.add(f"carry_{node.name} = tl.broadcast_to({neutral}, {row})", TOP)
+                for line in Scan(accumulators[node.name]).declared(self.emit.shape(ROW)):
+                    self.emit.add(line, TOP)
             elif node.kind:
                 state = self._groups() if node.name in grouped else shape
                 for line in accumulators[node.name].declared(state):
@@ -213,12 +213,12 @@ class KernelWriter:
             for line in accumulator.update(values, self._place(accumulator, LOOP)):
                 self.emit.add(line, LOOP)
             return
-        name, carry = f"result_{node.name}", f"carry_{node.name}"
-        states = carried(node.kind, carry, scanned(node.kind, values))
-        self.emit.add(f"{name} = ({states}).to({TYPES[node.dtype]})", LOOP)
-        self._keep(node, Value(name, BOTH, LOOP))
-        total = accumulator.reduced(values, "")
-        self.emit.add(f"{carry} = {carried(node.kind, carry, total)}", LOOP)
+        scan = Scan(accumulator)
+        place = self._place(scan, LOOP)
+        for line in (scan.states(values, place), *scan.carried(values, place)):
+            self.emit.add(line, LOOP)
+        self.emit.add(f"result_{node.name} = {scan.result()}", LOOP)
+        self._keep(node, Value(f"result_{node.name}", BOTH, LOOP))
 
     def _groups(self, elements: str = "") -> str:
         """The shape of the states of groups: neighbours that one thread loads at once."""

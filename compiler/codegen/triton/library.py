@@ -88,6 +88,39 @@ def multiply(a, b):
 
 
 @triton.jit
+def plus(a, b):
+    """The sum, as a combination."""
+    return a + b
+
+
+@triton.jit
+def log_add_exp(a, b):
+    """log(exp(a) + exp(b)); of two equal infinities that."""
+    largest = maximum(a, b)
+    distance = minimum(a, b) - largest
+    same = (a == b) & (tl.abs(a) == float("inf"))
+    return tl.where(same, a, libdevice.log1p(tl.exp(distance)) + largest)
+
+
+@triton.jit
+def last_max(value, place, other, other_place):
+    """The larger of two with its place: of equal ones the last; a NaN is the largest."""
+    larger = (value > other) | ((value != value) & (other == other))
+    same = (value == other) | ((value != value) & (other != other))
+    wins = larger | (same & (place > other_place))
+    return tl.where(wins, value, other), tl.where(wins, place, other_place)
+
+
+@triton.jit
+def last_min(value, place, other, other_place):
+    """The smaller of two with its place: of equal ones the last; a NaN is the smallest."""
+    smaller = (value < other) | ((value != value) & (other == other))
+    same = (value == other) | ((value != value) & (other != other))
+    wins = smaller | (same & (place > other_place))
+    return tl.where(wins, value, other), tl.where(wins, place, other_place)
+
+
+@triton.jit
 def argmax(value, place, other, other_place):
     """The larger of two with its place: of equal ones the first; a NaN is the largest."""
     larger = (value > other) | ((value != value) & (other == other))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from externs import reasons
 from judge import assert_as_eager, assert_same, compiled
 from programs import f32, i64, swizzled
 from stages import capture
@@ -14,7 +15,7 @@ from stages import capture
 from tcdebug.compiler.ir.graph import Scan
 from tcdebug.compiler.schedule.kernel import Kernel
 
-FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "rows": lambda x: (x * 0.5).cumsum(-1) + 1,
     "columns": lambda x: x.cumsum(0).relu(),
     "product": lambda x: x.cumprod(1),
@@ -27,6 +28,15 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "in_double": lambda x: x.cumprod(0, dtype=torch.float64),
     "narrow_integers": lambda x: (x * 50).to(torch.int8).cumsum(1, dtype=torch.int8),
     "of_a_number": lambda x: x.sum().cumsum(0),
+    "extremes_and_logarithms": lambda x: (
+        (x * 2).cummax(-1),
+        x.cummin(0),
+        (x * 3).int().cummax(1),
+        (x > 0).cummin(1),
+        x.sum().cummax(0),
+        (x * 9).logcumsumexp(1) * 2,
+        x.half().logcumsumexp(0),
+    ),
 }
 SIZES = ((3, 5), (33, 70), (1, 9), (0, 4), (4, 0), (6, 1))
 
@@ -44,6 +54,32 @@ def test_special_values_run_on_as_in_eager() -> None:
     for function in (lambda x: x.cumsum(1), lambda x: x.cumprod(1)):
         torch._dynamo.reset()
         assert_as_eager(compiled(function), function, [x], exact=True)
+
+
+def test_the_last_of_equal_extremes_wins_and_a_nan_wins_over_all() -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor(
+        [[1.0, 2.0, 2.0, 0.0, -0.0, nan, 3.0, nan], [0.0, -0.0, -inf, inf, inf, 1, 2, 3]]
+    )
+    for function in (lambda x: x.cummax(1), lambda x: x.cummin(1), lambda x: x.cummax(0)):
+        torch._dynamo.reset()
+        assert_as_eager(compiled(function), function, [x], exact=True)
+    places = compiled(lambda x: x.cummax(1))(x).indices.tolist()
+    assert places == [[0, 1, 2, 2, 2, 5, 5, 7], [0, 1, 1, 3, 4, 4, 4, 4]]
+
+
+def test_logarithms_of_running_sums_keep_infinities_and_do_not_overflow() -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor(
+        [
+            [-inf, -inf, 0.0, 0.0, 700.0, inf],
+            [1e30, 1e30, -inf, inf, -inf, 1],
+            [1, nan, 1, 2, inf, 3],
+        ]
+    )
+    torch._dynamo.reset()
+    assert_as_eager(compiled(lambda x: x.logcumsumexp(1)), lambda x: x.logcumsumexp(1), [x])
+    assert reasons(lambda x: (x.logcumsumexp(1), x.cummax(0), x.cummin(1)), x) == {}
 
 
 def test_a_long_scan_is_as_accurate_as_eager() -> None:

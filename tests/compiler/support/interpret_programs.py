@@ -29,6 +29,18 @@ def rows(length: int) -> torch.Tensor:
     return x
 
 
+def repeated(*size: int) -> torch.Tensor:
+    """Few different values, zeros of both signs and a NaN among them."""
+    x = torch.randint(-3, 3, size) * 0.5
+    x[1, size[1] // 2], x[2, ::2] = float("nan"), -INF
+    return torch.where((x == 0) & (torch.rand(size) > 0.5), -x, x)
+
+
+def running(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Largest, smallest and logarithm of sums so far."""
+    return x.cummax(1), x.cummin(1), (x > 0).cummax(1), y.logcumsumexp(1), x.logcumsumexp(1)
+
+
 def programs() -> dict[str, Program]:
     """Name -> function, inputs, units that are off."""
     r, whole = torch.randn, torch.arange
@@ -65,6 +77,8 @@ def programs() -> dict[str, Program]:
         "index": (lambda x, i: x[i] * 2, (r(20, 6), torch.tensor([1, -1, 5])), ()),
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
         "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),
+        "running extremes": (running, (repeated(7, 40), r(5, 70)), ()),
+        "running extremes in loops": (running, (repeated(3, 3000), r(3, 3000)), LOOPED),
         "integers": (
             lambda x, y: (x // y, x % y, x << 1, x > y),
             (whole(-5, 5), torch.tensor([3, -2] * 5)),
