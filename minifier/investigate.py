@@ -81,9 +81,7 @@ class Branch:
     @property
     def nearest_passing(self) -> Case | None:
         """The passing case met on the way that differs least in size, the latest of them."""
-        return min(
-            reversed(self.passing), key=lambda c: abs(c.size - self.best.size), default=None
-        )
+        return min(reversed(self.passing), key=lambda c: abs(c.size - self.best.size), default=None)
 
 
 @dataclass
@@ -145,15 +143,24 @@ class Investigation:
             if not self.bisecting:
                 return
             self._bisect(branch)
-            if branch.fault is None:
+            if branch.fault is None or self._named_before(branch.fault):
                 return
             toggles = toggles.without(off=branch.off)
             left = self._ask(toggles, f"the whole graph without {branch.fault.unit}")
         faults = [b.fault for b in self.branches if b.fault is not None]
         whole = [replace(f, whole_unit=True) for f in faults]
-        self.confirmed = left.kind is Kind.OK and CaseOracle(
-            self.oracle, self.found.case
-        ).searched(lambda ask: each_matters(ask, self.base, whole))
+        self.confirmed = left.kind is Kind.OK and CaseOracle(self.oracle, self.found.case).searched(
+            lambda ask: each_matters(ask, self.base, whole)
+        )
+
+    def _named_before(self, fault: Fault) -> bool:
+        """Whether switching the unit off did not help: then there are no more faults to find."""
+        *before, latest = self.branches
+        if fault.unit not in [b.fault.unit for b in before if b.fault is not None]:
+            return False
+        self.branches.remove(latest)
+        self.notes.append(f"with {fault.unit} off it fails too, and {fault.unit} is named again")
+        return True
 
     def _ask(self, toggles: Toggles, purpose: str) -> Outcome:
         return self.oracle.ask(self.found.case, toggles, purpose)
@@ -224,9 +231,7 @@ class Investigation:
         self.notes += sure.notes(self.wanted_confidence)
         return sure
 
-    def _layers(
-        self, branch: Branch, asked: CaseOracle, failure: Outcome, *, core: bool
-    ) -> None:
+    def _layers(self, branch: Branch, asked: CaseOracle, failure: Outcome, *, core: bool) -> None:
         """The layer of torch at fault, where no unit is."""
         rate = asked.rate(branch.base, failure, FURTHER)
         passes = passes_needed(rate, len(ladder.BELOW), self.wanted_confidence)
@@ -263,9 +268,7 @@ class Investigation:
         self.branches = []
         for fault in verdict.faults:
             others = [f.unit for f in verdict.faults if f.unit != fault.unit]
-            branch = Branch(
-                fault.failure, self.base.without(off=others), self.found.case, fault
-            )
+            branch = Branch(fault.failure, self.base.without(off=others), self.found.case, fault)
             self.branches.append(branch)
             if self.minimising:
                 self._minimise(branch)

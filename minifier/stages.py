@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,7 +57,8 @@ def find_stage(
 
 
 def _made(folder: Path) -> Path:
-    """A new run folder, which `tcdebug logs` can read."""
+    """A new run folder, which `tcdebug logs` can read; a graph may be investigated twice."""
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     run_folder.write_info(folder, "stages")
     return folder

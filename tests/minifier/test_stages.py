@@ -192,6 +192,9 @@ def test_two_compiles_of_one_case_write_the_same(target: str, last: str, tmp_pat
     row = Row("nothing.like.this", centred, "", last, "", gradient=True)
     found, _ = compared(target, row, tmp_path, lambda: None)
     assert found == StageDiff("", last)
+    if target == "tcdebug":
+        again, _ = compared(target, row, tmp_path, lambda: None)
+        assert again == found, "in a folder that has an earlier one"
 
 
 def test_a_backend_on_autograd_of_torch_has_its_graphs(tmp_path: Path) -> None:
