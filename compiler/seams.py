@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._decomp import _core_aten_decompositions_post_autograd as core_aten_decompositions
+from torch._decomp import get_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.utils import get_metrics_context
+from torch._dynamo.utils import flatten_graph_inputs, get_metrics_context
 from torch._functorch import config as functorch_config
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext
 from torch._logging._internal import trace_log
@@ -46,6 +47,36 @@ TRACING = "tcdebug"
 """The name of the handler that writes torch's structured trace to our events."""
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def aot_autograd(
+    *, fw_compiler: Compiler, bw_compiler: Compiler | None = None, **others: Any
+) -> Compiler:
+    """AOTAutograd as a backend: joint graph, functionalization, wrappers.
+
+    torch has the same, which imports all of inductor first: half a second of each warm start.
+    """
+    compile_backward = bw_compiler or fw_compiler
+
+    def backward(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        # this may run while Dynamo looks at frames: when backward is first called
+        made = _untraced(compile_backward, "it compiles")(graph, inputs)
+        return _untraced(made, "it is compiled")
+
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if any(isinstance(given, (list, tuple, dict)) for given in inputs):
+            flat: Callable[..., Any] = flatten_graph_inputs(module, inputs, backend)
+            return flat
+        compilers = {"fw_compiler": fw_compiler, "bw_compiler": backward, **others}
+        return _untraced(aot_module_simplified(module, inputs, **compilers), "it is compiled")
+
+    return backend
+
+
+def _untraced(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    """A callable whose frames Dynamo leaves alone."""
+    disable: Callable[..., Callable[..., Any]] = torch.compiler.disable
+    return disable(function, reason=reason)
 
 
 def compile_id() -> str:

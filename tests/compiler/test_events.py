@@ -136,8 +136,8 @@ def test_a_lowering_that_is_off_is_an_extern_with_that_reason(tmp_path: Path) ->
     events = run(tmp_path, off=["lower.aten.tanh.default"])
     reasons = {(e["data"]["op"], e["data"]["reason"]) for e in of("extern", events)}
     assert ("aten.tanh.default", "switched off") in reasons
-    (refused,) = [e for e in of("decision", events) if not e["data"]["allowed"]]
-    assert refused["unit"] == "lower.aten.tanh.default"
+    refused = {e["unit"] for e in of("decision", events) if not e["data"]["allowed"]}
+    assert refused == {"lower.aten.tanh.default"}
 
 
 def test_every_pass_says_whether_it_ran(logged: Logged) -> None:
@@ -292,7 +292,7 @@ def test_a_full_disk_is_said_once_and_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "events-x.jsonl").symlink_to("/dev/full")
-    from tcdebug.compiler.event_log import _LineFile  # noqa: PLC0415 # what is under test
+    from tcdebug.compiler.event_writer import _LineFile  # noqa: PLC0415 # what is under test
 
     file = _LineFile(tmp_path / "events-x.jsonl")
     file.write(b"{}\n", sync=False)
