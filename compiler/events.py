@@ -276,6 +276,23 @@ class TileChosen(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProductChosen(Event):
+    """A product was measured as a call of ATen (`extern`) and in templates: the fastest is chosen.
+
+    `milliseconds` are those of each, with the kernels around it; `failed` says why one could not be
+    run. `known` where that was measured before.
+    """
+
+    kind: ClassVar[str] = "product"
+    name: str
+    op: str
+    chosen: str
+    milliseconds: Mapping[str, float]
+    failed: Mapping[str, str]
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CudaGraphCaptured(Event):
     """A graph was captured as a CUDA graph, for these sizes, in so many seconds.
 
@@ -532,6 +549,7 @@ EVENTS: tuple[type[Event], ...] = (
     KernelWritten,
     KernelLoaded,
     TileChosen,
+    ProductChosen,
     CudaGraphCaptured,
     CudaGraphSkipped,
     ExternCalled,

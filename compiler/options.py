@@ -17,12 +17,13 @@ from tcdebug.compiler.gate import Toggles
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {"cudagraphs": True},
-    "max-autotune": {"cudagraphs": True, "autotune": True},
-    "max-autotune-no-cudagraphs": {"autotune": True},
+    "max-autotune": {"cudagraphs": True, "autotune": True, "templates": True},
+    "max-autotune-no-cudagraphs": {"autotune": True, "templates": True},
 }
 """Those of torch.compile, as options. On a CPU there is nothing to capture or to tune."""
 
 ON_ERROR = ("raise", "fallback")
+SWITCHES = ("log", "artifacts", "repro", "background", "cudagraphs", "autotune", "templates")
 
 
 class BadOption(Coded, ValueError):
@@ -76,6 +77,10 @@ class Options:
     """Measure several tiles of each Triton kernel on the GPU and keep the fastest
     (TCDEBUG_AUTOTUNE=1)."""
 
+    templates: bool = False
+    """Measure products of matrices written in Triton, with the work around them in one kernel, and
+    take them where they are faster than ATen's (TCDEBUG_TEMPLATES=1)."""
+
     repro: bool = False
     """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""
 
@@ -86,7 +91,7 @@ class Options:
         given: dict[str, Any] = {}
         if off := env.get("TCDEBUG_OFF"):
             given["toggles"] = Toggles.parse(t for t in off.split(",") if t)
-        for name in ("log", "artifacts", "repro", "background", "cudagraphs", "autotune"):
+        for name in SWITCHES:
             if (switch := env.get(f"TCDEBUG_{name.upper()}")) is not None:
                 given[name] = switch not in ("", "0")
         for name, variable in (("run_dir", "TCDEBUG_RUN_DIR"), ("cache_dir", "TCDEBUG_CACHE_DIR")):

@@ -9,6 +9,7 @@
     lower        ATen graph -> loop IR
     inline       loop IR -> loop IR                               vertical fusion by substitution
     schedule     loop IR -> kernels and extern calls              fusion into loop nests, order
+    products     schedule -> schedule                             templates, where measured faster
     codegen      kernels -> C++ or Triton, schedule -> Python wrapper
     runtime      source -> callable
 
@@ -55,6 +56,7 @@ from tcdebug.compiler.provenance import origins
 from tcdebug.compiler.recovery import copied, recovering
 from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
 from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
+from tcdebug.compiler.runtime.cuda.products import with_templates
 from tcdebug.compiler.runtime.load import load
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -205,6 +207,14 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         verify_schedule(schedule)
         step.nodes_after = len(schedule.steps)
         step.text = lambda: print_schedule(schedule)
+    if this.options.templates:
+        with stages.stage("products", len(schedule.steps)) as step:
+            schedule = templated = with_templates(
+                schedule, stages, this.options, seams.captured_sizes(module)
+            )
+            verify_schedule(schedule)
+            step.nodes_after = len(schedule.steps)
+            step.text = lambda: print_schedule(templated)
     _report_remarks(stages, schedule, gate)
     with stages.stage("codegen", len(schedule.steps)) as step:
         sources = write_kernels(schedule, gate)
@@ -282,8 +292,10 @@ def _report(
     seconds: float,
 ) -> None:
     log = stages.log
+    written = {node.name for kernel in schedule.kernels() for node in kernel.nodes}
     for node, op, reason in lowered.externs:
-        log.emit(ExternCalled(op, node, reason))
+        if node not in written:  # else a template has taken its place
+            log.emit(ExternCalled(op, node, reason))
     externs = Counter(
         s.origin.op for s in schedule.steps if isinstance(s, Extern) and s.alias_of is None
     )

@@ -161,6 +161,18 @@ def is_strided(value: torch.Tensor) -> bool:
     return value.layout == torch.strided and value.device.type != "meta"
 
 
+def captured_sizes(module: fx.GraphModule) -> dict[str, int]:
+    """What the size symbols of a graph stood for when it was captured, as far as that is known."""
+    found: dict[str, int] = {}
+    for node in module.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        given = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+        for size in given:
+            if isinstance(size, torch.SymInt) and size.node.hint is not None:
+                found[str(size.node.expr)] = int(size.node.hint)
+    return found
+
+
 def cuda_capability() -> int:
     """The compute capability of the current GPU, such as 90."""
     major, minor = torch.cuda.get_device_capability()

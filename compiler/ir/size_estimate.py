@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tcdebug.compiler.ir.index import Extremum, Index, Quotient, Remainder, Symbol
 
 TYPICAL_SIZE = 128
 """What a size symbol is taken for when sizes are compared."""
 
 
-def estimate(index: Index) -> int:
-    """A number for a size, with TYPICAL_SIZE for what is not known."""
+def estimate(index: Index, known: Mapping[str, int] | None = None) -> int:
+    """A number for a size, with TYPICAL_SIZE for symbols that are not known."""
+    known = known or {}
     total = 0
     for monomial, coefficient in index.terms.items():
         term = coefficient
         for atom in monomial:
             match atom:
                 case Symbol():
-                    term *= TYPICAL_SIZE
+                    term *= known.get(atom.name, TYPICAL_SIZE)
                 case Quotient():
-                    term *= max(1, estimate(atom.numerator) // max(1, estimate(atom.denominator)))
+                    top, bottom = estimate(atom.numerator, known), estimate(atom.denominator, known)
+                    term *= max(1, top // max(1, bottom))
                 case Remainder():
-                    term *= max(1, estimate(atom.denominator) // 2)
+                    term *= max(1, estimate(atom.denominator, known) // 2)
                 case Extremum():
                     pick = max if atom.kind == "max" else min
-                    term *= pick(estimate(atom.left), estimate(atom.right))
+                    term *= pick(estimate(atom.left, known), estimate(atom.right, known))
                 case _:
                     term *= TYPICAL_SIZE
         total += term

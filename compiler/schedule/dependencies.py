@@ -13,6 +13,7 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.ir.index import Symbol
+from tcdebug.compiler.schedule.kernel import Schedule
 
 
 class Dependencies:
@@ -135,3 +136,13 @@ class Dependencies:
         for k, name in enumerate(self._names):
             members.setdefault(self._key[k], []).append(name)
         return [name for key in self._topological() for name in members[key]]
+
+
+def between_steps(schedule: Schedule) -> Dependencies:
+    """What must run before what, between the steps of a schedule."""
+    dependencies = Dependencies(schedule.graph)
+    for kernel in schedule.kernels():
+        first = dependencies.key_of(kernel.nodes[0].name)
+        for node in kernel.nodes[1:]:
+            dependencies.merge(first, dependencies.key_of(node.name))
+    return dependencies

@@ -53,7 +53,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
     updated = {name for node in graph.nodes for name in written(node)}
     for name in position:
         producer = nodes[name]
-        if not isinstance(producer, Pointwise) or not _plain(producer):
+        if not isinstance(producer, Pointwise) or not plain(producer):
             continue
         if producer.into or name in updated:
             continue
@@ -106,7 +106,7 @@ def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:
     )
 
 
-def _plain(node: Pointwise) -> bool:
+def plain(node: Pointwise) -> bool:
     """Whether the node writes element i at index i, as lowering makes it."""
     axes = {i for i in node.index if i.constant is None}
     return axes == {to_index(a) for a in node.axes}

@@ -11,6 +11,29 @@ from tcdebug.compiler.ir.index import Axis
 
 
 @dataclass(frozen=True)
+class Template:
+    """How a product of matrices is cut: the tile of a program, and its steps along the sums."""
+
+    rows: int
+    columns: int
+    depth: int
+    """Elements of the sums in a step."""
+    warps: int
+    stages: int
+    """Steps whose operands are on their way at once."""
+    precision: str = "ieee"
+    """Of float32 operands: `ieee` or `tf32`."""
+    together: int = 8
+    """Tiles of rows that run beside each other, so that they find the columns in the cache."""
+
+    @property
+    def label(self) -> str:
+        """What names it in events: 128x256x64 w8 s3."""
+        tile = f"{self.rows}x{self.columns}x{self.depth}"
+        return f"{tile} w{self.warps} s{self.stages}"
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Nodes that run in one loop nest: `outer` around `inner`.
 
@@ -18,6 +41,8 @@ class Kernel:
     over outer alone is computed once for each outer point. A node reads another of the kernel at
     the very element that the loops stand at, so the value need not go through memory; what
     others need is in `stored`.
+
+    With a `template` the first node is a product of matrices, and the only one over inner.
     """
 
     name: str
@@ -25,6 +50,7 @@ class Kernel:
     inner: tuple[Axis, ...]
     nodes: tuple[LoopNode, ...]
     stored: frozenset[str]
+    template: Template | None = None
 
     @property
     def subject(self) -> str:

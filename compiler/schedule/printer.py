@@ -17,6 +17,8 @@ def print_kernel(kernel: Kernel) -> str:
     """A kernel: its loops, what it stores, and the nodes inside."""
     head = f"kernel {kernel.name} outer={_axes(kernel.outer)} inner={_axes(kernel.inner)}"
     head += f" stores=[{', '.join(n.name for n in kernel.nodes if n.name in kernel.stored)}]"
+    if kernel.template is not None:
+        head += f" template={kernel.template.label!r}"
     return "\n\n".join([head + ":", *(print_loop(n, "    ") for n in kernel.nodes)])
 
 

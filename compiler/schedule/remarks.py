@@ -26,7 +26,7 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.ir.index import Axis, Index
 from tcdebug.compiler.schedule.align import Loops, align
 from tcdebug.compiler.schedule.cost import bytes_of
-from tcdebug.compiler.schedule.dependencies import Dependencies
+from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
 from tcdebug.compiler.schedule.fusion import LARGEST_KERNEL, illegal_read, pays, sweeps
 from tcdebug.compiler.schedule.inline import LARGEST_BODY, UNIT, size_after, too_dear
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -49,7 +49,7 @@ def remarks(schedule: Schedule, gate: Gate) -> Iterator[Located]:
     kernels = schedule.kernels()
     for kernel in kernels:
         yield from _about(kernel, buffers)
-    together, kept = _merged(schedule), _Kept(schedule, gate)
+    together, kept = between_steps(schedule), _Kept(schedule, gate)
     writer = {n.name: k for k in kernels for n in k.nodes if n.name in k.stored}
     for reader in kernels:
         for name in sorted(reader.loaded()):
@@ -73,16 +73,6 @@ def _about(kernel: Kernel, buffers: dict[str, Buffer]) -> Iterator[Located]:
 
 def _sizes(axes: Sequence[Axis]) -> str:
     return "[" + ", ".join(str(a.size) for a in axes) + "]"
-
-
-def _merged(schedule: Schedule) -> Dependencies:
-    """What must run before what, between the steps of a schedule."""
-    dependencies = Dependencies(schedule.graph)
-    for kernel in schedule.kernels():
-        first = dependencies.key_of(kernel.nodes[0].name)
-        for node in kernel.nodes[1:]:
-            dependencies.merge(first, dependencies.key_of(node.name))
-    return dependencies
 
 
 def _missed(

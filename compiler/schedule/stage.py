@@ -57,12 +57,12 @@ def _needed_outside(graph: Graph, groups: list[Group | Extern]) -> set[str]:
 
 
 def _kernel(loops: Loops, needed: set[str], number: int) -> Kernel:
-    outer, inner, nodes = _renamed(loops)
+    outer, inner, nodes = renamed(loops)
     stored = frozenset(n.name for n in nodes if n.name in needed or written(n))
-    return Kernel(_name(nodes, number), outer, inner, nodes, stored)
+    return Kernel(kernel_name(nodes, number), outer, inner, nodes, stored)
 
 
-def _renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[LoopNode, ...]]:
+def renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[LoopNode, ...]]:
     """The nodes over axes i0, i1, ... and r0, r1, ..."""
     outer = tuple(Axis(f"i{k}", a.size) for k, a in enumerate(loops.outer))
     inner = tuple(Axis(f"r{k}", a.size) for k, a in enumerate(loops.inner))
@@ -81,16 +81,16 @@ def _renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Lo
     return outer, inner, tuple(nodes)
 
 
-def _name(nodes: tuple[LoopNode, ...], number: int) -> str:
+def kernel_name(nodes: tuple[LoopNode, ...], number: int, *, template: bool = False) -> str:
     """What a kernel does, in its name: cpp_red_fused_add_mul_3."""
     ops: list[str] = []
     for node in nodes:
         op = node.origin.op.removeprefix("aten.").partition(".")[0].strip("_")
         if op not in ops:
             ops.append(op)
-    shape = "red_" if any(isinstance(n, Reduction) for n in nodes) else ""
+    shape = "red_" if any(isinstance(n, Reduction) for n in nodes) and not template else ""
     shape = "scan_" if any(isinstance(n, Scan) for n in nodes) else shape
-    fused = "fused_" if len(nodes) > 1 else ""
+    fused = "fused_" if len(ops if template else nodes) > 1 else ""
     text = "_".join(ops[:4])
     safe = "".join(c if c.isalnum() or c == "_" else "_" for c in text)
     device = nodes[0].out.device.type

@@ -61,6 +61,7 @@ class Emitter:
         self.lines: tuple[list[str], list[str]] = ([], [])
         self.looping = False
         self.eviction = ""  # what becomes in the cache of what is loaded; empty leaves it open
+        self.spread_loads: dict[frozenset[str], frozenset[str]] = {}  # along more dimensions
         self.values: dict[str, Value] = {}  # nodes of the kernel that have been computed
         self.recompute: dict[str, FlatNode] = {}  # nodes computed again in a later sweep
         self._storage = storage
@@ -208,7 +209,7 @@ class Emitter:
 
     def _load(self, node: Load) -> Value:
         address, dims, level = self.address(node.index[0])
-        dims |= self._guard.dims
+        dims = self.spread_loads.get(dims, dims) | self._guard.dims
         level = max(level, self._guard.level)
         place = f"{self._storage[node.buffer]} + {self.spread(address, dims)}"
         mask = self.mask(dims, self._guard.text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.sweeps import Segment, segments
@@ -17,6 +17,23 @@ from tcdebug.compiler.ir.operations import SCANS
 
 ROW = frozenset(("x",))
 BOTH = frozenset(("x", "r"))
+TEXTS = TritonIndex({})
+"""How sizes are written, in which nothing is read from memory."""
+
+
+def places(axes: Sequence[Axis], whole: str) -> Iterator[str]:
+    """The axes out of an index that runs through all of them, the last fastest."""
+    for position, axis in enumerate(axes):
+        behind = product(a.size for a in axes[position + 1 :])
+        text = whole if behind == 1 else f"{whole} // ({render(behind, TEXTS)})"
+        if position:
+            text = f"({text}) % ({render(axis.size, TEXTS)})"
+        yield f"{axis.name} = {text}"
+
+
+def lines_of_origin(kernel: FlatKernel) -> list[str]:
+    """The lines of the user's program that a kernel computes, as comments."""
+    return list(dict.fromkeys(f"# {node.origin.described}" for node in kernel.nodes))
 
 
 class KernelWriter:
@@ -31,7 +48,6 @@ class KernelWriter:
         self.storage = storage
         self.arguments = arguments
         self.emit = Emitter(tile, storage)
-        self.texts = TritonIndex({})
 
     def write(self) -> str:
         """The function as text."""
@@ -54,12 +70,10 @@ class KernelWriter:
                 self.emit.eviction = ""
         constants = ["INDEX", *(f"{g.name.upper()}BLOCK" for g in self.tile.groups)]
         given = ", ".join([*self.arguments, *(f"{c}: tl.constexpr" for c in constants)])
-        body = "\n".join(f"    {line}" for line in (*self._where_from(), *self.emit.lines[TOP]))
+        body = "\n".join(
+            f"    {line}" for line in (*lines_of_origin(self.kernel), *self.emit.lines[TOP])
+        )
         return f"@triton.jit\ndef {self.kernel.name}({given}):\n{body}\n"
-
-    def _where_from(self) -> list[str]:
-        """The lines of the user's program that the kernel computes, as comments."""
-        return list(dict.fromkeys(f"# {node.origin.described}" for node in self.kernel.nodes))
 
     # -- indices of the tile ----------------------------------------------------------------
 
@@ -95,15 +109,11 @@ class KernelWriter:
 
     def _axes(self, axes: Sequence[Axis], whole: str, level: int) -> None:
         """The axes of a group out of its index, the last fastest."""
-        for position, axis in enumerate(axes):
-            behind = product(a.size for a in axes[position + 1 :])
-            text = whole if behind == 1 else f"{whole} // ({self._text(behind)})"
-            if position:
-                text = f"({text}) % ({self._text(axis.size)})"
-            self.emit.add(f"{axis.name} = {text}", level)
+        for line in places(axes, whole):
+            self.emit.add(line, level)
 
     def _text(self, index: Index) -> str:
-        return render(index, self.texts)
+        return render(index, TEXTS)
 
     # -- nodes ------------------------------------------------------------------------------
 

@@ -204,3 +204,18 @@ def index_mod(a, b):
     """The remainder of indices; the divisor is positive."""
     rest = a % b
     return tl.where(rest < 0, rest + b, rest)
+
+
+@triton.jit
+def beside(program, rows, columns, together):
+    """(row, column, rest) of a program among the tiles of a matrix.
+
+    Programs that run at the same time go down `together` rows of tiles before they go on to the
+    next column, so that they find what they read in the cache.
+    """
+    rest = program // (rows * columns)
+    place = program % (rows * columns)
+    first = place // (together * columns) * together
+    height = tl.minimum(rows - first, together)
+    place = place % (together * columns)
+    return first + place % height, place // height, rest

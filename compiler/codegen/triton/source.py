@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from tcdebug.compiler.codegen.call import KernelCall, describe
 from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.kernel import KernelWriter
+from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
 from tcdebug.compiler.codegen.triton.tiles import Tile, choose
 from tcdebug.compiler.gate import Gate
@@ -23,6 +25,8 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from tcdebug.compiler.codegen.triton import library
 """
+STATES = ("best", "carry", "place", "result", "sum")
+"""How names in a kernel begin that end in that of a node."""
 NARROW = 2**31 - 1
 """The largest place that an int32 can say."""
 
@@ -78,23 +82,46 @@ def module_text(kernels: Iterable[TritonKernel]) -> str:
     return "\n\n".join([HEADER, *(kernel.call.source for kernel in kernels)])
 
 
+def alone(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
+    """A kernel by itself, written as it is when everything is allowed."""
+    return _write(kernel, buffers, Gate())
+
+
+def canonical(kernel: TritonKernel) -> str:
+    """The text of a kernel without what changes nothing: names, the user's lines."""
+    lines = [line for line in kernel.call.source.splitlines() if line.lstrip()[:1] != "#"]
+    names: dict[str, str] = {}
+    given = {f"{name}: {kind}" for name, kind in kernel.signature.items()}
+    text = "\n".join([*lines, *sorted(given)])
+    own = [kernel.call.kernel.name, *kernel.signature, rf"(?:{'|'.join(STATES)})_\w+"]
+    return re.sub(
+        rf"\b(?:{'|'.join(own)})\b", lambda m: names.setdefault(m[0], f"n{len(names)}"), text
+    )
+
+
 def retiled(kernel: TritonKernel, tile: Tile) -> TritonKernel:
     """The kernel written for another tile."""
-    writer = KernelWriter(kernel.flat, tile, kernel.call.storage(), list(kernel.signature))
-    return replace(kernel, call=replace(kernel.call, source=writer.write()), tile=tile)
+    source = _text(kernel.flat, tile, kernel.call.storage(), kernel.signature)
+    return replace(kernel, call=replace(kernel.call, source=source), tile=tile)
+
+
+def _text(
+    flat: FlatKernel, tile: Tile, storage: Mapping[str, str], signature: Mapping[str, str]
+) -> str:
+    if isinstance(tile, ProductTile):
+        return ProductWriter(flat, tile, storage, list(signature)).write()
+    return KernelWriter(flat, tile, storage, list(signature)).write()
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonKernel:
-    collapse = gate.allows("codegen.collapse", kernel.subject)
-    flat = flatten(kernel, buffers, collapse=collapse)
-    tile = _tile(flat, kernel.subject, gate)
+    flat, tile = _cut(kernel, buffers, gate)
     call = describe(kernel, flat, buffers)
     storage = call.storage()
     signature = {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.loads}
     signature |= {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.stores}
     signature |= dict.fromkeys(call.symbols, "size")
     signature |= {storage[n]: "fp64" for n in call.parameters}
-    source = KernelWriter(flat, tile, storage, list(signature)).write()
+    source = _text(flat, tile, storage, signature)
     device = kernel.nodes[0].out.device
     stream = f"stream_{device.index}" if device.type == "cuda" else "0"
     before = (stream, *_extent(tile, call, buffers))
@@ -106,6 +133,15 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
         signature,
         "device_assert" in source,
     )
+
+
+def _cut(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> tuple[FlatKernel, Tile]:
+    """The loops of a kernel, and the tile of a program."""
+    if kernel.template is not None:
+        return flatten(kernel, buffers, collapse=False), tile_of(kernel)
+    collapse = gate.allows("codegen.collapse", kernel.subject)
+    flat = flatten(kernel, buffers, collapse=collapse)
+    return flat, _tile(flat, kernel.subject, gate)
 
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:

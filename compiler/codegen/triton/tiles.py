@@ -70,6 +70,13 @@ class Tile:
     warps: int
     persistent: bool = False
     """Whether a program holds all of the inner loops at once."""
+    stages: int = 3
+    """Loads of a loop that Triton has on their way at once, where it can."""
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """What a kernel is compiled for: constants of it -> their values."""
+        return {f"{g.name.upper()}BLOCK": g.block for g in self.groups}
 
     def group(self, name: str) -> Group:
         """The dimension of a name."""

@@ -19,6 +19,7 @@ from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.triton.source import (
     TritonKernel,
     TritonSource,
+    canonical,
     module_text,
     retiled,
 )
@@ -47,6 +48,9 @@ def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource
     device = torch.cuda.get_device_name()
     found: dict[str, TritonKernel] = {}
     for name, kernel in source.kernels.items():
+        if kernel.call.kernel.template is not None:  # chosen by measurement already
+            found[name] = kernel
+            continue
         path = _path(kernel, device, options.cache_dir)
         tile = _kept(path, kernel.tile)
         tried = 0
@@ -109,7 +113,7 @@ def _key(tile: Tile) -> tuple[int, ...]:
 
 
 def _path(kernel: TritonKernel, device: str, cache_dir: Path) -> Path:
-    parts = (device, str(_key(kernel.tile)), kernel.call.source, str(dict(kernel.signature)))
+    parts = (device, str(_key(kernel.tile)), canonical(kernel))
     key = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
     return cache_dir / "tiles" / f"{key}.json"
 

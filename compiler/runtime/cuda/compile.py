@@ -51,8 +51,7 @@ def import_source(text: str, cache_dir: Path) -> ModuleType:
 
 def constants(tile: Tile, variant: int, language: Any) -> dict[str, Any]:
     """The values that a version is compiled for."""
-    blocks = {f"{g.name.upper()}BLOCK": g.block for g in tile.groups}
-    return {"INDEX": language.int64 if variant & WIDE else language.int32, **blocks}
+    return {"INDEX": language.int64 if variant & WIDE else language.int32, **tile.constants}
 
 
 def compile_kernel(
@@ -78,7 +77,8 @@ def compile_kernel(
         {(function.arg_names.index(name),): value for name, value in fixed.items()},
         attributes,
     )
-    options = {"num_warps": kernel.tile.warps, "debug": kernel.checked, "enable_fp_fusion": True}
+    launched = {"num_warps": kernel.tile.warps, "num_stages": kernel.tile.stages}
+    options = {**launched, "debug": kernel.checked, "enable_fp_fusion": True}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     data = compiled.metadata
     return Binary(compiled.asm["cubin"], data.name, data.shared, data.num_warps * 32)

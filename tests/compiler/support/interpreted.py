@@ -93,8 +93,28 @@ def _at(address: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype)
 
 
+def _multiply_bfloat16() -> None:
+    """The interpreter keeps bfloat16 as bits, and would multiply those."""
+    import triton.language as tl  # noqa: PLC0415 # only here, with the interpreter on
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle  # noqa: PLC0415
+
+    multiply: Any = InterpreterBuilder.create_dot
+
+    def widened(given: Any) -> Any:
+        if given.dtype.scalar != tl.bfloat16:
+            return given
+        wide = (given.data.astype(np.uint32) << 16).view(np.float32)
+        return TensorHandle(wide, tl.float32)
+
+    def create_dot(self: Any, left: Any, right: Any, *rest: Any) -> Any:
+        return multiply(self, widened(left), widened(right), *rest)
+
+    InterpreterBuilder.create_dot = create_dot
+
+
 def install() -> InterpretedCodegen:
     """Write kernels for CPUs in Triton from now on, in this process."""
+    _multiply_bfloat16()
     target = InterpretedCodegen()
     DEVICES["cpu"] = target
     return target

@@ -1,0 +1,231 @@
+"""The template of a product of matrices: tiles of the result, operands in steps, then an epilogue.
+
+The tile of a program is (y, x); operands are tiles (y, r) and (k, x), where k is r the other way
+up. What follows the product is written as in any other kernel, by the same emitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import torch
+
+from tcdebug.compiler.codegen.flatten import FlatKernel
+from tcdebug.compiler.codegen.triton.emit import INNER, LOOP, TOP, Emitter, Value
+from tcdebug.compiler.codegen.triton.idioms import with_idioms
+from tcdebug.compiler.codegen.triton.kernel import TEXTS, lines_of_origin, places
+from tcdebug.compiler.codegen.triton.text import HALVES, TYPES
+from tcdebug.compiler.codegen.triton.tiles import Group, Tile, power_of_two
+from tcdebug.compiler.ir.expr import Call, Expr, Load
+from tcdebug.compiler.ir.graph import Reduction
+from tcdebug.compiler.ir.index import Atom, Axis, Index, product, render, to_index
+from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.schedule.kernel import Kernel, Template
+
+RESULT = frozenset(("y", "x"))
+SMALLEST = 16
+"""Of each dimension of what tensor cores multiply."""
+CUTS = (
+    (128, 256, 64, 8, 3),
+    (128, 256, 64, 8, 4),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 4, 4),
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4),
+    (64, 32, 128, 4, 4),
+    (32, 64, 128, 4, 4),
+    (16, 128, 128, 4, 4),
+    (16, 64, 128, 4, 4),
+    (16, 32, 256, 4, 3),
+)
+"""Rows, columns, depth, warps and stages that were fastest for some product of halves."""
+MOST = 6
+"""Cuts that are worth trying for one product."""
+PROGRAMS = 132
+"""Multiprocessors of an H100 or H200."""
+
+STEP = Group("r", (), SMALLEST)
+
+
+@dataclass(frozen=True)
+class ProductTile(Tile):
+    """The tile of a product: the groups are those of the result, `depth` that of the sums."""
+
+    depth: Group = STEP
+    together: int = 8
+    precision: str = "ieee"
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {**super().constants, "RBLOCK": self.depth.block, "TOGETHER": self.together}
+
+
+def tile_of(kernel: Kernel) -> ProductTile:
+    """The tile of a kernel with a template."""
+    node, template = kernel.nodes[0], kernel.template
+    assert isinstance(node, Reduction) and template is not None
+    along = {n: node.index[d].axes for n, d in (("y", -2), ("x", -1))}
+    axes = {n: tuple(a for a in kernel.outer if a in found) for n, found in along.items()}
+    return ProductTile(
+        (Group("y", axes["y"], template.rows), Group("x", axes["x"], template.columns)),
+        tuple(a for a in kernel.outer if a not in (*axes["y"], *axes["x"])),
+        template.warps,
+        stages=template.stages,
+        depth=Group("r", kernel.inner, template.depth),
+        together=template.together,
+        precision=template.precision,
+    )
+
+
+def templates(kernel: Kernel, dtype: torch.dtype, sizes: Mapping[str, int]) -> list[Template]:
+    """The templates that are worth trying for a product, those that fit its sizes best first.
+
+    `sizes` has numbers for the symbols. In float32 steps are half as deep, and without
+    torch.backends.cuda.matmul.allow_tf32 products are exact, which tensor cores cannot do.
+    """
+    node = kernel.nodes[0]
+    assert isinstance(node, Reduction)
+    rows, columns = (estimate(s, sizes) for s in node.out.size[-2:])
+    batch = estimate(product(node.out.size[:-2]), sizes)
+    wide = dtype not in HALVES
+    ieee = wide and not torch.backends.cuda.matmul.allow_tf32
+    found: list[tuple[float, Template]] = []
+    for y, x, r, warps, stages in CUTS:
+        y = max(SMALLEST, min(y, power_of_two(rows)))
+        x = max(SMALLEST, min(x, power_of_two(columns)))
+        r = max(SMALLEST, r // 2 if wide else r)
+        if ieee and y * x > 64 * 64:
+            continue
+        template = Template(y, x, r, warps, stages, "ieee" if ieee else "tf32" if wide else "")
+        wasted = -(-rows // y) * y * -(-columns // x) * x / max(1, rows * columns)
+        programs = -(-rows // y) * -(-columns // x) * batch
+        idle = max(1.0, PROGRAMS / max(1, programs))
+        again = (1 / y + 1 / x) * 32  # of an operand for each element of the result
+        if template not in [known for _, known in found]:
+            found.append((wasted * idle * (1 + again), template))
+    ranked = sorted(found, key=lambda pair: pair[0])
+    return [template for _, template in ranked[:MOST]]
+
+
+class ProductWriter:
+    """Writes one kernel with a template."""
+
+    def __init__(
+        self,
+        kernel: FlatKernel,
+        tile: ProductTile,
+        storage: Mapping[str, str],
+        arguments: Sequence[str],
+    ) -> None:
+        self.kernel = with_idioms(kernel)
+        self.tile = tile
+        self.storage = storage
+        self.arguments = arguments
+        self._names = count(1)
+
+    def write(self) -> str:
+        """The function as text."""
+        body = [*self._where(), *self._sums(), *self._epilogue()]
+        constants = ", ".join(f"{c}: tl.constexpr" for c in ("INDEX", *self.tile.constants))
+        given = ", ".join([*self.arguments, constants])
+        lines = "\n".join(f"    {line}" for line in (*lines_of_origin(self.kernel), *body))
+        return f"@triton.jit\ndef {self.kernel.name}({given}):\n{lines}\n"
+
+    def _where(self) -> list[str]:
+        """Which tile of the result a program computes."""
+        y, x = self.tile.groups
+        tiles = ", ".join(f"tl.cdiv({_text(g.size)}, {g.name.upper()}BLOCK)" for g in (y, x))
+        found = f"library.beside(program, {tiles}, TOGETHER)"
+        lines = ["program = tl.program_id(0).to(INDEX)", f"ytile, xtile, program = {found}"]
+        for group, along in ((y, "[:, None]"), (x, "[None, :]")):
+            block = f"{group.name.upper()}BLOCK"
+            start = f"{group.name}tile * {block}"
+            lines += _indices(group, f"{start} + tl.arange(0, {block}){along}")
+        return [*lines, *places(self.tile.alone, "program")]
+
+    def _sums(self) -> list[str]:
+        """The loop over the common dimension; what does not change in it stands before."""
+        y, x = self.tile.groups
+        r = self.tile.depth
+        (inner,) = r.axes
+        down = Axis("k0", inner.size)
+        values: dict[Atom, Index] = {inner: to_index(down)}
+        k = Group("k", (down,), r.block)
+        left, right = _operands(self.kernel.nodes[0].body)
+        sides = (self._operand(left, y, r), self._operand(right.substitute(values), k, x))
+        texts = [text for _, text in sides]
+        step = [
+            *_indices(r, "roffset + tl.arange(0, RBLOCK)[None, :].to(INDEX)"),
+            *_indices(k, "roffset + tl.arange(0, RBLOCK)[:, None].to(INDEX)"),
+            *(line for emitter, _ in sides for line in emitter.lines[LOOP]),
+        ]
+        total = f"total, out_dtype=tl.float32{self._precision(left)}"
+        step.append(f"total = tl.dot({', '.join(texts)}, {total})")
+        return [
+            "KBLOCK: tl.constexpr = RBLOCK",
+            *(line for emitter, _ in sides for line in emitter.lines[TOP]),
+            "total = tl.zeros([YBLOCK, XBLOCK], tl.float32)",
+            f"for roffset in range(0, {_text(r.size)}, RBLOCK):",
+            *(f"    {line}" for line in step),
+        ]
+
+    def _precision(self, operand: Expr) -> str:
+        return f', input_precision="{self.tile.precision}"' if operand.dtype not in HALVES else ""
+
+    def _operand(self, operand: Expr, first: Group, second: Group) -> tuple[Emitter, str]:
+        """A tile of an operand, which is zero where there is none."""
+        tile = Tile((first, second), self.tile.alone, self.tile.warps)
+        emitter = Emitter(tile, self.storage, self._names)
+        emitter.looping = True
+        whole = frozenset((first.name, second.name))
+        varying = frozenset(g.name for g in (first, second) if operand.axes & set(g.axes))
+        if not varying.isdisjoint(INNER):  # a load that is broadcast would not be pipelined
+            emitter.spread_loads[varying] = whole
+        value = emitter.value(operand)
+        name = emitter.name("o")
+        spread = f"tl.broadcast_to({value.text}, {emitter.shape(whole)})"
+        emitter.add(f"{name} = {spread}", LOOP)
+        masked = isinstance(operand, Load) and value.dims == whole
+        steps = first if first.name == "k" else second
+        if not masked and not steps.exact:
+            zero = f"tl.full([], 0, {TYPES[operand.dtype]})"
+            emitter.add(f"{name} = tl.where({steps.name}mask, {name}, {zero})", LOOP)
+        return emitter, name
+
+    def _epilogue(self) -> list[str]:
+        """What is computed of the sums, and stored."""
+        emitter = Emitter(Tile(self.tile.groups, self.tile.alone, 1), self.storage, self._names)
+        for position, node in enumerate(self.kernel.nodes):
+            point = replace(node, inside=True, kind="")
+            value = emitter.value(point.body) if position else Value("total", RESULT)
+            emitter.values[node.name] = value
+            if node.name in self.kernel.stored:
+                emitter.store(point, value)
+        return emitter.lines[TOP]
+
+
+def _operands(body: Expr) -> tuple[Expr, Expr]:
+    """What is multiplied; halves as they are, since tensor cores widen them by themselves."""
+    assert isinstance(body, Call) and body.name == "mul"
+    left, right = body.args
+    narrow = [e.args[0] for e in (left, right) if isinstance(e, Call) and e.name == "cast"]
+    if len(narrow) == 2 and narrow[0].dtype == narrow[1].dtype and narrow[0].dtype in HALVES:
+        return narrow[0], narrow[1]
+    return left, right
+
+
+def _indices(group: Group, whole: str) -> list[str]:
+    """The index along a group, what of it exists, and its axes."""
+    name = group.name
+    lines = [f"{name}index = {whole}"]
+    if not group.exact:
+        lines.append(f"{name}mask = {name}index < {_text(group.size)}")
+    return [*lines, *places(group.axes, f"{name}index")]
+
+
+def _text(index: Index) -> str:
+    return render(index, TEXTS)

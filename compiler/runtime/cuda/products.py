@@ -1,0 +1,164 @@
+"""codegen.template: products of matrices in Triton where that was measured to be faster.
+
+For each product a short list of templates is timed beside the call of ATen and the kernels around
+it, on memory laid out as it will be. What was fastest is kept in the cache under what is computed,
+the sizes and the device.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+
+from tcdebug.compiler.codegen.triton.product import templates
+from tcdebug.compiler.codegen.triton.source import alone, canonical
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import ProductChosen, Remark
+from tcdebug.compiler.ir.graph import Buffer, Extern, extern_refs
+from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.cuda.timing import Bench, Measured, Step, Ways
+from tcdebug.compiler.schedule.cost import bytes_of
+from tcdebug.compiler.schedule.kernel import Schedule
+from tcdebug.compiler.schedule.product import (
+    FusedProduct,
+    NotFused,
+    fused_products,
+    products,
+    replaced,
+    why_no_epilogue,
+)
+from tcdebug.compiler.stage import Stages
+
+UNIT = "codegen.template"
+EXTERN = "extern"
+"""The name of the call of ATen among what was measured."""
+GAIN = 0.98
+"""A template has to take this share of the time of the call or less."""
+
+Measure = Callable[[Ways], Measured]
+
+
+def with_templates(
+    schedule: Schedule,
+    stages: Stages,
+    options: Options,
+    sizes: Mapping[str, int],
+    measure: Measure | None = None,
+) -> Schedule:
+    """The schedule with templates in place of the products of which one was faster.
+
+    `sizes` are numbers for the symbols: those that the graph was captured with. `measure` takes
+    the place of measuring on the GPU.
+    """
+    measure = measure or Bench(schedule.graph.buffers(), sizes, options).measured
+    for extern in products(schedule):
+        said = _Remarks(stages.log, extern)
+        try:
+            forms = fused_products(schedule, extern)
+        except NotFused as problem:
+            said.missed(f"no template for {extern.name}: {problem}")
+            continue
+        if alone := why_no_epilogue(schedule, forms[0]):
+            said.missed(f"nothing fused into {extern.name}: {alone}")
+        ways, fused = _ways(schedule, forms, sizes)
+        path = _path(ways, schedule.graph.buffers(), sizes, options)
+        found = _kept(path, ways)
+        known = found is not None
+        if found is None:
+            found = measure(ways)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(asdict(found)))
+        chosen = fastest(found)
+        taken = {name: round(time, 6) for name, time in found.milliseconds.items()}
+        event = ProductChosen(extern.name, extern.origin.op, chosen, taken, found.failed, known)
+        said.log.emit(event, unit=UNIT)
+        if chosen == EXTERN:
+            said.missed(f"no template for {extern.name}: none was faster than the call")
+        elif stages.gate.allows(UNIT, extern.name):
+            schedule = replaced(schedule, fused[chosen])
+    return schedule
+
+
+class _Remarks:
+    """What is said about one product, with the user's line."""
+
+    def __init__(self, log: EventLog, extern: Extern) -> None:
+        location = extern.origin.location
+        where = asdict(location) if location else {}
+        self.log = log.bind(stage="products", user_loc=where)
+        self._name = extern.name
+        self._moved = 2 * bytes_of(extern.out) if extern.out is not None else 0
+
+    def missed(self, text: str) -> None:
+        """What was not done, and why."""
+        self.log.emit(Remark("missed", text, [self._name], self._moved))
+
+
+def fastest(measured: Measured) -> str:
+    """The way to take: a template only where it is faster than the call by more than noise."""
+    times = dict(measured.milliseconds)
+    limit = times.pop(EXTERN, math.inf) * GAIN
+    best = min(times, key=times.__getitem__, default=EXTERN)
+    return best if times.get(best, math.inf) <= limit else EXTERN
+
+
+def _ways(
+    schedule: Schedule, forms: Sequence[FusedProduct], sizes: Mapping[str, int]
+) -> tuple[Ways, dict[str, FusedProduct]]:
+    """The call with the kernels around it, and each form with each template."""
+    every = {s.name for s in forms[-1].replaces}
+    steps = [s for s in schedule.steps if s.name in every]
+    ways: dict[str, Sequence[Step]] = {EXTERN: steps}
+    fused: dict[str, FusedProduct] = {}
+    for position, form in enumerate(forms):
+        out = form.extern.out
+        assert out is not None
+        gone = {s.name for s in form.replaces}
+        for template in templates(form.kernel, out.dtype, sizes):
+            name = template.label + (" prologue" if position else "")
+            kernel = replace(form.kernel, template=template)
+            fused[name] = replace(form, kernel=kernel)
+            ways[name] = [*(s for s in steps if s.name not in gone), kernel]
+    return ways, fused
+
+
+def _path(
+    ways: Ways, buffers: Mapping[str, Buffer], sizes: Mapping[str, int], options: Options
+) -> Path:
+    """Where the choice is kept: by what is computed, in which layouts, and where."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    parts = [device, torch.__version__]
+    for name, steps in ways.items():
+        parts.append(name)
+        for step in steps:
+            if isinstance(step, Extern):
+                parts += [step.origin.op, str(sorted(step.kwargs.items()))]
+                parts += [_layout(buffers[n], sizes) for n in (*extern_refs(step), step.name)]
+            else:
+                kernel = alone(step, buffers)
+                parts.append(canonical(kernel))
+                parts += [_layout(buffer, sizes) for buffer in kernel.memory]
+    key = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    return options.cache_dir / "products" / f"{key}.json"
+
+
+def _layout(buffer: Buffer, sizes: Mapping[str, int]) -> str:
+    dimensions = zip(buffer.size, buffer.stride, strict=True)
+    return f"{buffer.dtype} {[(estimate(n, sizes), estimate(s, sizes)) for n, s in dimensions]}"
+
+
+def _kept(path: Path, ways: Ways) -> Measured | None:
+    """What was measured before; None where that is not of these ways."""
+    try:
+        known = json.loads(path.read_text())
+        measured = Measured(known["milliseconds"], known["failed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return measured if {*measured.milliseconds, *measured.failed} == set(ways) else None
