@@ -69,8 +69,12 @@ class Case:
 
     @cached_property
     def key(self) -> str:
-        """Equal cases have equal keys, in every process: graph, layouts and contents of inputs."""
+        """Equal cases have equal keys, in every process: graph, layouts and contents of inputs.
+
+        So do the inputs that lie in the memory of another one, and where in it.
+        """
         parts = [_graph_key(self.module, self.graph), *(_input_key(i) for i in self.inputs)]
+        parts += _sharing(self.values())
         return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
     def attributes(self) -> dict[str, Any]:
@@ -144,6 +148,21 @@ def _input_key(spec: Input) -> str:
         flags = (spec.value.requires_grad, spec.dynamic)
         return f"{tensor_key(spec.value)} {flags}"
     return f"{type(spec.value).__name__} {spec.value!r} {spec.dynamic}"
+
+
+def _sharing(values: Sequence[Any]) -> Iterator[str]:
+    """Which arguments lie in one piece of memory: the first of them, and where each begins."""
+    places = [
+        v.untyped_storage().data_ptr()
+        if type(v) in (torch.Tensor, torch.nn.Parameter) and v.layout == torch.strided
+        else 0
+        for v in values
+    ]
+    for k, (value, place) in enumerate(zip(values, places, strict=True)):
+        if place and places.count(place) > 1:
+            first = places.index(place)
+            same = next(n for n, v in enumerate(values) if v is value)
+            yield f"{k} shares {first} at {value.storage_offset()}, is {same}"
 
 
 def tensor_key(value: torch.Tensor) -> str:

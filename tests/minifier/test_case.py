@@ -121,6 +121,14 @@ def key_of(function: Any, *values: Any, dynamic: bool = False) -> str:
     return captured(function, *values, dynamic=dynamic).key
 
 
+def test_the_memory_that_inputs_share_is_part_of_a_key() -> None:
+    x = torch.zeros(4)
+    others = (x[:2], x[2:], x[:2].clone())
+    keys = [key_of(lambda a, b: a[:2].sin() + b, x, other) for other in others]
+    assert len(set(keys)) == 3
+    assert keys == [key_of(lambda a, b: a[:2].sin() + b, *clone_values((x, o))) for o in others]
+
+
 def test_names_do_not_change_a_key() -> None:
     x = torch.ones(3)
     assert key_of(lambda x: x.sin(), x) == key_of(lambda other: other.sin(), x)
