@@ -7,7 +7,7 @@ tests/compiler/test_seams.py fails when torch moves one of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -108,11 +108,15 @@ def traced() -> bool:
     return any(handler.get_name() == TRACING for handler in trace_log.handlers)
 
 
-def memory_budget(share: float) -> AbstractContextManager[None]:
-    """In this block min-cut keeps at most this share of activations; 1 leaves torch's setting."""
-    if share == 1.0:
-        return nullcontext()
-    chosen: AbstractContextManager[None] = functorch_config.patch(activation_memory_budget=share)
+def min_cut(memory_budget: float) -> AbstractContextManager[None]:
+    """In this block min-cut keeps at most this share of activations; 1 leaves torch's setting.
+
+    It does not look for equal calls first, for which torch imports all of inductor.
+    """
+    settings: dict[str, Any] = {"cse": False}
+    if memory_budget != 1.0:
+        settings["activation_memory_budget"] = memory_budget
+    chosen: AbstractContextManager[None] = functorch_config.patch(settings)
     return chosen
 
 

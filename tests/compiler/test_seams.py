@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -243,3 +245,18 @@ def test_below_autograd_no_gradient_is_recorded() -> None:
     with seams.below_autograd():
         assert not torch.sin(x).requires_grad
     assert torch.sin(x).requires_grad
+
+
+def test_a_compile_with_gradients_does_not_import_the_compiler_of_torch() -> None:
+    """Its lowerings alone take as long to import as all else of a warm start."""
+    script = (
+        "import sys, torch\n"
+        "f = torch.compile(lambda x: (x.sigmoid() * x.sigmoid()).sum(), backend='tcdebug')\n"
+        "f(torch.ones(3, requires_grad=True)).backward()\n"
+        "heavy = ('compile_fx', 'lowering', 'scheduler', 'pattern_matcher')\n"
+        "sys.exit(', '.join(m for m in heavy if f'torch._inductor.{m}' in sys.modules) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
