@@ -88,15 +88,16 @@ def alone(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
 
 
 def canonical(kernel: TritonKernel) -> str:
-    """The text of a kernel without what changes nothing: names, the user's lines."""
-    lines = [line for line in kernel.call.source.splitlines() if line.lstrip()[:1] != "#"]
+    """The text of a kernel without what changes nothing: names, their order, the user's lines."""
+    lines = kernel.call.source.splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith(("#", "def ")))
     names: dict[str, str] = {}
-    given = {f"{name}: {kind}" for name, kind in kernel.signature.items()}
-    text = "\n".join([*lines, *sorted(given)])
-    own = [kernel.call.kernel.name, *kernel.signature, rf"(?:{'|'.join(STATES)})_\w+"]
-    return re.sub(
+    own = [*kernel.signature, rf"(?:{'|'.join(STATES)})_\w+"]
+    text = re.sub(
         rf"\b(?:{'|'.join(own)})\b", lambda m: names.setdefault(m[0], f"n{len(names)}"), text
     )
+    given = [f"{new}: {kernel.signature.get(name)}" for name, new in names.items()]
+    return "\n".join([text, *given])
 
 
 def retiled(kernel: TritonKernel, tile: Tile) -> TritonKernel:

@@ -144,7 +144,7 @@ def _path(
             else:
                 kernel = alone(step, buffers)
                 parts.append(canonical(kernel))
-                parts += [_layout(buffer, sizes) for buffer in kernel.memory]
+                parts += sorted(_layout(buffer, sizes) for buffer in kernel.memory)
     key = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
     return options.cache_dir / "products" / f"{key}.json"
 

@@ -158,7 +158,7 @@ class Bench:
             buffer = self._buffers[name]
             size, stride = ([estimate(i, self._sizes) for i in d] for d in _shape(buffer))
             last = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-            flat: Any = torch.zeros(last + 1, dtype=buffer.dtype, device=buffer.device)
+            flat: Any = torch.zeros(max(0, last + 1), dtype=buffer.dtype, device=buffer.device)
             if buffer.dtype.is_floating_point:
                 flat.normal_(generator=torch.Generator(buffer.device).manual_seed(0))
             self._memory[name] = flat.as_strided(size, stride)

@@ -99,14 +99,15 @@ def programs() -> dict[str, Program]:
     }
 
 
-def difference(program: Program) -> str:
+def difference(program: Program, **options: Any) -> str:
     """What is wrong, in a line; empty where nothing is."""
     function, given, off = program
     torch._dynamo.reset()
     expected_inputs, inputs = ([x.clone() for x in given] for _ in range(2))
     try:
         expected = function(*expected_inputs)
-        compiled = torch.compile(function, backend="tcdebug", options={"off": list(off)})
+        options |= {"off": list(off)}
+        compiled = torch.compile(function, backend="tcdebug", options=options)
         pairs = zip(
             tree_leaves((expected, expected_inputs)),
             tree_leaves((compiled(*inputs), inputs)),

@@ -40,6 +40,7 @@ def cuda(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def triton_of(
     program: Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]],
+    **options: Any,
 ) -> TritonSource:
     """The kernels of a function of fake tensors: `program` makes both."""
     recording = Recording()
@@ -47,7 +48,7 @@ def triton_of(
         patch.setitem(DEVICES, "cuda", recording)
         function, inputs = program()
         try:
-            torch.compile(function, backend="tcdebug")(*inputs)
+            torch.compile(function, backend="tcdebug", options=options)(*inputs)
         except Exception:
             if recording.source is None:
                 raise

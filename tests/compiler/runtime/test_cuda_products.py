@@ -1,0 +1,179 @@
+"""Which way of computing a product is taken: by times that are planted, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted_times import Planted, templates_win
+from programs import f32
+from stages import capture
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import Event, ProductChosen, Remark
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.cuda.products import UNIT, with_templates
+from tcdebug.compiler.schedule import product
+from tcdebug.compiler.schedule.kernel import Schedule
+from tcdebug.compiler.stage import Stages
+
+
+@pytest.fixture(autouse=True)
+def _on_cpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(product, "DEVICES", ("cpu",))
+    yield
+
+
+class Heard(EventLog):
+    """Keeps what is emitted."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.events: list[Event] = []
+
+    def bind(self, **context: Any) -> EventLog:
+        return self
+
+    def emit(self, event: Event, **context: Any) -> None:
+        self.events.append(event)
+
+
+def scheduled(function: Callable[..., Any], *inputs: Any, **options: Any) -> Schedule:
+    with torch.no_grad():
+        off = Toggles.parse(["memory.in_place"])
+        (schedule,) = capture(function, *inputs, toggles=off, **options).schedules
+    return schedule
+
+
+class Chosen:
+    """What was chosen for a schedule, and what was said."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        cache: Path,
+        milliseconds: Callable[[str], float] = templates_win,
+        off: tuple[str, ...] = (),
+    ) -> None:
+        self.planted = Planted(milliseconds)
+        self.heard = Heard()
+        self.gate = Gate(Toggles.parse(off))
+        stages = Stages(self.heard, self.gate, "test")
+        options = Options(cache_dir=cache)
+        self.schedule = with_templates(schedule, stages, options, {"s0": 64}, self.planted.measured)
+        self.templates = [k.template for k in self.schedule.kernels() if k.template is not None]
+
+    def events(self, kind: type[Event]) -> list[Any]:
+        return [e for e in self.heard.events if isinstance(e, kind)]
+
+
+def plain() -> Schedule:
+    return scheduled(lambda x, w: (x @ w).relu(), f32(512, 256), f32(256, 128))
+
+
+def test_the_fastest_template_is_taken_and_the_event_has_all_times(tmp_path: Path) -> None:
+    def milliseconds(name: str) -> float:
+        return {"extern": 1.0, "64x64x32 w4 s4": 0.25}.get(name, 0.5)
+
+    chosen = Chosen(plain(), tmp_path, milliseconds)
+    (template,) = chosen.templates
+    assert (template.rows, template.columns, template.depth) == (64, 64, 32)
+    (event,) = chosen.events(ProductChosen)
+    assert event.chosen == "64x64x32 w4 s4"
+    assert event.milliseconds["extern"] == 1.0
+    assert event.milliseconds["64x64x32 w4 s4"] == 0.25
+    assert not event.known
+    assert [d.unit for d in chosen.gate.decisions] == [UNIT]
+
+
+SLOWER: dict[str, Callable[[str], float]] = {
+    "all slower": lambda name: 1.0 if name == "extern" else 1.5,
+    "within the noise": lambda name: 1.0 if name == "extern" else 0.99,
+    "none can be run": lambda name: 1.0 if name == "extern" else -1.0,
+    "nothing can be run": lambda name: -1.0,
+}
+
+
+@pytest.mark.parametrize("name", SLOWER)
+def test_the_call_stays_where_no_template_is_faster(name: str, tmp_path: Path) -> None:
+    schedule = plain()
+    chosen = Chosen(schedule, tmp_path, SLOWER[name])
+    assert chosen.schedule == schedule
+    assert chosen.gate.decisions == []  # nothing was about to be done
+    messages = [remark.message for remark in chosen.events(Remark)]
+    assert messages == ["no template for mm: none was faster than the call"]
+
+
+def test_a_choice_is_kept_under_what_is_computed_whatever_it_is_called(tmp_path: Path) -> None:
+    def other(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.mm(x, w).relu()
+
+    first = Chosen(plain(), tmp_path)
+    again = Chosen(scheduled(other, f32(512, 256), f32(256, 128)), tmp_path)
+    assert (len(first.planted.asked), len(again.planted.asked)) == (1, 0)
+    assert again.templates == first.templates
+    (event,) = again.events(ProductChosen)
+    assert event.known
+    larger = scheduled(other, f32(512, 256), f32(256, 256))
+    assert len(Chosen(larger, tmp_path).planted.asked) == 1
+
+
+def test_a_choice_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
+    Chosen(plain(), tmp_path)
+    (kept,) = (tmp_path / "products").iterdir()
+    kept.write_text('{"milliseconds": {"extern"')
+    assert len(Chosen(plain(), tmp_path).planted.asked) == 1
+
+
+@pytest.mark.parametrize("off", [UNIT, "codegen", "all"])
+def test_the_unit_switches_templates_off(off: str, tmp_path: Path) -> None:
+    schedule = plain()
+    chosen = Chosen(schedule, tmp_path, off=(off,))
+    assert chosen.schedule == schedule
+    assert [d.allowed for d in chosen.gate.decisions] == [False]
+
+
+def test_equal_layers_are_measured_once(tmp_path: Path) -> None:
+    def layers(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        for w in (a, b, c):
+            x = (x @ w).relu()
+        return x
+
+    square = (128, 128)
+    schedule = scheduled(layers, f32(*square), f32(*square), f32(*square), f32(*square))
+    chosen = Chosen(schedule, tmp_path)
+    assert len(chosen.templates) == 3
+    assert len(chosen.planted.asked) == 1
+    names = [k.name for k in chosen.schedule.kernels()]
+    assert len(set(names)) == 3
+
+
+def test_ways_differ_in_what_is_fused_only(tmp_path: Path) -> None:
+    schedule = scheduled(lambda x, w: (x.half() @ w).relu(), f32(512, 256), f32(256, 128).half())
+    chosen = Chosen(schedule, tmp_path)
+    (ways,) = chosen.planted.asked
+    assert [s.name for s in ways["extern"]] == ["cpp_to_copy_0", "mm", "cpp_relu_2"]
+    with_prologue = {name: len(steps) for name, steps in ways.items() if "prologue" in name}
+    without = {n: len(s) for n, s in ways.items() if n not in with_prologue and n != "extern"}
+    assert set(with_prologue.values()) == {1}
+    assert set(without.values()) == {2}
+    assert [s.name for s in chosen.schedule.steps] == ["cpp_fused_mm_relu_2"]
+
+
+def test_open_sizes_are_taken_as_they_were_captured(tmp_path: Path) -> None:
+    schedule = scheduled(lambda x, w: (x @ w).relu(), f32(24, 256), f32(256, 128), dynamic=True)
+    chosen = Chosen(schedule, tmp_path)
+    assert len(chosen.templates) == 1
+
+
+def test_without_the_option_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Options().templates
+    assert Options().updated("max-autotune", None).templates
+    assert Options().updated("max-autotune-no-cudagraphs", None).templates
+    assert not Options().updated("reduce-overhead", None).templates
+    monkeypatch.setenv("TCDEBUG_TEMPLATES", "1")
+    assert Options.from_env().templates
