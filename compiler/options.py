@@ -66,6 +66,10 @@ class Options:
     """How much forward may keep for backward, as a share of what it would keep by itself; the rest
     is computed again (TCDEBUG_MEMORY_BUDGET, 0 to 1)."""
 
+    fallback_random: bool = True
+    """Random numbers are eager's, bit for bit, drawn by ATen. Without it kernels draw them, from a
+    seed that torch's generator gives at each call (TCDEBUG_FALLBACK_RANDOM=0)."""
+
     cudagraphs: bool = False
     """Capture what runs on a GPU in CUDA graphs and replay those (TCDEBUG_CUDAGRAPHS=1)."""
 
@@ -97,6 +101,8 @@ class Options:
         for name, variable in (("run_dir", "TCDEBUG_RUN_DIR"), ("cache_dir", "TCDEBUG_CACHE_DIR")):
             if path := env.get(variable):
                 given[name] = Path(path)
+        if (switch := env.get("TCDEBUG_FALLBACK_RANDOM")) is not None:
+            given["fallback_random"] = switch not in ("", "0")
         if compiler := env.get("TCDEBUG_CXX"):
             given["compiler"] = compiler
         if on_error := env.get("TCDEBUG_ON_ERROR"):

@@ -51,6 +51,7 @@ from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.parts import GraphCompiler, Parts
 from tcdebug.compiler.passes import PASSES
+from tcdebug.compiler.passes.random_numbers import random_numbers
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
 from tcdebug.compiler.provenance import origins
 from tcdebug.compiler.recovery import copied, recovering
@@ -72,6 +73,9 @@ OWN = Parts()
 CUDAGRAPHS = "runtime.cudagraphs"
 PREGRAD = {f"pregrad.{function.__name__}": function for function in PREGRAD_PASSES}
 ATEN = {f"passes.{function.__name__}": function for function in PASSES}
+
+RANDOM = {f"passes.{random_numbers.__name__}": random_numbers}
+"""Unless eager's numbers are wanted: on the joint graph, then on what was left of it."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,11 @@ def compile_joint(
             this.log,
         )
 
+    def prepare(joint: fx.GraphModule) -> None:
+        if not this.options.fallback_random:
+            this.stages("joint").run_passes("passes", joint, RANDOM)
+            this.gate.scope = "joint"
+
     this.gate.scope = "joint"
     with stages.stage("aot", len(module.graph.nodes), foreign=True):
         backend = seams.aot_autograd(
@@ -180,7 +189,7 @@ def compile_joint(
             inference_compiler=compiler("inference"),
             decompositions=decompose.gated(this.gate, this.parts.decompositions),
             partition_fn=this.parts.partition_fn
-            or partition.partitioner(this.gate, this.options.memory_budget),
+            or partition.partitioner(this.gate, this.options.memory_budget, prepare),
             keep_inference_input_mutations=True,
         )
         compiled: Callable[..., Any] = backend(module, inputs)
@@ -191,7 +200,8 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     """Compile a functional ATen graph; the result takes its arguments in a list."""
     start = time.perf_counter()
     stages, gate = this.stages(direction), this.gate
-    stages.run_passes("passes", module, ATEN)
+    drawn = {} if this.options.fallback_random else RANDOM
+    stages.run_passes("passes", module, drawn | ATEN)
     with stages.stage("lower", len(module.graph.nodes)) as step:
         lowered = lower_graph(module, gate)
         verify(lowered.graph)

@@ -36,7 +36,7 @@ FUNCTIONS = frozenset(
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
         "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma",
         "sqrt", "floor", "ceil", "trunc", "round", "abs", "sign", "pow", "atan2", "hypot", "fmod",
-        "copysign", "maximum", "minimum", "fmax", "fmin", "shift_left", "shift_right",
+        "copysign", "maximum", "minimum", "fmax", "fmin", "shift_left", "shift_right", "philox",
     )
 )  # fmt: skip
 """Operations that the prelude has as a function of the same name with an underscore."""
@@ -158,6 +158,9 @@ def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
         return f"(float16)({cast(value, source, torch.float32)})"
     if target == torch.bool:
         return f"({value} != 0)"
+    if source == torch.bool and target in FLOATS:
+        # g++ 12 does not vectorize the conversion behind a comparison that came from wider lanes
+        return f"({value} ? {_one(target)} : ({TYPES[target]})0)"
     if source in FLOATS and target in (torch.int16, torch.int8, torch.uint8):
         # out of range it is undefined in C++; through int32 it wraps, as eager does
         return f"({TYPES[target]})(int32_t)({value})"

@@ -192,6 +192,25 @@ template <typename T> static inline T shift_right_(T a, T b) {
   return (T)(a >> (b < 0 || (uint64_t)b > (uint64_t)last ? last : (int)b));
 }
 
+// The first two words of Philox 4x32-10 for the counter (place, stream): ir/philox.py has its source.
+static inline int64_t philox_(int64_t seed, int64_t stream, int64_t place) {
+  const uint64_t word = 0xffffffffu;
+  uint64_t c0 = (uint64_t)place & word, c1 = (uint64_t)place >> 32;
+  uint64_t c2 = (uint64_t)stream & word, c3 = (uint64_t)stream >> 32;
+  uint64_t k0 = (uint64_t)seed & word, k1 = (uint64_t)seed >> 32;
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = (c0 & word) * 0xD2511F53u, p1 = (c2 & word) * 0xCD9E8D57u;
+    c0 = (p1 >> 32) ^ c1 ^ k0;
+    c2 = (p0 >> 32) ^ c3 ^ k1;
+    c1 = p1 & word;
+    c3 = p0 & word;
+    k0 = (k0 + 0x9E3779B9u) & word;
+    k1 = (k1 + 0xBB67AE85u) & word;
+  }
+  return (int64_t)(c0 | c1 << 32);
+}
+
 // Index arithmetic with the sign rules of Python.
 static inline int64_t index_div(int64_t a, int64_t b) {
   int64_t q = a / b;

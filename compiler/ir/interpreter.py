@@ -43,6 +43,7 @@ from tcdebug.compiler.ir.index import (
     Symbol,
 )
 from tcdebug.compiler.ir.operations import gives_place
+from tcdebug.compiler.ir.philox import philox
 
 Value = Any
 """A tensor, a number, or what an extern call returned."""
@@ -69,6 +70,7 @@ MEANING: dict[str, Callable[..., torch.Tensor]] = {
             "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit", "where",
         )
     },
+    "philox": philox,
     "div": torch.true_divide,
     "floor_div": _floor_div,
     "trunc_div": _trunc_div,

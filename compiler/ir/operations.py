@@ -30,6 +30,7 @@ OPERATIONS: dict[str, int] = {
         (*FLOAT_BINARY, *NUMBER_BINARY, *INTEGER_BINARY, *BITWISE, *COMPARISONS), 2
     ),
     "where": 3,
+    "philox": 3,
 }
 
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
@@ -90,6 +91,8 @@ def result_dtype(name: str, operands: Sequence[torch.dtype]) -> torch.dtype:
         if operands[0] != torch.bool or operands[1] != operands[2]:
             raise UnsupportedOperands(f"where takes a bool and two of one dtype, not {operands}")
         return operands[1]
+    if name == "philox" and set(operands) != {torch.int64}:
+        raise UnsupportedOperands(f"philox takes three of int64, not {operands}")
     if len(set(operands)) != 1:
         raise UnsupportedOperands(f"{name} takes operands of one dtype, not {operands}")
     dtype = operands[0]

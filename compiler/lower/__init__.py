@@ -18,6 +18,7 @@ from tcdebug.compiler.lower import (
     indexing,
     joining,
     pooling,
+    random_numbers,
     reductions,
     scans,
     scattering,
@@ -42,5 +43,5 @@ LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
     **special.TABLE,
     **storing.TABLE,
 }
-LATE: dict[str, Lowering] = elementwise.LATE
+LATE: dict[str, Lowering] = {**elementwise.LATE, **random_numbers.LATE}
 VIEWS: dict[torch._ops.OpOverload, Lowering] = views.STRIDED

@@ -25,12 +25,19 @@ aten = torch.ops.aten
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 
-def partitioner(gate: Gate, memory_budget: float = 1.0) -> Partition:
-    """What AOTAutograd calls with the joint graph; see `Options.memory_budget`."""
+def partitioner(
+    gate: Gate, memory_budget: float = 1.0, prepare: Callable[[fx.GraphModule], None] | None = None
+) -> Partition:
+    """What AOTAutograd calls with the joint graph; see `Options.memory_budget`.
+
+    `prepare` changes the joint graph before it is cut.
+    """
 
     def partition(
         joint: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        if prepare is not None:
+            prepare(joint)
         if gate.allows(UNIT, "joint"):
             if gate.allows(EQUAL_CALLS, "joint"):
                 common_subexpressions(joint.graph)

@@ -193,6 +193,21 @@ def one_plus_erf(x):
 
 
 @triton.jit
+def philox(seed, stream, place):
+    """The first two words of Philox 4x32-10 for the counter (place, stream), as 64 bits."""
+    spread = place * 0
+    c2, c3 = stream + spread, (stream >> 32) + spread
+    low, high, _, _ = tl.philox(
+        seed + spread,
+        place.to(tl.uint32),
+        (place >> 32).to(tl.uint32),
+        c2.to(tl.uint32),
+        c3.to(tl.uint32),
+    )
+    return low.to(tl.int64) | (high.to(tl.int64) << 32)
+
+
+@triton.jit
 def index_div(a, b):
     """Division of indices that rounds down; the divisor is positive."""
     quotient = a // b

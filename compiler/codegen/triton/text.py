@@ -67,7 +67,7 @@ LIBDEVICE = frozenset(
 )  # fmt: skip
 """Operations of CUDA's libdevice under the same name."""
 
-LIBRARY = frozenset(("sign", "shift_left", "shift_right", "trunc_mod", "one_plus_erf"))
+LIBRARY = frozenset(("philox", "sign", "shift_left", "shift_right", "trunc_mod", "one_plus_erf"))
 """Operations of `library` under the same name."""
 
 WRITABLE = (

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from interpreted import install
 from torch.utils._pytree import tree_leaves
 
+from tcdebug.compiler.ir.philox import random_bits
 from tcdebug.compiler.schedule import split
 
 INF = float("inf")
@@ -44,6 +45,7 @@ def running(x: torch.Tensor, y: torch.Tensor) -> Any:
 def programs() -> dict[str, Program]:
     """Name -> function, inputs, units that are off."""
     r, whole = torch.randn, torch.arange
+    bits = random_bits()
     sizes = torch.tensor([1e-40, 1e-30, 1.0, 1e30, 3e38, 0.0])[:, None]
     return {
         "pointwise": (lambda x, y: (x + y).relu() - torch.sigmoid(x), (r(33, 17), r(33, 17)), ()),
@@ -75,6 +77,11 @@ def programs() -> dict[str, Program]:
         "transpose": (lambda x, y: x.t() + y, (r(70, 90), r(90, 70)), ()),
         "cat and pad": (lambda x, y: F.pad(torch.cat([x, y], 1), (1, 2)), (r(5, 6), r(5, 7)), ()),
         "index": (lambda x, i: x[i] * 2, (r(20, 6), torch.tensor([1, -1, 5])), ()),
+        "random bits": (
+            lambda seed: bits(seed, 2**40 + 3, [5, 70]),
+            (torch.tensor(-12345678901),),
+            (),
+        ),
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
         "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),
         "running extremes": (running, (repeated(7, 40), r(5, 70)), ()),
