@@ -74,6 +74,12 @@ class Toggles:
         """These toggles with more switched off."""
         return replace(self, off=self.off | frozenset(off), sites=self.sites | frozenset(sites))
 
+    def rules_out(self, unit: str) -> bool:
+        """Whether no decision of a unit is let through, so that none need be prepared."""
+        if any(belongs(unit, off) for off in self.off):
+            return True
+        return bool(self.only) and not any(belongs(unit, name) for name in self.only)
+
     def limited(self, unit: str, count: int) -> Toggles:
         """These toggles with only the first `count` decisions of a unit let through."""
         return replace(self, first=MappingProxyType({**self.first, unit: count}))
@@ -156,9 +162,7 @@ class Gate:
 
     def _allowed(self, unit: str, site: str) -> bool:
         toggles = self.toggles
-        allowed = site not in toggles.sites and not any(belongs(unit, off) for off in toggles.off)
-        if toggles.only and not any(belongs(unit, name) for name in toggles.only):
-            allowed = False
+        allowed = site not in toggles.sites and not toggles.rules_out(unit)
         for name, limit in toggles.first.items():
             if belongs(unit, name) and self._next(f"first {name}") >= limit:
                 allowed = False

@@ -24,6 +24,7 @@ INSTEAD = {
     "lower": ("lower",),
     "inline": ("fuse.inline", "lower"),
     "schedule": ("fuse", "lower"),
+    "products": ("codegen.template",),
     "codegen": ("codegen", "lower"),
     "runtime": ("lower",),
 }

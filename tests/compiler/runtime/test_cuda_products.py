@@ -77,15 +77,15 @@ def plain() -> Schedule:
 
 def test_the_fastest_template_is_taken_and_the_event_has_all_times(tmp_path: Path) -> None:
     def milliseconds(name: str) -> float:
-        return {"extern": 1.0, "64x64x32 w4 s4": 0.25}.get(name, 0.5)
+        return {"extern": 1.0, "16x64x64 w4 s4": 0.25}.get(name, 0.5)
 
     chosen = Chosen(plain(), tmp_path, milliseconds)
     (template,) = chosen.templates
-    assert (template.rows, template.columns, template.depth) == (64, 64, 32)
+    assert (template.rows, template.columns, template.depth) == (16, 64, 64)
     (event,) = chosen.events(ProductChosen)
-    assert event.chosen == "64x64x32 w4 s4"
+    assert event.chosen == "16x64x64 w4 s4"
     assert event.milliseconds["extern"] == 1.0
-    assert event.milliseconds["64x64x32 w4 s4"] == 0.25
+    assert event.milliseconds["16x64x64 w4 s4"] == 0.25
     assert not event.known
     assert [d.unit for d in chosen.gate.decisions] == [UNIT]
 
@@ -129,12 +129,22 @@ def test_a_choice_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     assert len(Chosen(plain(), tmp_path).planted.asked) == 1
 
 
-@pytest.mark.parametrize("off", [UNIT, "codegen", "all"])
-def test_the_unit_switches_templates_off(off: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("off", [UNIT, "codegen", "all", "only:fuse"])
+def test_with_the_unit_off_nothing_is_measured(off: str, tmp_path: Path) -> None:
     schedule = plain()
     chosen = Chosen(schedule, tmp_path, off=(off,))
     assert chosen.schedule == schedule
-    assert [d.allowed for d in chosen.gate.decisions] == [False]
+    assert chosen.planted.asked == chosen.gate.decisions == []
+
+
+def test_a_product_can_be_left_alone_by_itself(tmp_path: Path) -> None:
+    schedule = scheduled(lambda x, a, b: (x @ a) @ b, *[f32(128, 128)] * 3)
+    first = Chosen(schedule, tmp_path)
+    assert len(first.templates) == 2
+    site = first.gate.decisions[0].site
+    chosen = Chosen(schedule, tmp_path, off=(f"site:{site}",))
+    assert [d.allowed for d in chosen.gate.decisions] == [False, True]
+    assert [s.name for s in chosen.schedule.steps] == ["mm", "cpp_mm_0"]
 
 
 def test_equal_layers_are_measured_once(tmp_path: Path) -> None:
