@@ -33,6 +33,8 @@ WARM_UP = 2
 CACHE_BYTES = 1 << 28
 """More than the caches of any GPU hold; writing it takes longer than the CPU needs to launch."""
 
+BYTES = torch.int8
+
 Run = Callable[[], Any]
 Step = Kernel | Extern
 Ways = Mapping[str, Sequence[Step]]
@@ -63,15 +65,14 @@ class Bench:
         device = next(iter(self._buffers[s.name].device for s in _externs(ways)))
         with seams.real_tensors(), torch.cuda.device(device):
             try:
-                return self._measured(ways)
+                return self._measured(ways, torch.empty(CACHE_BYTES, dtype=BYTES, device=device))
             except torch.OutOfMemoryError as error:
                 return Measured({}, dict.fromkeys(ways, str(error).splitlines()[0]))
             finally:
                 self._memory.clear()
 
-    def _measured(self, ways: Ways) -> Measured:
+    def _measured(self, ways: Ways, flush: torch.Tensor) -> Measured:
         kernels, failed = self._built(ways)
-        flush: Any = torch.empty(CACHE_BYTES, dtype=torch.int8, device="cuda")
         milliseconds: dict[str, float] = {}
         for name, steps in ways.items():
             if name in failed:
