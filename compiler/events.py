@@ -234,7 +234,8 @@ class KernelWritten(Event):
     """A kernel was generated: its language, the nodes it computes, the bytes it moves.
 
     `moved` is an estimate for symbolic sizes, and 0 where it is not known; `source` is relative to
-    the run folder. `origins` has for each node that is computed, also inside of another one, [node,
+    the run folder, and `code` the kernel in whose name it is there: another one, where that has the
+    same code. `origins` has for each node that is computed, also inside of another one, [node,
     node of the ATen graph, operator, user's line].
     """
 
@@ -245,6 +246,7 @@ class KernelWritten(Event):
     moved: int
     source: str
     origins: list[list[str]] = field(default_factory=list)
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

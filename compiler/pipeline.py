@@ -291,7 +291,10 @@ def _report_kernels(
     for call in source.calls.values():
         computes = [n.name for n in call.kernel.nodes]
         name = call.kernel.name
-        log.emit(KernelWritten(name, source.language, computes, call.moved, path, lines[name]))
+        event = KernelWritten(
+            name, source.language, computes, call.moved, path, lines[name], call.code
+        )
+        log.emit(event)
 
 
 def _report(

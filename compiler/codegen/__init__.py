@@ -9,6 +9,7 @@ UNITS = {
     "codegen.parallelize": "share the outer loops among threads",
     "codegen.scratch": "keep a row of dear values for a later sweep",
     "codegen.template": "write a product of matrices and the work around it as one kernel",
+    "codegen.share": "run the code of an earlier kernel where only names differ",
     "codegen.persistent": "hold whole rows in the registers of a GPU's program",
 }
 """How a kernel may be written: each is asked once for every kernel that it would change."""

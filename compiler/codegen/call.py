@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcdebug.compiler.codegen.flatten import FlatKernel, flat_indices
-from tcdebug.compiler.ir.expr import Parameter, walk
+from tcdebug.compiler.codegen.flatten import FlatKernel, flat_expressions, flat_indices
+from tcdebug.compiler.ir.expr import Load, Parameter
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel
@@ -26,6 +26,8 @@ class KernelCall:
     into: Mapping[str, str]
     """What is stored -> the input whose memory it is."""
     source: str = ""
+    shares: str = ""
+    """The kernel whose code it runs, where that is the same."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     addresses: bool = True
@@ -34,6 +36,11 @@ class KernelCall:
     """Whether one call can run it with others: see `Launch`."""
     mended: bool = False
     """Whether a launch that fails is handed on to `mend_<kernel>`, with what it was given."""
+
+    @property
+    def code(self) -> str:
+        """The kernel in whose name its code is written."""
+        return self.shares or self.kernel.name
 
     def storage(self) -> dict[str, str]:
         """What each buffer and number is called in the kernel."""
@@ -44,13 +51,15 @@ class KernelCall:
 
 
 def describe(kernel: Kernel, flat: FlatKernel, buffers: Mapping[str, Buffer]) -> KernelCall:
-    """What the code of a kernel has to be given."""
+    """What the code of a kernel has to be given, in an order that no name decides."""
     loaded = kernel.loaded()
-    parameters = sorted(
-        {e.name for n in flat.nodes for e in walk(n.body) if isinstance(e, Parameter)}
-    )
+    read = [e for e in flat_expressions(flat) if isinstance(e, Load | Parameter)]
+    parameters = tuple(dict.fromkeys(e.name for e in read if isinstance(e, Parameter)))
     into = {n.name: n.into for n in flat.nodes if n.into}
-    loads = tuple(sorted(loaded - set(parameters) - set(into.values())))
+    inputs = loaded - set(into.values())
+    loads = tuple(
+        dict.fromkeys(e.buffer for e in read if isinstance(e, Load) and e.buffer in inputs)
+    )
     stores = tuple(n.name for n in kernel.nodes if n.name in kernel.stored)
     symbols = tuple(
         sorted(
@@ -60,4 +69,4 @@ def describe(kernel: Kernel, flat: FlatKernel, buffers: Mapping[str, Buffer]) ->
     )
     updated = loaded & set(into.values())
     moved = sum(bytes_of(buffers[name]) for name in (*loads, *updated, *stores))
-    return KernelCall(kernel, loads, stores, symbols, tuple(parameters), moved, into)
+    return KernelCall(kernel, loads, stores, symbols, parameters, moved, into)

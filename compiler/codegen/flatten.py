@@ -148,12 +148,17 @@ def _last_inside(flat: FlatKernel) -> FlatKernel:
     return FlatKernel(flat.name, flat.outer[:-1], flat.outer[-1:], nodes, flat.stored)
 
 
+def flat_expressions(flat: FlatKernel) -> Iterator[Expr]:
+    """Everything that a kernel computes, addresses too, node by node."""
+    for node in flat.nodes:
+        yield from walk(IndexValue(torch.int64, node.address))
+        yield from walk(node.body)
+
+
 def flat_indices(flat: FlatKernel) -> Iterator[Index]:
     """Every address and index value of a kernel."""
-    for node in flat.nodes:
-        for body in (IndexValue(torch.int64, node.address), node.body):
-            for expr in walk(body):
-                yield from indices(expr)
+    for expr in flat_expressions(flat):
+        yield from indices(expr)
 
 
 def _collapsed(flat: FlatKernel) -> FlatKernel:

@@ -50,7 +50,7 @@ def launch(name: str, calls: Sequence[KernelCall]) -> Launch:
         for call in calls
     )
     given, kinds = zip(*places, strict=True)
-    kernels = tuple(call.kernel.name for call in calls)
+    kernels = tuple(call.code for call in calls)
     return Launch(name, calls[0].kernel.device.type, kernels, given, "".join(kinds), taken)
 
 

@@ -11,6 +11,7 @@ from tcdebug.compiler.codegen.choices import Choices, can_share, can_split, cros
 from tcdebug.compiler.codegen.cpp import Arguments, KernelWriter
 from tcdebug.compiler.codegen.cpp_text import TYPES
 from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.tile import tiling
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer
@@ -37,7 +38,9 @@ def write_cpp(
 ) -> CppSource:
     """The C++ of kernels."""
     calls = {k.name: _write(k, buffers, gate) for k in kernels}
-    return CppSource("\n".join([prelude(), *(c.source for c in calls.values())]), calls)
+    calls = shared(calls, gate, lambda call: numbered_text(call, "//"))
+    written = (call.source for call in calls.values() if call.source)
+    return CppSource("\n".join([prelude(), *written]), calls)
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tcdebug.compiler.codegen.launches import Launch, launch
@@ -61,15 +62,24 @@ def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options
     except BuildError as error:
         if options.on_error != "fallback":
             raise
-        guilty: set[str] = set()
-        for call in source.calls.values():
-            try:
-                build(prelude() + call.source, toolchain, cache)
-            except BuildError:
-                guilty |= {node.origin.node for node in call.kernel.nodes}
+        broken = {n for n, c in source.calls.items() if not _builds(c.source, toolchain, cache)}
+        guilty = {
+            node.origin.node
+            for call in source.calls.values()
+            if call.code in broken
+            for node in call.kernel.nodes
+        }
         sites = {
             decision.site
             for decision in gate.decisions
             if decision.unit.startswith("lower.") and decision.subject in guilty
         }
         raise CompileError("runtime", str(error), sites=frozenset(sites)) from error
+
+
+def _builds(text: str, toolchain: Toolchain, cache: Path) -> bool:
+    try:
+        build(prelude() + text, toolchain, cache)
+    except BuildError:
+        return False
+    return True

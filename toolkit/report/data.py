@@ -293,7 +293,7 @@ def _kernel(run: Run, record: Record, texts: Texts) -> dict[str, Any]:
         "origins": [
             [node, aten, op, _short(where)] for node, aten, op, where in data.get("origins") or []
         ],
-        "text": texts.add(_function(_text(run, data["source"]), data["name"])),
+        "text": texts.add(_function(_text(run, data["source"]), data.get("code") or data["name"])),
     }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.codegen.call import KernelCall, describe
 from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.kernel import KernelWriter
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
@@ -25,8 +25,6 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from tcdebug.compiler.codegen.triton import library
 """
-STATES = ("best", "carry", "place", "result", "sum")
-"""How names in a kernel begin that end in that of a node."""
 NARROW = 2**31 - 1
 """The largest place that an int32 can say."""
 
@@ -74,12 +72,25 @@ def write_triton(
 ) -> TritonSource:
     """The Triton of kernels."""
     written = {k.name: _write(k, buffers, gate) for k in kernels}
-    return TritonSource(module_text(written.values()), written)
+    calls = shared(
+        {name: kernel.call for name, kernel in written.items()},
+        gate,
+        lambda call: _compiled(written[call.kernel.name]),
+    )
+    found = {name: replace(kernel, call=calls[name]) for name, kernel in written.items()}
+    return TritonSource(module_text(found.values()), found)
+
+
+def _compiled(kernel: TritonKernel) -> str:
+    """What decides on the machine code, and where it is loaded."""
+    tile = kernel.tile
+    launched = (tile.constants, tile.warps, tile.stages, kernel.checked, kernel.call.kernel.device)
+    return f"{canonical(kernel)}\n{launched}"
 
 
 def module_text(kernels: Iterable[TritonKernel]) -> str:
     """The module that kernels are compiled from."""
-    return "\n\n".join([HEADER, *(kernel.call.source for kernel in kernels)])
+    return "\n\n".join([HEADER, *(k.call.source for k in kernels if k.call.source)])
 
 
 def alone(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
@@ -88,16 +99,8 @@ def alone(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
 
 
 def canonical(kernel: TritonKernel) -> str:
-    """The text of a kernel without what changes nothing: names, their order, the user's lines."""
-    lines = kernel.call.source.splitlines()
-    text = "\n".join(line for line in lines if not line.lstrip().startswith(("#", "def ")))
-    names: dict[str, str] = {}
-    own = [*kernel.signature, rf"(?:{'|'.join(STATES)})_\w+"]
-    text = re.sub(
-        rf"\b(?:{'|'.join(own)})\b", lambda m: names.setdefault(m[0], f"n{len(names)}"), text
-    )
-    given = [f"{new}: {kernel.signature.get(name)}" for name, new in names.items()]
-    return "\n".join([text, *given])
+    """What is compiled, without what changes nothing: names, the user's lines."""
+    return "\n".join([numbered_text(kernel.call, "#"), *kernel.signature.values()])
 
 
 def retiled(kernel: TritonKernel, tile: Tile) -> TritonKernel:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,9 @@ def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource
     device = torch.cuda.get_device_name()
     found: dict[str, TritonKernel] = {}
     for name, kernel in source.kernels.items():
+        if kernel.call.shares:
+            found[name] = replace(kernel, tile=found[kernel.call.shares].tile)
+            continue
         if kernel.call.kernel.template is not None:  # chosen by measurement already
             found[name] = kernel
             continue

@@ -89,15 +89,16 @@ def load_kernels(
     """The kernels of a graph, with the versions that its first call will most likely need."""
     launcher = launcher_of(options.compiler, options.cache_dir)
     module: ModuleType = import_source(text, options.cache_dir)
+    written = {name: kernel for name, kernel in kernels.items() if not kernel.call.shares}
     loaded = {
         name: CudaKernel(kernel, getattr(module, name), launcher, log)
-        for name, kernel in kernels.items()
+        for name, kernel in written.items()
     }
     futures: dict[tuple[str, int], Future[Binary]] = {}
-    for name, kernel in kernels.items():
+    for name, kernel in written.items():
         wide = WIDE if kernel.call.before[1] == "1" else 0
         first = (wide | ALIGNED | DIVISIBLE,)
         futures |= compile_all(module, {name: kernel}, first, seams.cuda_capability())
     for (name, variant), future in futures.items():
         loaded[name].add(variant, future.result())
-    return loaded
+    return {name: loaded[kernel.call.code] for name, kernel in kernels.items()}
