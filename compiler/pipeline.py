@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from torch import fx
+from torch import Tensor, fx
 
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.codegen.call import KernelCall
@@ -162,6 +162,9 @@ def compile_joint(
     module: fx.GraphModule, inputs: Sequence[Any], this: Compile
 ) -> Callable[..., Any]:
     """Run the stages up to the ATen graphs, and compile each of those."""
+    for device in {given.device.type for given in inputs if isinstance(given, Tensor)}:
+        if device in DEVICES:
+            DEVICES[device].prepare(this.options)
     stages = this.stages("capture")
     stages.run_passes("pregrad", module, PREGRAD)
 

@@ -37,6 +37,9 @@ class Source(Protocol):
 class Codegen(Protocol):
     """Writes kernels for a type of device, and makes them callable."""
 
+    def prepare(self, options: Options) -> None:
+        """Begin, in a thread, what `build` will need of any kernel: a graph was captured."""
+
     def refuses(self, node: LoopNode) -> str:
         """Why a node cannot be written, which leaves its operator to ATen; empty where it can."""
 

@@ -23,6 +23,9 @@ from tcdebug.compiler.stage import Stages
 class CppCodegen:
     """One C++ translation unit and one shared object a graph."""
 
+    def prepare(self, options: Options) -> None:
+        """Nothing here takes long, but the kernels themselves."""
+
     def refuses(self, node: LoopNode) -> str:
         """Everything can be written in C++."""
         return ""

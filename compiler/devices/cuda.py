@@ -10,7 +10,10 @@ from tcdebug.compiler.codegen.triton.source import TritonSource, unwritable, wri
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
 from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime import ahead
 from tcdebug.compiler.runtime.cuda.autotune import tuned
+from tcdebug.compiler.runtime.cuda.compile import prepare
+from tcdebug.compiler.runtime.cuda.launch import Launcher
 from tcdebug.compiler.runtime.cuda.load import load_kernels
 from tcdebug.compiler.schedule.kernel import Kernel
 from tcdebug.compiler.stage import Stages
@@ -18,6 +21,11 @@ from tcdebug.compiler.stage import Stages
 
 class TritonCodegen:
     """Triton, launched from C."""
+
+    def prepare(self, options: Options) -> None:
+        """Triton and the launcher, a second together."""
+        ahead.begin(prepare)
+        ahead.begin(Launcher, options.compiler, options.cache_dir)
 
     def refuses(self, node: LoopNode) -> str:
         """What Triton has no word for."""

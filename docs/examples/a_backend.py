@@ -88,6 +88,9 @@ class NumpySource:
 class NumpyCodegen:
     """Writes pointwise kernels; all else is left to ATen."""
 
+    def prepare(self, options: Options) -> None:
+        """Nothing is needed before there are kernels."""
+
     def refuses(self, node: LoopNode) -> str:
         """Why a node cannot be written."""
         if not isinstance(node, Pointwise):

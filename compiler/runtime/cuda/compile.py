@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 
 from tcdebug.compiler.codegen.triton.source import TritonKernel
 from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.runtime import ahead
 
 DIVISIBLE, ALIGNED, WIDE = 1, 2, 4
 """What a version of a kernel takes for granted: of sizes, of addresses, and what it is able to."""
@@ -52,6 +54,12 @@ def import_source(text: str, cache_dir: Path) -> ModuleType:
 def constants(tile: Tile, variant: int, language: Any) -> dict[str, Any]:
     """The values that a version is compiled for."""
     return {"INDEX": language.int64 if variant & WIDE else language.int32, **tile.constants}
+
+
+def prepare() -> None:
+    """What Triton does once a process: it imports itself, and hashes itself for its cache."""
+    importlib.import_module("triton.compiler")
+    importlib.import_module("triton.runtime.cache").triton_key()
 
 
 def compile_kernel(
@@ -96,6 +104,7 @@ def compile_all(
     capability: int,
 ) -> dict[tuple[str, int], Future[Binary]]:
     """Versions of kernels, each compiled in a thread."""
+    ahead.finished(prepare)
     return {
         (name, variant): _builders().submit(
             compile_kernel, getattr(module, name), kernel, variant, capability

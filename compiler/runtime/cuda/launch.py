@@ -6,7 +6,6 @@ import ctypes
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.errors import KernelError
+from tcdebug.compiler.runtime import ahead
 from tcdebug.compiler.runtime.build import build
 from tcdebug.compiler.runtime.toolchain import find
 
@@ -122,10 +122,9 @@ class Launcher:
         return chosen
 
 
-@lru_cache(maxsize=4)
 def launcher_of(compiler: str, cache_dir: Path) -> Launcher:
     """The launcher of a process: one, whatever it compiles and tries."""
-    return Launcher(compiler, cache_dir)
+    return ahead.finished(Launcher, compiler, cache_dir)
 
 
 def source(headers: Path) -> str:
