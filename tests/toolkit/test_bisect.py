@@ -167,13 +167,6 @@ torch.compile(lambda x: (x.sin() * 2).sum(), backend="tcdebug")(torch.ones(3))
     assert done.json["nodes_after"] == 1
 
 
-def test_nothing_fails_is_status_4(tcdebug: Command, script: Script) -> None:
-    name = script('print(torch.compile(torch.tanh, backend="tcdebug")(torch.ones(3)))')
-    done = tcdebug("bisect", "--json", name)
-    assert done.status == 4
-    assert done.json["status"] == "no_failure"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

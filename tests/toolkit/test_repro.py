@@ -180,9 +180,9 @@ def bisected(tmp_path: Path) -> Path:
 
 
 def test_a_report_has_the_sections_of_the_form_and_tells_nothing_of_the_machine(
-    tcdebug: Command, bisected: Path, tmp_path: Path
+    inside: Command, bisected: Path, tmp_path: Path
 ) -> None:
-    done = tcdebug("repro", "issue", "-o", "report.md", bisected.name)
+    done = inside("repro", "issue", "-o", "report.md", bisected.name)
     assert (done.status, done.stdout) == (0, "")
     text = (tmp_path / "report.md").read_text()
     headings = [line for line in text.splitlines() if line.startswith("#")]
@@ -209,18 +209,18 @@ def test_a_report_has_the_sections_of_the_form_and_tells_nothing_of_the_machine(
         assert f"{private}/" not in text
 
 
-def test_a_run_that_ended_in_a_graph_has_a_report(tcdebug: Command, bisected: Path) -> None:
+def test_a_run_that_ended_in_a_graph_has_a_report(inside: Command, bisected: Path) -> None:
     (bisected / "report.json").unlink()
     graph = bisected / "graphs" / "0"
     graph.mkdir(parents=True)
     (bisected / "repro.py").rename(graph / "repro.py")
     (graph / "running").write_text("4194303 compile\n")  # no process has such a number
-    done = tcdebug("repro", "issue")
+    done = inside("repro", "issue")
     assert done.status == 0
     assert done.stdout.startswith("# torch.compile: crash in forward: the process ended in it\n")
 
 
-def test_of_several_faults_the_first_is_reported(tcdebug: Command, bisected: Path) -> None:
+def test_of_several_faults_the_first_is_reported(inside: Command, bisected: Path) -> None:
     report = json.loads((bisected / "report.json").read_text())
     fault = {
         "failure": report["failure"], "culprits": report["culprits"], "requires": ["fuse"],
@@ -229,15 +229,15 @@ def test_of_several_faults_the_first_is_reported(tcdebug: Command, bisected: Pat
     other = {**report["culprits"][0], "unit": "lower.aten.sin"}
     report |= {"faults": [fault], "culprits": [*report["culprits"], other]}
     (bisected / "report.json").write_text(json.dumps(report))
-    done = tcdebug("repro", "issue")
+    done = inside("repro", "issue")
     assert "It passes when `passes.loop` is left out at `a+b`." in done.stdout
     assert "| everything off but `passes.loop`, `fuse` | fails: hang |" in done.stdout
     assert "lower.aten.sin" not in done.stdout
 
 
-def test_a_run_without_a_failure_has_no_report(tcdebug: Command, bisected: Path) -> None:
+def test_a_run_without_a_failure_has_no_report(inside: Command, bisected: Path) -> None:
     (bisected / "report.json").write_text('{"status": "no_failure"}')
-    done = tcdebug("repro", "issue", bisected.name)
+    done = inside("repro", "issue", bisected.name)
     assert done.status == 2
     assert "found no failure with a repro: no_failure" in done.stderr
 
