@@ -72,12 +72,12 @@ def _large(node: fx.Node) -> bool:
     return math.prod(sizes) >= WORTH and min(sizes) >= REUSED
 
 
-def _base(operand: fx.Node) -> tuple[fx.Node, bool]:
-    """An operand without its transposition, and whether there was one."""
-    turned = operand.target in TRANSPOSES
-    matrix = operand.args[0] if turned else operand
-    assert isinstance(matrix, fx.Node)
-    return matrix, turned
+def _turned(operand: fx.Node) -> bool | None:
+    """Whether the columns of a matrix are contiguous rather than its rows; None where neither."""
+    value = operand.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dim() != 2:
+        return None
+    return None if 1 not in value.stride() else value.stride(1) != 1
 
 
 def _gaps(node: fx.Node) -> Gaps | None:
@@ -86,8 +86,8 @@ def _gaps(node: fx.Node) -> Gaps | None:
     A size matters along which somebody's elements stand next to each other in memory.
     """
     left, right = _operands(node)
-    (first, left_turned), (second, right_turned) = _base(left), _base(right)
-    if not _in_rows(first) or not _in_rows(second):
+    left_turned, right_turned = _turned(left), _turned(right)
+    if left_turned is None or right_turned is None:
         return None
     rows, depth = (int(n) for n in left.meta["val"].shape)
     columns = int(right.meta["val"].shape[1])
@@ -96,11 +96,6 @@ def _gaps(node: fx.Node) -> Gaps | None:
         0 if left_turned and not right_turned else _gap(depth),
         _gap(columns),
     )
-
-
-def _in_rows(matrix: fx.Node) -> bool:
-    value = matrix.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dim() == 2 and value.stride(1) == 1
 
 
 def _padded_product(
@@ -128,11 +123,16 @@ def _padded_operand(
 ) -> fx.Node:
     if not rows and not columns:
         return operand
-    matrix, turned = _base(operand)
-    key = (matrix, columns, rows) if turned else (matrix, rows, columns)
+    if _turned(operand):
+        source = operand.args[0] if operand.target in TRANSPOSES else None
+        if not isinstance(source, fx.Node) or _turned(source) is not False:
+            source = _call(graph, aten.t.default, operand)
+        rows_of_source = _padded_operand(graph, source, columns, rows, padded)
+        return _call(graph, aten.t.default, rows_of_source)
+    key = (operand, rows, columns)
     if key not in padded:
-        padded[key] = _call(graph, aten.constant_pad_nd.default, matrix, [0, key[2], 0, key[1]])
-    return _call(graph, operand.target, padded[key], *operand.args[1:]) if turned else padded[key]
+        padded[key] = _call(graph, aten.constant_pad_nd.default, operand, [0, columns, 0, rows])
+    return padded[key]
 
 
 def _padded_bias(

@@ -215,9 +215,13 @@ def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -
 
 
 def _runs_along_outer(kernel: FlatKernel) -> bool:
-    """Whether what the inner loops touch lies along an outer axis in memory."""
+    """Whether what the inner loops touch lies along an outer axis in memory.
+
+    What is the same for all of a row is read once, and does not count.
+    """
     inside = (n for n in kernel.nodes if n.inside)
-    touched = [load.index[0] for n in inside for load in loads(n.body) if load.index]
+    read = [load.index[0] for n in inside for load in loads(n.body) if load.index]
+    touched = [index for index in read if index.axes & frozenset(kernel.inner)]
     along = [_contiguous(i, (*kernel.outer, *kernel.inner)) for i in touched]
     outer = sum(a in kernel.outer for a in along if a is not None)
     return outer > sum(a in kernel.inner for a in along if a is not None)

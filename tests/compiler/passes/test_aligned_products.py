@@ -37,6 +37,11 @@ def backward(
     return aten.mm.default(gradient, weight), aten.mm.default(aten.t.default(gradient), x)
 
 
+def of_saved(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """As a backward has it whose forward kept the transposed weight."""
+    return aten.mm.default(aten.sin.default(gradient), aten.t.default(weight))
+
+
 def both_odd(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return aten.mm.default(aten.t.default(x), weight)
 
@@ -79,6 +84,15 @@ def test_a_gradient_of_odd_size_is_stored_once_with_zeros_for_both_products() ->
     products = changed.graph.find_nodes(op="call_function", target=aten.mm.default)
     assert [p.meta["val"].shape for p in products] == [(2048, 768), (5008, 768)]
     assert ops(changed)["constant_pad_nd.default"] == 2
+
+
+def test_a_transposed_weight_that_forward_kept_has_zeros_too() -> None:
+    with FakeTensorMode():
+        weight = torch.empty(5001, 768, dtype=HALF, device="cuda").t()
+        gradient = torch.empty(2048, 5001, dtype=HALF, device="cuda")
+        traced = make_fx(of_saved)(gradient, weight)
+    changed = applied(aligned_products, traced)[1]
+    assert layouts(changed) == [((5008, 1), (768, 1), (768, 1))]
 
 
 def test_a_result_that_leaves_the_graph_is_copied_out_of_its_gaps() -> None:

@@ -95,6 +95,21 @@ def test_a_sum_over_several_axes_is_cut_where_nothing_is_left_over() -> None:
     assert guards == 1  # the last tile's mask
 
 
+def test_numbers_of_a_row_do_not_make_it_columns() -> None:
+    """Of log_softmax's backward: one read of the row, three of what each row has one of."""
+
+    def backward(x: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        largest, log, scale = given
+        return (((x - largest) - log).exp() * scale).sum(1)
+
+    row = (8192, 1)
+    source = triton_of(
+        lambda: (backward, (cuda(8192, 50304), cuda(*row), cuda(*row), cuda(*row)))
+    )
+    tiles = [described(k.tile) for k in source.kernels.values()]
+    assert tiles == ["x1 r8192 w32 whole", "x32 r8 w4 whole"]  # a row in pieces, their sums
+
+
 def test_backward_of_a_layer_norm_is_rows_once_and_columns_once() -> None:
     """Row-wise sums go with what they are for, not with loops that read the same otherwise."""
 
