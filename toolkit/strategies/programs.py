@@ -18,7 +18,7 @@ from tcdebug.strategies.pointwise import POINTWISE
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.reductions import REDUCTIONS
 from tcdebug.strategies.row import Row
-from tcdebug.strategies.scope import Scope, is_part
+from tcdebug.strategies.scope import Scope, is_mistaken
 from tcdebug.strategies.toggles import FAMILIES, toggles
 from tcdebug.strategies.views import VIEWS
 
@@ -118,7 +118,7 @@ def _chances() -> Mapping[str, Sequence[Row]]:
 
 def _finished(scope: Scope, invalid: str, random: bool, off: tuple[str, ...]) -> Program:
     """The program; what no line reads is returned, and sometimes one more."""
-    parts = [v for v in scope.values if v.name.startswith("v") and is_part(v, scope)]
+    parts = [v for v in scope.values if v.name.startswith("v") and is_mistaken(v, scope)]
     for value in parts:
         scope.operands.append(value)
         scope.add("clone", f"{value}.clone()", exact=True)

@@ -249,15 +249,19 @@ class Scope:
         return saved_tensors_hooks(kept, lambda tensor: tensor)
 
 
-def is_part(value: Value, scope: Scope) -> bool:
-    """Whether a result is a view of memory that several inputs share.
+def is_mistaken(value: Value, scope: Scope) -> bool:
+    """Whether AOTAutograd (torch 2.13) makes a result again from the wrong memory.
 
-    AOTAutograd (torch 2.13) makes such a view again from the wrong one of them, see
-    docs/findings/shared_inputs.py.
+    Where several inputs share memory it does so with a view of that, see
+    docs/findings/shared_inputs.py, and with another input that does not begin where its memory
+    does, see docs/findings/returned_input.py.
     """
     inputs = [v.tensor for v in scope.values if v.name.startswith("a")]
     place, own = value.tensor.untyped_storage().data_ptr(), layout(value.tensor)
-    return place in scope.shared and all(layout(t) != own for t in inputs)
+    if place in scope.shared:
+        return all(layout(t) != own for t in inputs)
+    its = [t for t in inputs if t.untyped_storage().data_ptr() == place]
+    return bool(scope.shared) and any(t.storage_offset() for t in its)
 
 
 def layout(tensor: torch.Tensor) -> tuple[object, ...]:

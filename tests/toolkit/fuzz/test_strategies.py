@@ -14,7 +14,7 @@ from tcdebug.fuzz.oracles import Called, loaded
 from tcdebug.strategies.program import REQUIRING, Program
 from tcdebug.strategies.programs import LONGEST, TABLES, programs
 from tcdebug.strategies.row import Row
-from tcdebug.strategies.scope import Scope, is_part
+from tcdebug.strategies.scope import Scope, is_mistaken
 
 ROWS = [(table, row) for table, rows in TABLES.items() for row in rows]
 
@@ -92,14 +92,19 @@ def test_programs_have_all_that_compilers_stumble_over() -> None:
         assert part in text, part
 
 
-def test_a_view_of_memory_that_inputs_share_is_known_as_such() -> None:
+def test_what_autograd_mistakes_where_inputs_share_memory_is_known_as_such() -> None:
     scope = Scope(lambda strategy: None)
     whole = scope._argument("torch.zeros((4, 3))", "")
     scope.alias(whole, "a0[:1]")
     for op, text in (("slice", "a1[:, 1:]"), ("add_", "a0.add_(1)"), ("add", "a1 + 1")):
         scope.add(op, text, exact=True)
     made = scope.values[2:]
-    assert [is_part(value, scope) for value in made] == [True, False, False]
+    assert [is_mistaken(value, scope) for value in made] == [True, False, False]
+    scope._argument("torch.zeros((4, 3))[1:]", "")
+    scope._argument("torch.zeros((4, 3))", "")
+    for op, text in (("add_", "a2.add_(1)"), ("add_", "a3.add_(1)")):
+        scope.add(op, text, exact=True)
+    assert [is_mistaken(value, scope) for value in scope.values[-2:]] == [True, False]
 
 
 def test_a_program_with_two_given_operations_shrinks_to_these_two_and_one_element() -> None:
