@@ -88,6 +88,15 @@ class Dependencies:
             if between != first
         ) or self.reaches(second, first)
 
+    def encloses(self, keys: set[int]) -> bool:
+        """Whether merging these groups would make a cycle: another lies between two of them."""
+        return any(
+            self.reaches(first, between)
+            for key in keys
+            for between in self._groups_before(key) - keys
+            for first in keys
+        )
+
     def between(self, first: int, second: int) -> str:
         """The first node of a group that has to run between two groups; empty where none has."""
         groups = (b for b in self._groups_before(second) if b != first)

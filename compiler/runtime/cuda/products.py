@@ -26,14 +26,8 @@ from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.timing import Bench, Measured, Step, Ways
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Schedule
-from tcdebug.compiler.schedule.product import (
-    FusedProduct,
-    NotFused,
-    fused_products,
-    products,
-    replaced,
-    why_no_epilogue,
-)
+from tcdebug.compiler.schedule.product import NotFused
+from tcdebug.compiler.schedule.product_fusion import FusedProduct, ProductFusion
 from tcdebug.compiler.stage import Stages
 
 UNIT = "codegen.template"
@@ -59,18 +53,20 @@ def with_templates(
     """
     if stages.gate.toggles.rules_out(UNIT):
         return schedule
-    measure = measure or Bench(schedule.graph.buffers(), sizes, options).measured
-    for extern in products(schedule):
+    buffers = schedule.graph.buffers()
+    measure = measure or Bench(buffers, sizes, options).measured
+    fusion = ProductFusion(schedule)
+    for extern in fusion.products():
         said = _Remarks(stages.log, extern)
         try:
-            forms = fused_products(schedule, extern)
+            forms = fusion.forms(extern)
         except NotFused as problem:
             said.missed(f"no template for {extern.name}: {problem}")
             continue
-        if alone := why_no_epilogue(schedule, forms[0]):
+        if alone := fusion.why_no_epilogue(forms[0]):
             said.missed(f"nothing fused into {extern.name}: {alone}")
-        ways, fused = _ways(schedule, forms, sizes)
-        path = _path(ways, schedule.graph.buffers(), sizes, options)
+        ways, fused = _ways(forms, sizes)
+        path = _path(ways, buffers, sizes, options)
         found = _kept(path, ways)
         known = found is not None
         if found is None:
@@ -84,8 +80,8 @@ def with_templates(
         if chosen == EXTERN:
             said.missed(f"no template for {extern.name}: none was faster than the call")
         elif stages.gate.allows(UNIT, extern.name):
-            schedule = replaced(schedule, fused[chosen])
-    return schedule
+            fusion.take(fused[chosen])
+    return fusion.schedule()
 
 
 class _Remarks:
@@ -112,11 +108,10 @@ def fastest(measured: Measured) -> str:
 
 
 def _ways(
-    schedule: Schedule, forms: Sequence[FusedProduct], sizes: Mapping[str, int]
+    forms: Sequence[FusedProduct], sizes: Mapping[str, int]
 ) -> tuple[Ways, dict[str, FusedProduct]]:
     """The call with the kernels around it, and each form with each template."""
-    every = {s.name for s in forms[-1].replaces}
-    steps = [s for s in schedule.steps if s.name in every]
+    steps = forms[-1].replaces
     ways: dict[str, Sequence[Step]] = {EXTERN: steps}
     fused: dict[str, FusedProduct] = {}
     for position, form in enumerate(forms):
@@ -136,9 +131,9 @@ def _path(
 ) -> Path:
     """Where the choice is kept: by what is computed, in which layouts, and where."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    parts = [device, torch.__version__]
-    for name, steps in ways.items():
-        parts.append(name)
+    parts = [device, torch.__version__, *ways]
+    forms = {tuple(step.name for step in steps): steps for steps in ways.values()}
+    for steps in forms.values():  # templates of one form differ in their names
         for step in steps:
             if isinstance(step, Extern):
                 parts += [step.origin.op, str(sorted(step.kwargs.items()))]

@@ -17,14 +17,14 @@ from tcdebug.compiler.events import Event, ProductChosen, Remark
 from tcdebug.compiler.gate import Gate, Toggles
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.products import UNIT, with_templates
-from tcdebug.compiler.schedule import product
+from tcdebug.compiler.schedule import product_fusion
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.stage import Stages
 
 
 @pytest.fixture(autouse=True)
 def _on_cpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(product, "DEVICES", ("cpu",))
+    monkeypatch.setattr(product_fusion, "DEVICES", ("cpu",))
     yield
 
 

@@ -22,9 +22,9 @@ from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda import load, timing
 from tcdebug.compiler.runtime.cuda.launch import KernelTable, Loaded
 from tcdebug.compiler.runtime.cuda.timing import ROUNDS, WARM_UP, Bench, Ways
-from tcdebug.compiler.schedule import product
+from tcdebug.compiler.schedule import product_fusion
 from tcdebug.compiler.schedule.kernel import Schedule, Template
-from tcdebug.compiler.schedule.product import fused_products, products
+from tcdebug.compiler.schedule.product_fusion import ProductFusion
 
 pytest.importorskip("triton")
 
@@ -73,7 +73,7 @@ class Event:
 def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
     made = Launcher()
     stream = type("Stream", (), {"cuda_stream": 7})()
-    monkeypatch.setattr(product, "DEVICES", ("cpu",))
+    monkeypatch.setattr(product_fusion, "DEVICES", ("cpu",))
     monkeypatch.setattr(timing, "launcher_of", lambda *given: made)
     monkeypatch.setattr(timing, "CACHE_BYTES", 8)
     monkeypatch.setattr(load, "KernelTable", lambda **of: KernelTable(**of | {"device": 0}))
@@ -87,8 +87,9 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
 
 def ways_of(schedule: Schedule, *templates: Template) -> Ways:
     """The call and what follows it, and the same in templates."""
-    (extern,) = products(schedule)
-    fused = fused_products(schedule, extern)[-1]
+    fusion = ProductFusion(schedule)
+    (extern,) = fusion.products()
+    fused = fusion.forms(extern)[-1]
     return {"extern": fused.replaces} | {
         t.label: [replace(fused.kernel, template=t)] for t in templates
     }

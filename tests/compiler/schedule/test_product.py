@@ -16,16 +16,11 @@ from stages import at_stage, capture
 from tcdebug.compiler.gate import Gate, Toggles
 from tcdebug.compiler.ir.graph import Extern, Graph
 from tcdebug.compiler.ir.verifier import verify
-from tcdebug.compiler.schedule import product
+from tcdebug.compiler.schedule import product_fusion
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
-from tcdebug.compiler.schedule.product import (
-    NotFused,
-    fused_products,
-    products,
-    replaced,
-    why_no_epilogue,
-)
+from tcdebug.compiler.schedule.product import NotFused
+from tcdebug.compiler.schedule.product_fusion import ProductFusion
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
 
@@ -34,7 +29,7 @@ Function = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _on_cpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(product, "DEVICES", ("cpu",))
+    monkeypatch.setattr(product_fusion, "DEVICES", ("cpu",))
     yield
 
 
@@ -51,11 +46,12 @@ def scheduled(function: Function, *inputs: Any, **options: Any) -> Schedule:
 
 def all_fused(schedule: Schedule) -> Schedule:
     """Every product in a kernel, with all that can be fused into it."""
-    for extern in products(schedule):
-        schedule = replaced(schedule, fused_products(schedule, extern)[-1])
-        verify_schedule(schedule)
-    verify(schedule.graph)
-    return schedule
+    fusion = ProductFusion(schedule)
+    for extern in fusion.products():
+        fusion.take(fusion.forms(extern)[-1])
+        verify_schedule(fusion.schedule())
+    verify(fusion.schedule().graph)
+    return fusion.schedule()
 
 
 def steps(schedule: Schedule) -> list[str]:
@@ -189,9 +185,10 @@ REASONS: dict[str, tuple[Function, tuple[Any, ...], str]] = {
 def test_what_no_template_can_write_is_said(name: str) -> None:
     function, inputs, reason = REASONS[name]
     schedule = scheduled(function, *inputs)
-    (extern,) = products(schedule)
+    fusion = ProductFusion(schedule)
+    (extern,) = fusion.products()
     with pytest.raises(NotFused, match=reason):
-        fused_products(schedule, extern)
+        fusion.forms(extern)
 
 
 ALONE: dict[str, tuple[Function, str]] = {
@@ -205,16 +202,18 @@ ALONE: dict[str, tuple[Function, str]] = {
 def test_why_nothing_is_fused_into_a_product_is_said(name: str) -> None:
     function, reason = ALONE[name]
     schedule = scheduled(function, f32(5, 4), f32(4, 6))
-    (extern,) = products(schedule)
-    (alone,) = fused_products(schedule, extern)
-    said = why_no_epilogue(schedule, alone)
+    fusion = ProductFusion(schedule)
+    (extern,) = fusion.products()
+    (alone,) = fusion.forms(extern)
+    said = fusion.why_no_epilogue(alone)
     assert said.endswith(reason) and bool(said) == bool(reason)
 
 
 def test_a_dear_operand_is_not_made_again_for_every_tile() -> None:
     schedule = scheduled(lambda x, w: (x.exp() @ w).relu(), f32(5, 4), f32(4, 6))
-    (extern,) = products(schedule)
-    assert len(fused_products(schedule, extern)) == 1
+    fusion = ProductFusion(schedule)
+    (extern,) = fusion.products()
+    assert len(fusion.forms(extern)) == 1
 
 
 def test_a_view_that_only_the_call_read_is_not_made() -> None:

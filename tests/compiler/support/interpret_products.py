@@ -14,7 +14,7 @@ from interpreted import install
 from planted_times import Planted, templates_win
 
 from tcdebug.compiler.runtime.cuda import products
-from tcdebug.compiler.schedule import product
+from tcdebug.compiler.schedule import product_fusion
 
 INF = float("inf")
 OFF = ("memory.in_place",)
@@ -118,7 +118,7 @@ def open_sizes() -> str:
 def main() -> None:
     """A line for each program: its name, how many graphs, how many templates, what is wrong."""
     written = install()
-    product.DEVICES = ("cpu",)
+    product_fusion.DEVICES = ("cpu",)
     planted = Planted(templates_win)
     products.Bench = planted  # type: ignore[misc, assignment] # in its place
     torch.manual_seed(0)
