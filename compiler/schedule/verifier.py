@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.ir.graph import LoopNode, reads, written
+from tcdebug.compiler.ir.expr import Call, loads
+from tcdebug.compiler.ir.graph import LoopNode, Reduction, reads, written
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -46,6 +46,8 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
     missing = kernel.loaded() - defined
     if missing:
         yield f"{kernel.name} runs before {sorted(missing)}"
+    if kernel.template is not None:
+        yield from _template_problems(kernel)
     made: dict[str, LoopNode] = {}
     for node in kernel.nodes:
         axes = (*node.axes, *node.over)
@@ -58,3 +60,16 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
             if producer is not None and load.index != producer.index:
                 yield f"{node.name} reads {load.buffer}{list(load.index)} while it is computed"
         made[node.name] = node
+
+
+def _template_problems(kernel: Kernel) -> Iterator[str]:
+    """A template writes the sums of products, then points."""
+    first, *others = kernel.nodes
+    body = first.body
+    if not isinstance(first, Reduction) or first.kind != "sum":
+        yield f"{kernel.name} has a template and begins with {first.name}, which sums nothing"
+    elif not isinstance(body, Call) or body.name != "mul":
+        yield f"{kernel.name} has a template and sums no products"
+    for node in others:
+        if node.over or kernel.is_inner(node):
+            yield f"{kernel.name} has a template and computes {node.name} more than once a sum"

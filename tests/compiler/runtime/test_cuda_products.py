@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from stages import capture
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Event, ProductChosen, Remark
 from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.ir.graph import Reduction
+from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.products import UNIT, with_templates
 from tcdebug.compiler.schedule import product_fusion
 from tcdebug.compiler.schedule.kernel import Schedule
+from tcdebug.compiler.schedule.printer import print_schedule
+from tcdebug.compiler.schedule.verifier import verify_schedule
 from tcdebug.compiler.stage import Stages
 
 
@@ -88,6 +93,24 @@ def test_the_fastest_template_is_taken_and_the_event_has_all_times(tmp_path: Pat
     assert event.milliseconds["16x64x64 w4 s4"] == 0.25
     assert not event.known
     assert [d.unit for d in chosen.gate.decisions] == [UNIT]
+    assert "template='16x64x64 w4 s4'" in print_schedule(chosen.schedule)
+
+
+def test_a_template_of_something_else_than_a_product_is_refused(tmp_path: Path) -> None:
+    chosen = Chosen(plain(), tmp_path)
+    (kernel,) = chosen.schedule.kernels()
+    first, cast = kernel.nodes[0], kernel.nodes[-1]
+    assert isinstance(first, Reduction)
+    wrong = {
+        "sums nothing": (cast,),
+        "which sums nothing": (replace(first, kind="max"), *kernel.nodes[1:]),
+        "sums no products": (replace(first, body=first.body.operands[0]), *kernel.nodes[1:]),
+        "more than once a sum": (first, first, *kernel.nodes[1:]),
+    }
+    for problem, nodes in wrong.items():
+        steps = (replace(kernel, nodes=nodes),)
+        with pytest.raises(InvalidGraph, match=problem):
+            verify_schedule(replace(chosen.schedule, steps=steps))
 
 
 SLOWER: dict[str, Callable[[str], float]] = {
