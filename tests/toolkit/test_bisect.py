@@ -91,7 +91,7 @@ f(torch.ones(2, 4, requires_grad=True)).backward()
 """
     )
     before = cpu_seconds_of_children()
-    report = tcdebug("bisect", "--json", name).json
+    report = tcdebug("bisect", "--json", "--no-minify", name).json
     used = cpu_seconds_of_children() - before
     assert report["status"] == "confirmed"
     assert report["failure"]["kind"] == "exception"
@@ -215,7 +215,6 @@ torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
     assert done.json["ladder"] == [{"backend": "aot_eager_decomp_partition", "outcome": "ok"}]
     assert [(c["unit"], c["subject"]) for c in done.json["culprits"]] == [("layer.backend", "mine")]
     assert done.json["faults"][0]["stages"] is None
-    assert python(done.json["repro"]).status == 1
     assert python(done.json["repro"], "--off=layer.backend").status == 0
 
 
