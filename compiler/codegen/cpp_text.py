@@ -16,7 +16,7 @@ from tcdebug.compiler.ir.index import (
     Remainder,
     render,
 )
-from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
+from tcdebug.compiler.ir.operations import FLOATS, INTEGERS, POLYNOMIALS
 
 TYPES: dict[torch.dtype, str] = {
     torch.float32: "float",
@@ -37,6 +37,7 @@ FUNCTIONS = frozenset(
         "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma",
         "sqrt", "floor", "ceil", "trunc", "round", "abs", "sign", "pow", "atan2", "hypot", "fmod",
         "copysign", "maximum", "minimum", "fmax", "fmin", "shift_left", "shift_right", "philox",
+        "nextafter", "zeta", "igamma", "igammac", *POLYNOMIALS,
     )
 )  # fmt: skip
 """Operations that the prelude has as a function of the same name with an underscore."""

@@ -117,23 +117,35 @@ def _addressed_index(index: Index, buffers: Mapping[str, Buffer], made: set[str]
     return changed.index
 
 
-def _addressed(body: Expr, buffers: Mapping[str, Buffer], made: set[str]) -> Expr:
+def _addressed(
+    body: Expr,
+    buffers: Mapping[str, Buffer],
+    made: set[str],
+    done: dict[str, Expr] | None = None,
+) -> Expr:
+    known: dict[str, Expr] = {} if done is None else done
+
     def change(node: Expr) -> Expr:
         if isinstance(node, Load | IndexValue):
-            node = _in_indices(node, buffers, made)
+            node = _in_indices(node, buffers, made, known)
         if not isinstance(node, Load):
             return node
         if node.buffer in made:
             return Load(node.dtype, node.buffer, ())
         return Load(node.dtype, node.buffer, (buffers[node.buffer].address(node.index),))
 
-    return rewrite(body, change)
+    return rewrite(body, change, known)
 
 
-def _in_indices(node: Load | IndexValue, buffers: Mapping[str, Buffer], made: set[str]) -> Expr:
+def _in_indices(
+    node: Load | IndexValue,
+    buffers: Mapping[str, Buffer],
+    made: set[str],
+    done: dict[str, Expr],
+) -> Expr:
     values: dict[Atom, Index] = {
         atom: to_index(
-            Indirect(_addressed(atom.expr, buffers, made), atom.size, checked=atom.checked)
+            Indirect(_addressed(atom.expr, buffers, made, done), atom.size, checked=atom.checked)
         )
         for index in indices(node)
         for atom in index.atoms

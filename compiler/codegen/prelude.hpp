@@ -56,6 +56,9 @@ static inline double lgamma_(double x) { return lgamma(x); }
 static inline float fmod_(float x, float y) { return fmodf(x, y); }
 static inline double fmod_(double x, double y) { return fmod(x, y); }
 
+static inline float nextafter_(float x, float y) { return __builtin_nextafterf(x, y); }
+static inline double nextafter_(double x, double y) { return __builtin_nextafter(x, y); }
+
 static inline float sqrt_(float x) { return __builtin_sqrtf(x); }
 static inline double sqrt_(double x) { return __builtin_sqrt(x); }
 static inline float floor_(float x) { return __builtin_floorf(x); }
@@ -209,6 +212,104 @@ static inline int64_t philox_(int64_t seed, int64_t stream, int64_t place) {
     k1 = (k1 + 0xBB67AE85u) & word;
   }
   return (int64_t)(c0 | c1 << 32);
+}
+
+// Hurwitz's zeta function by the formula of Euler and Maclaurin: ten terms and more for a negative
+// q, then Bernoulli's numbers over factorials, B(2k) / (2k)!.
+static inline double zeta_(double x, double q) {
+  if (x == 1) return __builtin_inf();
+  if (x < 1) return __builtin_nan("");
+  if (q <= 0) {
+    if (q == floor_(q)) return __builtin_inf();
+    if (x != floor_(x)) return __builtin_nan("");
+  }
+  double sum = 0, at = q;
+  for (int k = 0; k < 10 || at < 10; ++k, at += 1) {
+    const double term = pow_(at, -x);
+    sum += term;
+    if (abs_(term) < 1e-17 * abs_(sum)) return sum;
+  }
+  double power = pow_(at, -x), factor = x / at;
+  sum += power * (at / (x - 1) + 0.5);
+  const double bernoulli[] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,
+      -691.0 / 1307674368000.0, 1.0 / 74724249600.0, -3617.0 / 10670622842880000.0};
+  for (int k = 0; k < 8; ++k) {
+    sum += bernoulli[k] * factor * power;
+    factor *= (x + 2 * k + 1) * (x + 2 * k + 2) / (at * at);
+  }
+  return sum;
+}
+static inline float zeta_(float x, float q) { return (float)zeta_((double)x, (double)q); }
+
+// The incomplete gamma functions: a series below a + 1, a continued fraction (Lentz's way) above;
+// Press et al., "Numerical Recipes", 6.2.
+static inline double igamma_of(double a, double x, bool upper) {
+  const double nan = __builtin_nan(""), inf = __builtin_inf();
+  if (x < 0 || a < 0) return nan;
+  if (a == 0) return x > 0 ? !upper : nan;
+  if (x == 0) return upper;
+  if (a == inf) return x == inf ? nan : upper;
+  if (x == inf) return !upper;
+  if (x != x || a != a) return nan;
+  const double front = exp_(a * log_(x) - x - lgamma_(a));
+  if (x < a + 1) {
+    double sum = 1 / a, term = sum;
+    for (double n = a + 1; term > sum * 1e-17; n += 1) sum += term *= x / n;
+    return upper ? 1 - front * sum : front * sum;
+  }
+  double b = x + 1 - a, c = 1e300, d = 1 / b, h = d, change = 0;
+  for (double k = 1; abs_(change - 1) > 1e-16 && k < 1e6; k += 1) {
+    const double an = -k * (k - a);
+    b += 2;
+    d = 1 / (an * d + b);
+    c = b + an / c;
+    change = d * c;
+    h *= change;
+  }
+  return upper ? front * h : 1 - front * h;
+}
+template <typename T> static inline T igamma_(T a, T x) { return (T)igamma_of(a, x, false); }
+template <typename T> static inline T igammac_(T a, T x) { return (T)igamma_of(a, x, true); }
+
+// Orthogonal polynomials by their recurrences (Abramowitz and Stegun 22.7): p and q are those of
+// the two degrees before.
+template <typename T, typename Next>
+static inline T recurrence(T degree, T first, Next next) {
+  const int64_t n = (int64_t)degree;
+  T p = 1, q = first;
+  if (n <= 0) return n ? 0 : 1;
+  for (int64_t k = 1; k < n && q == q; ++k) {
+    const T r = next((T)k, p, q);
+    p = q;
+    q = r;
+  }
+  return q;
+}
+template <typename T> static inline T chebyshev_of(T x, T n, T first) {
+  return recurrence(n, first, [x](T, T p, T q) { return (x + x) * q - p; });
+}
+template <typename T> static inline T chebyshev_t_(T x, T n) {
+  if (n > 6 && abs_(x) < 1) return cos_(trunc_(n) * acos_(x));
+  return chebyshev_of(x, n, x);
+}
+template <typename T> static inline T chebyshev_u_(T x, T n) {
+  const T whole = trunc_(n), angle = acos_(x), sine = sin_(angle);
+  if (n > 8 && abs_(x) < 1 && sine != 0) return sin_((whole + 1) * angle) / sine;
+  return chebyshev_of(x, n, x + x);
+}
+template <typename T> static inline T chebyshev_v_(T x, T n) { return chebyshev_of(x, n, x + x - 1); }
+template <typename T> static inline T chebyshev_w_(T x, T n) { return chebyshev_of(x, n, x + x + 1); }
+template <typename T> static inline T hermite_h_(T x, T n) {
+  return recurrence(n, x + x, [x](T k, T p, T q) { return (x + x) * q - (k + k) * p; });
+}
+template <typename T> static inline T hermite_he_(T x, T n) {
+  return recurrence(n, x, [x](T k, T p, T q) { return x * q - k * p; });
+}
+template <typename T> static inline T laguerre_l_(T x, T n) {
+  return recurrence(n, 1 - x, [x](T k, T p, T q) { return ((k + k + (1 - x)) * q - k * p) / (k + 1); });
+}
+template <typename T> static inline T legendre_p_(T x, T n) {
+  return recurrence(n, x, [x](T k, T p, T q) { return ((k + k + 1) * x * q - k * p) / (k + 1); });
 }
 
 // Index arithmetic with the sign rules of Python.

@@ -53,7 +53,16 @@ class Expr:
 
     def substitute(self, values: Mapping[Atom, Index]) -> Expr:
         """The expression with index atoms replaced."""
-        return rewrite(self, lambda e: _substitute_index(e, values))
+        known = values if isinstance(values, _Substitution) else _Substitution(values)
+        return rewrite(self, lambda e: _substitute_index(e, known), known.done)
+
+
+class _Substitution(dict[Atom, Index]):
+    """What is replaced, and what that made of expressions so far, those inside indices too."""
+
+    def __init__(self, values: Mapping[Atom, Index]) -> None:
+        super().__init__(values)
+        self.done: dict[str, Expr] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +150,15 @@ class Guarded(Expr):
         return Guarded(self.dtype, *operands)
 
 
-def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression rebuilt from its leaves up, `change` applied to every node once."""
-    done: dict[str, Expr] = {}
+def rewrite(
+    expr: Expr, change: Callable[[Expr], Expr], done: dict[str, Expr] | None = None
+) -> Expr:
+    """The expression rebuilt from its leaves up, `change` applied to every node once.
+
+    A change that rewrites the expressions inside indices by itself hands on `done`, so that an
+    index in an index in an index is not rewritten again for each way to it.
+    """
+    done = {} if done is None else done
     stack = [expr]
     while stack:  # not recursive: long chains are as deep as the graph
         node = stack[-1]

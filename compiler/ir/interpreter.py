@@ -42,7 +42,7 @@ from tcdebug.compiler.ir.index import (
     Remainder,
     Symbol,
 )
-from tcdebug.compiler.ir.operations import gives_place
+from tcdebug.compiler.ir.operations import POLYNOMIALS, gives_place
 from tcdebug.compiler.ir.philox import philox
 
 Value = Any
@@ -66,11 +66,18 @@ MEANING: dict[str, Callable[..., torch.Tensor]] = {
             "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
             "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "trunc", "round", "add", "sub",
             "mul", "maximum", "minimum", "remainder", "pow", "atan2", "fmod", "hypot", "copysign",
-            "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
+            "fmax", "fmin", "nextafter", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
             "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "signbit", "where",
         )
     },
     "philox": philox,
+    "zeta": torch.special.zeta,
+    "igamma": torch.igamma,
+    "igammac": torch.igammac,
+    **{
+        name: getattr(torch.special, "_polynomial_".join(name.rsplit("_", 1)))
+        for name in POLYNOMIALS
+    },
     "div": torch.true_divide,
     "floor_div": _floor_div,
     "trunc_div": _trunc_div,

@@ -16,7 +16,15 @@ FLOAT_UNARY = (
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
     "lgamma", "floor", "ceil", "trunc", "round",
 )  # fmt: skip
-FLOAT_BINARY = ("div", "pow", "atan2", "fmod", "hypot", "copysign", "fmax", "fmin")
+POLYNOMIALS = (
+    "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he",
+    "laguerre_l", "legendre_p",
+)  # fmt: skip
+"""Orthogonal polynomials of x, whose degree is the second operand, without its fraction."""
+FLOAT_BINARY = (
+    "div", "pow", "atan2", "fmod", "hypot", "copysign", "fmax", "fmin", "nextafter", "zeta",
+    "igamma", "igammac", *POLYNOMIALS,
+)  # fmt: skip
 NUMBER_UNARY = ("neg", "abs", "sign")
 NUMBER_BINARY = ("add", "sub", "mul", "maximum", "minimum", "floor_div", "remainder")
 INTEGER_BINARY = ("trunc_div", "trunc_mod", "shift_left", "shift_right")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from tcdebug.compiler.lower import (
+    adaptive_pooling,
     bessel,
     elementwise,
     error_functions,
@@ -17,11 +18,13 @@ from tcdebug.compiler.lower import (
     gamma,
     indexing,
     joining,
+    polynomials,
     pooling,
     random_numbers,
     reductions,
     scans,
     scattering,
+    searching,
     special,
     storing,
     views,
@@ -29,6 +32,7 @@ from tcdebug.compiler.lower import (
 from tcdebug.compiler.lower.site import Lowering
 
 LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
+    **adaptive_pooling.TABLE,
     **bessel.TABLE,
     **elementwise.TABLE,
     **error_functions.TABLE,
@@ -37,7 +41,9 @@ LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
     **joining.TABLE,
     **reductions.TABLE,
     **scans.TABLE,
+    **searching.TABLE,
     **indexing.TABLE,
+    **polynomials.TABLE,
     **pooling.TABLE,
     **scattering.TABLE,
     **special.TABLE,

@@ -6,14 +6,14 @@ and 6.4; Bernoulli's numbers give the coefficients.
 
 from __future__ import annotations
 
-from math import inf, nan, pi
+from math import factorial, inf, nan, pi
 
 import torch
 
 from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.lower.formula import Term, formula, polynomial, where
-from tcdebug.compiler.lower.site import Lowering, Operand, Site
-from tcdebug.compiler.lower.tensor import NotLowered, Tensor
+from tcdebug.compiler.lower.site import Lowering, Site
+from tcdebug.compiler.lower.tensor import Tensor
 
 aten = torch.ops.aten
 
@@ -68,12 +68,18 @@ def trigamma(x: Term) -> Term:
     return where(x < 0.5, reflected, _positive_trigamma(x))
 
 
-def polygamma(site: Site, order: Operand, x: Tensor) -> Tensor:
-    """Derivatives of digamma: that itself, and its first."""
-    if order not in (0, 1):
-        raise NotLowered("derivatives of higher order")
-    result: Tensor = formula(trigamma if order else digamma)(site, x)
-    return result
+def polygamma(site: Site, order: int, x: Tensor) -> Tensor:
+    """The derivatives of digamma; from the second on by Hurwitz's zeta function."""
+    if order < 2:
+        result: Tensor = formula(trigamma if order else digamma)(site, x)
+        return result
+    scale = (-1.0) ** (order + 1) * factorial(order)
+
+    def derivative(value: Term) -> Term:
+        return scale * Term(call("zeta", value.of(order + 1.0), value.expr))
+
+    higher: Tensor = formula(derivative)(site, x)
+    return higher
 
 
 TABLE: dict[torch._ops.OpOverload, Lowering] = {

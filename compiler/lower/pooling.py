@@ -25,7 +25,16 @@ from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative
 from tcdebug.compiler.lower.site import Lowering, Site
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
-from tcdebug.compiler.lower.windows import Span, check_few, clamped, divisor, spans_of, window_of
+from tcdebug.compiler.lower.windows import (
+    Span,
+    check_few,
+    clamped,
+    divisor,
+    flat_place,
+    lowest,
+    spans_of,
+    window_of,
+)
 
 aten = torch.ops.aten
 
@@ -125,13 +134,6 @@ def avg_pool_backward(dims: int) -> Lowering:
     return lower
 
 
-def _flat(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
-    flat = ZERO
-    for where, size in zip(place, sizes, strict=True):
-        flat = flat * size + where
-    return flat
-
-
 def _first(span: Span, window: Index) -> Index:
     """The first place of a window that is in the input."""
     start = span.place(window, 0)
@@ -139,12 +141,6 @@ def _first(span: Span, window: Index) -> Index:
         return start
     missed = extremum("max", ZERO, (span.dilation - 1 - start) // span.dilation)
     return start + missed * span.dilation
-
-
-def _lowest(dtype: torch.dtype) -> Expr:
-    if dtype.is_floating_point:
-        return constant(dtype, float("-inf"))
-    return constant(dtype, torch.iinfo(dtype).min)
 
 
 def max_pool_with_places(dims: int) -> Lowering:
@@ -166,18 +162,18 @@ def max_pool_with_places(dims: int) -> Lowering:
         repeats = all(s.dilation == 1 for s in spans)
 
         def window(point: Point) -> Iterator[tuple[Point, Expr]]:
-            return window_of(x, point, spans, _lowest(compute), repeats=repeats)
+            return window_of(x, point, spans, lowest(compute), repeats=repeats)
 
         def largest(point: Point) -> Expr:
             values = [v for _, v in window(point)]
             return reduce(lambda best, value: call("maximum", best, value), values)
 
         def place_of_largest(point: Point) -> Expr:
-            best = _lowest(compute)
+            best = lowest(compute)
             starts = [_first(s, w) for s, w in zip(spans, point[-dims:], strict=True)]
-            where = index_value(_flat(starts, x.size[-dims:]))
+            where = index_value(flat_place(starts, x.size[-dims:]))
             for place, value in window(point):
-                here = index_value(_flat(place, x.size[-dims:]))
+                here = index_value(flat_place(place, x.size[-dims:]))
                 kept = where
                 if compute.is_floating_point:
                     kept = call("where", call("isnan", value), here, where)
@@ -213,7 +209,7 @@ def max_pool_backward(
     check_few([s.overlap for s in spans])
 
     def element(point: Point) -> Expr:
-        here = index_value(_flat(point[-dims:], x.size[-dims:]))
+        here = index_value(flat_place(point[-dims:], x.size[-dims:]))
 
         def share(at: Point, value: Expr) -> Expr:
             return call("where", call("eq", places.at(at), here), value, constant(compute, 0))
@@ -221,17 +217,6 @@ def max_pool_backward(
         return cast(_pulled(gradient, point, spans, share, compute), result)
 
     return site.tensor(element)
-
-
-def adaptive_avg_pool(dims: int) -> Lowering:
-    """The mean of each of a given number of windows of one length."""
-    fixed = avg_pool(dims)
-
-    def lower(site: Site, x: Tensor, size: object) -> Tensor:
-        lengths = _even(x.size[-dims:], site.size[-dims:])
-        return fixed(site, x, lengths, lengths)  # type: ignore[no-any-return] # a Lowering
-
-    return lower
 
 
 def adaptive_avg_pool_backward(dims: int) -> Lowering:
@@ -270,8 +255,6 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.max_pool2d_with_indices.default: max_pool_with_places(2),
     aten.max_pool3d_with_indices.default: max_pool_with_places(3),
     aten.max_pool2d_with_indices_backward.default: max_pool_backward,
-    aten._adaptive_avg_pool2d.default: adaptive_avg_pool(2),
-    aten._adaptive_avg_pool3d.default: adaptive_avg_pool(3),
     aten._adaptive_avg_pool2d_backward.default: adaptive_avg_pool_backward(2),
     aten._adaptive_avg_pool3d_backward.default: adaptive_avg_pool_backward(3),
 }

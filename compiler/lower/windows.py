@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from itertools import product as combinations
 from math import prod
 
-from tcdebug.compiler.ir.build import all_of, call, index_value
+import torch
+
+from tcdebug.compiler.ir.build import all_of, call, constant, index_value
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative, product, to_index
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
 
-MOST_PLACES = 25
+MOST_PLACES = 27
 """Places of a window, or windows over a place, that are written out."""
 
 
@@ -144,3 +146,18 @@ def divisor(
     if override is not None:
         return to_index(override)
     return product(s.length(w, padded=padded) for s, w in zip(spans, windows, strict=True))
+
+
+def flat_place(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
+    """A place in row-major order."""
+    flat = ZERO
+    for where, size in zip(place, sizes, strict=True):
+        flat = flat * size + where
+    return flat
+
+
+def lowest(dtype: torch.dtype) -> Expr:
+    """What every element of a dtype is at least."""
+    if dtype.is_floating_point:
+        return constant(dtype, float("-inf"))
+    return constant(dtype, torch.iinfo(dtype).min)

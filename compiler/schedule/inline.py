@@ -152,12 +152,13 @@ def size_after(body: Expr, producer: Pointwise) -> int:
     return sum(1 for _ in walk(body)) + places * sum(1 for _ in walk(producer.body))
 
 
-def inlined(body: Expr, producer: Pointwise) -> Expr:
+def inlined(body: Expr, producer: Pointwise, done: dict[str, Expr] | None = None) -> Expr:
     """A body with every load of the producer replaced by what the producer computes there."""
+    known: dict[str, Expr] = {} if done is None else done
 
     def change(node: Expr) -> Expr:
         if isinstance(node, Load | IndexValue):
-            node = _in_indices(node, producer)
+            node = _in_indices(node, producer, known)
         if isinstance(node, Load) and node.buffer == producer.name:
             values: dict[Atom, Index] = {
                 atom: where
@@ -167,15 +168,15 @@ def inlined(body: Expr, producer: Pointwise) -> Expr:
             return producer.body.substitute(values)
         return node
 
-    return rewrite(body, change)
+    return rewrite(body, change, known)
 
 
-def _in_indices(node: Load | IndexValue, producer: Pointwise) -> Expr:
+def _in_indices(node: Load | IndexValue, producer: Pointwise, done: dict[str, Expr]) -> Expr:
     values: dict[Atom, Index] = {}
     for index in indices(node):
         for atom in index.atoms:
             if isinstance(atom, Indirect):
-                inner = inlined(atom.expr, producer)
+                inner = inlined(atom.expr, producer, done)
                 if inner is not atom.expr:
                     values[atom] = to_index(Indirect(inner, atom.size, checked=atom.checked))
     return node.substitute(values) if values else node

@@ -62,7 +62,7 @@ LIBDEVICE = frozenset(
     (
         "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
         "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "trunc", "pow",
-        "atan2", "hypot", "fmod", "copysign",
+        "atan2", "hypot", "fmod", "copysign", "nextafter",
     )
 )  # fmt: skip
 """Operations of CUDA's libdevice under the same name."""

@@ -106,3 +106,29 @@ def test_special_functions_of_doubles_have_all_their_digits() -> None:
     computed = {name: mine for name, mine, _ in values(torch.float64).among(places)}
     for place, (name, (_, known)) in enumerate(KNOWN.items()):
         assert computed[name][place].item() == pytest.approx(known, rel=2e-14), name
+
+
+KINDS = ("chebyshev_polynomial_", "shifted_chebyshev_polynomial_")
+POLYNOMIALS = [getattr(S, kind + letter) for kind in KINDS for letter in "tuvw"]
+POLYNOMIALS += [S.hermite_polynomial_h, S.hermite_polynomial_he]
+POLYNOMIALS += [S.laguerre_polynomial_l, S.legendre_polynomial_p]
+
+
+def test_functions_of_two_numbers_are_eager_s() -> None:
+    def function(x: torch.Tensor, n: torch.Tensor, q: torch.Tensor) -> list[torch.Tensor]:
+        found = [polynomial(x[:, None], n) for polynomial in POLYNOMIALS]
+        found += [S.zeta(n, q[:, None]), *(torch.polygamma(k, q) for k in (0, 2, 5))]
+        found += [torch.nextafter(q, -q), torch.igamma(n, q[:, None]), torch.igammac(n, q[:, None])]
+        return found
+
+    x = torch.tensor([0, -0.0, 1, -1, 0.5, -0.3, 0.9, 1.5, -2, NAN, INF])
+    n = torch.tensor([-1, 0, 1, 2.5, 3, 6, 7, 9, 12])
+    q = torch.tensor([0.1, 0.5, 1, 5, 30, 1000, 0, -0.5, -1, -3.3, INF, NAN, 1e-5])
+    torch._dynamo.reset()
+    for place, (mine, theirs) in enumerate(
+        zip(compiled(function)(x, n, q), function(x, n, q), strict=True)
+    ):
+        torch.testing.assert_close(
+            mine, theirs, rtol=1e-4, atol=1e-4, equal_nan=True, msg=f"the {place}th"
+        )
+    assert reasons(function, x, n, q) == {}
