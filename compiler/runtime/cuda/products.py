@@ -63,16 +63,17 @@ def with_templates(
         except NotFused as problem:
             said.missed(f"no template for {extern.name}: {problem}")
             continue
-        if alone := fusion.why_no_epilogue(forms[0]):
-            said.missed(f"nothing fused into {extern.name}: {alone}")
+        if reason := fusion.why_no_epilogue(forms[0]):
+            said.missed(f"nothing fused into {extern.name}: {reason}")
         ways, fused = _ways(forms, sizes)
         path = _path(ways, buffers, sizes, options)
         found = _kept(path, ways)
         known = found is not None
         if found is None:
             found = measure(ways)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(asdict(found)))
+            if EXTERN in found.milliseconds:  # else there was no memory, which may be there again
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(asdict(found)))
         chosen = fastest(found)
         taken = {name: round(time, 6) for name, time in found.milliseconds.items()}
         event = ProductChosen(extern.name, extern.origin.op, chosen, taken, found.failed, known)

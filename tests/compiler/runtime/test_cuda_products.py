@@ -145,6 +145,11 @@ def test_a_choice_is_kept_under_what_is_computed_whatever_it_is_called(tmp_path:
     assert len(Chosen(larger, tmp_path).planted.asked) == 1
 
 
+def test_what_there_was_no_memory_for_is_tried_again(tmp_path: Path) -> None:
+    Chosen(plain(), tmp_path, lambda name: -1.0)
+    assert len(Chosen(plain(), tmp_path).planted.asked) == 1
+
+
 def test_a_choice_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     Chosen(plain(), tmp_path)
     (kept,) = (tmp_path / "products").iterdir()
