@@ -24,14 +24,14 @@ class Accumulator:
     kind: str
     dtype: torch.dtype
     """The dtype of the values that are combined."""
-    running: bool = False
-    """Whether every state is read, as that of a scan is: then there are no chunks."""
+    in_one: bool = False
+    """Whether there are no chunks: every state is read, as that of a scan is, or all is one."""
 
     @property
     def chunked(self) -> bool:
         """Whether a float part is folded into a double total every CHUNK elements."""
         sums = self.kind in ("sum", "prod") and self.dtype == torch.float32
-        return sums and not self.running
+        return sums and not self.in_one
 
     @property
     def by_place(self) -> bool:

@@ -22,7 +22,7 @@ from tcdebug.compiler.codegen.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.sweeps import Segment, segments
 from tcdebug.compiler.codegen.tile import COLUMNS, ROWS, Tiling, block_start
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, indices, loads, walk
-from tcdebug.compiler.ir.index import Axis, Index, Indirect, render, to_index
+from tcdebug.compiler.ir.index import Axis, Index, Indirect, product, render, to_index
 from tcdebug.compiler.ir.operations import INTEGERS, SCANS
 
 LANES = 64
@@ -210,7 +210,7 @@ class KernelWriter:
             if not segment.sweep:
                 self._segment(segment)
                 continue
-            accumulators = _accumulators(segment)
+            accumulators = _accumulators(segment, self.kernel)
             self._declare(accumulators)
             states = [(a, state) for a in accumulators for state in a.state]
             for accumulator, (ctype, field, _) in states:
@@ -236,7 +236,7 @@ class KernelWriter:
     # -- a sweep ----------------------------------------------------------------------------
 
     def _sweep(self, segment: Segment) -> None:
-        accumulators = _accumulators(segment)
+        accumulators = _accumulators(segment, self.kernel)
         self._declare(accumulators)
         self._leave_earlier_sweeps(segment)
         self._declare_scratch(segment)
@@ -439,9 +439,11 @@ class KernelWriter:
             self.emit.innermost.add(f"{TYPES[node.dtype]} kept_{node.name}[{LANES}];")
 
 
-def _accumulators(segment: Segment) -> list[Accumulator]:
+def _accumulators(segment: Segment, kernel: FlatKernel) -> list[Accumulator]:
+    elements = product(a.size for a in kernel.inner).constant
+    few = elements is not None and elements <= CHUNK
     return [
-        Accumulator(n.name, SCANS.get(n.kind, n.kind), n.body.dtype, running=n.scans)
+        Accumulator(n.name, SCANS.get(n.kind, n.kind), n.body.dtype, in_one=few or n.scans)
         for n in segment.nodes
         if n.kind
     ]

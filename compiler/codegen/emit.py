@@ -220,6 +220,8 @@ class Emitter:
         if atom.checked:
             text = f"checked_place({value.text}, {size}, status)"
         self.blocks[depth].add(f"const int64_t {name} = {text};")
+        if atom.checked and self.changing:
+            self.blocks[depth].add(f"const bool {name}_good = found == TCD_OK;")
         place = Place(name, depth)
         self._known[depth][atom.key] = place
         return place
@@ -244,9 +246,14 @@ class Emitter:
         return Place(name, depth)
 
     def store(self, node: FlatNode, value: Place) -> None:
-        """Write the value of a node to its buffer, where the loops stand."""
+        """Write the value of a node to its buffer, where the loops stand.
+
+        After a place was out of range nothing is: what is updated in place belongs to the caller.
+        """
         text = CppIndex(self._places(IndexValue(torch.int64, node.address)))
-        pointer = self._storage[node.name]
-        self.innermost.add(f"{pointer}[{render(node.address, text)}] = {value.text};")
+        checked = (a for a in node.address.atoms if isinstance(a, Indirect) and a.checked)
+        good = " && ".join(sorted(f"{self._place_of(a).text}_good" for a in checked))
+        line = f"{self._storage[node.name]}[{render(node.address, text)}] = {value.text};"
+        self.innermost.add(f"if ({good}) {line}" if good else line)
 
 

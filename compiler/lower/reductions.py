@@ -223,7 +223,28 @@ def var_mean(
     return _converted(variance, site.dtype), _converted(average, site.result(1).dtype)
 
 
+def thin_product(site: Site, a: Tensor, b: Tensor) -> Tensor:
+    """Matrices of a batch times a vector each, along rows: measured to be faster than ATen's.
+
+    A vector times matrices is not, nor is either of half types.
+    """
+    if site.result().device.type != "cpu" or site.dtype not in (torch.float32, torch.float64):
+        raise NotLowered("a product")
+    if b.size[2] != ONE:
+        raise NotLowered("a product of matrices")
+    if site.operand_value(0).stride(2) != 1 or site.operand_value(1).stride(1) != 1:
+        raise NotLowered("a product along strides")
+
+    def element(point: Point) -> Expr:
+        batch, row, column, k = point
+        return call("mul", a.at((batch, row, k)), b.at((batch, k, column)))
+
+    size = (a.size[0], a.size[1], ONE, a.size[2])
+    return site.reduce("sum", Tensor(site.dtype, size, element), [3], keepdim=False)
+
+
 TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    aten.bmm.default: thin_product,
     aten.sum.default: sum_,
     aten.sum.dim_IntList: sum_,
     aten.prod.default: prod,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant, index_value
-from tcdebug.compiler.ir.expr import Expr, Guarded
+from tcdebug.compiler.ir.expr import Expr, Guarded, IndexValue, loads
 from tcdebug.compiler.ir.index import ONE, ZERO, Index, Indirect, to_index
 from tcdebug.compiler.lower.site import Lowering, Operand, Site
+from tcdebug.compiler.lower.storing import elements_are_apart
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.views import normal_dim
 
@@ -53,7 +54,7 @@ def scatter(*, add: bool) -> Lowering:
                 new = source.at(row, dtype)
             return _combined("add", old, new) if add else new
 
-        if positions.size[at] != 1:
+        if positions.size[at] != 1 or site.updates:
             return _along(site, _wide(x) if add else x, at, positions, replacement)
 
         def element(point: Point) -> Expr:
@@ -83,7 +84,7 @@ def _combined(name: str, old: Expr, new: Expr) -> Expr:
 def _wide(x: Tensor) -> Tensor:
     """What sums are gathered in: half types are rounded once, at the end."""
     wide = compute_dtype(x.dtype)
-    return Tensor(wide, x.size, lambda point: x.at(point, wide))
+    return x if wide == x.dtype else Tensor(wide, x.size, lambda point: x.at(point, wide))
 
 
 def _place(position: Expr, size: Index) -> Index:
@@ -227,6 +228,36 @@ def embedding_dense_backward(
     return site.scatter(zeros, gradient.size, place, replacement)
 
 
+SUMS = frozenset(
+    (
+        aten.scatter_add_.default, aten.scatter_reduce_.two, aten.index_add_.default,
+        aten.index_put_.default,
+    )
+)  # fmt: skip
+
+
+def in_place(lowering: Lowering) -> Lowering:
+    """The form of an operator that updates its first operand, which has to be a whole input."""
+
+    def lower(site: Site, x: Tensor, *args: Operand, **kwargs: Operand) -> Tensor:
+        if x.buffer not in site.memory.inputs:
+            raise NotLowered("not into an input of the graph")
+        if not elements_are_apart(x.size, site.memory.inputs[x.buffer].stride):
+            raise NotLowered("elements of the input may share memory")
+        if compute_dtype(x.dtype) != x.dtype and site.node.target in SUMS:
+            raise NotLowered(f"sums of {x.dtype} in memory of that type")
+        result: Tensor = lowering(site, x, *args, **kwargs)
+        (node,) = site.emitted
+        reads = (e for i in (IndexValue(torch.int64, k) for k in node.index) for e in loads(i))
+        own = [e for e in loads(node.body) if e.buffer != x.buffer or e.index != node.index]
+        for load in (*reads, *own):
+            if site.memory.owner.get(load.buffer, load.buffer) == x.buffer:
+                raise NotLowered("the input is read elsewhere than it is written")
+        return result
+
+    return lower
+
+
 def diagonal_scatter(
     site: Site, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
@@ -255,4 +286,11 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.index_copy.default: along_rows(add=False),
     aten.embedding_dense_backward.default: embedding_dense_backward,
     aten.diagonal_scatter.default: diagonal_scatter,
+    aten.scatter_.value: in_place(scatter(add=False)),
+    aten.scatter_.src: in_place(scatter(add=False)),
+    aten.scatter_add_.default: in_place(scatter(add=True)),
+    aten.scatter_reduce_.two: in_place(scatter_reduce),
+    aten.index_put_.default: in_place(index_put),
+    aten.index_add_.default: in_place(along_rows(add=True)),
+    aten.index_copy_.default: in_place(along_rows(add=False)),
 }

@@ -89,6 +89,12 @@ class Site:
         return value
 
     @property
+    def updates(self) -> bool:
+        """Whether the operator writes to an operand."""
+        target = self.node.target
+        return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the first result."""
         return self.result().dtype
@@ -157,16 +163,20 @@ class Site:
         """A tensor in which elements are replaced at places given by data, point after point.
 
         `value` is given the point and what the element is so far. The dtype is that of `base`,
-        which may be wider than that of the result.
+        which may be wider than that of the result. An operator that updates an input stores there.
         """
         if self.result().device.type != "cpu":
             raise NotLowered("points in order, on CPUs only")
-        memory = self.store(base, self.result(), "_base")
+        if self.updates:
+            memory = self.memory.inputs[base.buffer or ""]
+        else:
+            self.store(base, self.result(), "_base")
+            memory = self.emitted[-1].out
         axes, point = make_axes(points, "i")
         index = place(point)
-        body = value(point, Load(base.dtype, memory.buffer or "", index))
-        buffer = replace(self.emitted[-1].out, name=self._fresh(""))
-        self.emitted.append(Scatter(buffer, axes, index, body, self.origin, memory.buffer or ""))
+        body = value(point, Load(base.dtype, memory.name, index))
+        buffer = replace(memory, name=self._fresh(""))
+        self.emitted.append(Scatter(buffer, axes, index, body, self.origin, memory.name))
         result, dtype = from_buffer(buffer), self.dtype
         if dtype == base.dtype:
             return result

@@ -93,7 +93,7 @@ def binding_of(toolchain: Toolchain, cache_dir: Path) -> Binding:
 
 def by_types(library: ctypes.CDLL, launch: Launch) -> Callable[..., int]:
     """The kernels of a launch by ctypes."""
-    types = {"t": ctypes.c_void_p, "i": ctypes.c_int64, "n": ctypes.c_double}
+    types: dict[str, Any] = {"t": ctypes.c_void_p, "i": ctypes.c_int64, "n": ctypes.c_double}
     steps: list[tuple[Any, Sequence[int]]] = []
     for name, places in zip(launch.kernels, launch.places, strict=True):
         function = library[name]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from judge import assert_as_eager, compiled
 from programs import f32, i64
 from stages import capture
 
@@ -88,8 +89,12 @@ def test_loops_run_along_memory() -> None:
 
 def test_no_operator_has_two_lowerings() -> None:
     assert not set(LOWERINGS) & set(VIEWS)
-    writes = [str(op) for op in (*LOWERINGS, *VIEWS) if op._schema.is_mutable]
-    assert writes == ["aten.copy_.default"]
+    writes = {str(op) for op in (*LOWERINGS, *VIEWS) if op._schema.is_mutable}
+    assert writes == {
+        "aten.copy_.default", "aten.index_add_.default", "aten.index_copy_.default",
+        "aten.index_put_.default", "aten.scatter_.src", "aten.scatter_.value",
+        "aten.scatter_add_.default", "aten.scatter_reduce_.two",
+    }  # fmt: skip
 
 
 def test_an_estimate_takes_a_symbol_for_a_typical_size() -> None:
@@ -141,3 +146,15 @@ def test_other_operators_arguments_shapes_strides_and_dtypes_give_other_ids() ->
         identity(lambda x: (x + 1).sin(), i64(9, 3, 3)),
     }
     assert len(ids) == 7
+
+
+def test_matrices_of_a_batch_times_a_vector_each_are_loops() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(x, y.transpose(1, 2)).relu()
+
+    inputs = [f32(3, 5, 70), f32(3, 1, 70)]
+    assert_as_eager(compiled(f), f, inputs)
+    assert reasons(f, *inputs) == {}
+    left = reasons(f, f32(3, 5, 7), f32(3, 2, 7))
+    assert left == {"aten.bmm.default": "a product of matrices"}
+    assert_as_eager(compiled(f), f, [f32(3, 5, 0), f32(3, 1, 0)])

@@ -165,3 +165,68 @@ def test_a_diagonal_is_replaced(offset: int, first: int, second: int) -> None:
     assert_as_eager(compiled(function), function, inputs, exact=True)
     torch._dynamo.reset()
     assert reasons(function, *inputs) == {}
+
+
+def _updating(name: str, *given: Any, **options: Any) -> Callable[..., Any]:
+    def update(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        getattr(x, name)(*(g(i, y) if callable(g) else g for g in given), **options)
+        return x.sin().contiguous()
+
+    return update
+
+
+UPDATES: dict[str, Callable[..., Any]] = {
+    "value": _updating("scatter_", 0, lambda i, y: i[:, :3], 1.5),
+    "source": _updating("scatter_", 1, lambda i, y: i[:1, :1] % 3, lambda i, y: y),
+    "add": _updating("scatter_add_", 0, lambda i, y: i, lambda i, y: y * 2),
+    "largest": _updating("scatter_reduce_", 0, lambda i, y: i, lambda i, y: y, "amax"),
+    "rows": _updating("index_put_", (ROWS,), lambda i, y: y[:6]),
+    "sums_of_rows": _updating("index_put_", (ROWS,), lambda i, y: y[:6] + 1, accumulate=True),
+    "added": _updating("index_add_", 0, ROWS.abs(), lambda i, y: y[:6], alpha=2),
+    "copied": _updating("index_copy_", 0, ROWS[:2].abs(), lambda i, y: y[:2].exp()),
+}
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("name", UPDATES)
+def test_places_of_an_input_are_stored_to_by_a_kernel(name: str, dynamic: bool) -> None:
+    function = UPDATES[name]
+    once = compiled(function, dynamic=dynamic)
+    for x in (f32(4, 4), f32(6, 5).t()[:4, :4]):
+        assert_as_eager(once, function, [x, i64(4, 8, 4), f32(8, 4)])
+    torch._dynamo.reset()
+    assert reasons(function, f32(4, 4), i64(4, 8, 4), f32(8, 4)) == {}
+
+
+READ_ELSEWHERE: dict[str, Callable[..., Any]] = {
+    "values": lambda x, i, y: x.index_put_((i[:4, 0],), x.flip(0)),
+    "places": lambda x, i, y: x.index_put_((x[:, 0].long(),), y[:4]),
+    "view": lambda x, i, y: x[1:].index_add_(0, i[:2, 0] % 3, y[:2]),
+    "itself": lambda x, i, y: x.index_put_((i[:4, 0],), x * 2, accumulate=True),
+}
+
+
+@pytest.mark.parametrize("name", READ_ELSEWHERE)
+def test_an_input_that_is_read_where_it_is_written_is_as_in_eager(name: str) -> None:
+    function = READ_ELSEWHERE[name]
+    assert_as_eager(compiled(function), function, [f32(4, 4).abs(), i64(4, 8, 4), f32(8, 4)])
+
+
+def test_sums_in_memory_of_a_half_type_are_left_to_aten() -> None:
+    def f(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.index_add_(0, i, y)
+        return x + 1
+
+    inputs = [f32(4, 3).bfloat16(), ROWS.abs(), f32(6, 3).bfloat16()]
+    found = reasons(f, *inputs)
+    assert found["aten.index_add_.default"] == "sums of torch.bfloat16 in memory of that type"
+
+
+def test_a_place_out_of_range_leaves_an_input_as_it_was() -> None:
+    x, y = f32(5, 4), f32(1, 4)
+    before = x.clone()
+    places = compiled(lambda x, i, y: x.index_put_((i,), y))
+    places(x, torch.tensor([1]), before[1:2])
+    with pytest.raises(IndexError, match="out of range"):
+        places(x, torch.tensor([5]), y)
+    assert torch.equal(x, before)
