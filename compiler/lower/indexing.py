@@ -48,7 +48,7 @@ def index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
 def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
     """Places along a dimension."""
     at = normal_dim(dim, len(x.size))
-    one_row = _as_row(x)
+    one_row = as_row(x)
 
     def element(point: Point) -> Expr:
         # of a 0-d tensor there is one place, and a 0-d result
@@ -59,7 +59,7 @@ def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
     return site.tensor(element)
 
 
-def _as_row(x: Tensor) -> Tensor:
+def as_row(x: Tensor) -> Tensor:
     """A 0-d tensor as one of one element; others as they are."""
     return x if x.size else x.viewed([ONE], lambda point: ())
 
@@ -69,7 +69,7 @@ def gather(
 ) -> Tensor:
     """For each element the place along a dimension that another tensor names."""
     at = normal_dim(dim, len(x.size))
-    source, places = _as_row(x), _as_row(positions)
+    source, places = as_row(x), as_row(positions)
 
     def element(point: Point) -> Expr:
         full = point or (ZERO,)

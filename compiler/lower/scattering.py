@@ -14,6 +14,7 @@ import torch
 from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded, IndexValue, loads
 from tcdebug.compiler.ir.index import ONE, ZERO, Index, Indirect, to_index
+from tcdebug.compiler.lower.indexing import as_row
 from tcdebug.compiler.lower.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.storing import elements_are_apart
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
@@ -40,8 +41,11 @@ def scatter(*, add: bool) -> Lowering:
     def lower(
         site: Site, x: Tensor, dim: int, positions: Tensor, source: Operand
     ) -> Tensor:
-        if not x.size or not positions.size:
-            raise NotLowered("a 0-d tensor")
+        if not x.size:
+            new = source if isinstance(source, Tensor) else number(site, source)
+            return of_one(site, x, positions, new, "add" if add else "")
+        if not positions.size:
+            raise NotLowered("a 0-d index")
         at = normal_dim(dim, len(x.size))
         dtype = site.dtype
         if add and dtype == torch.bool:
@@ -52,10 +56,10 @@ def scatter(*, add: bool) -> Lowering:
                 new = site.scalar(source, dtype)
             else:
                 new = source.at(row, dtype)
-            return _combined("add", old, new) if add else new
+            return combined("add", old, new) if add else new
 
         if positions.size[at] != 1 or site.updates:
-            return _along(site, _wide(x) if add else x, at, positions, replacement)
+            return _along(site, wide(x) if add else x, at, positions, replacement)
 
         def element(point: Point) -> Expr:
             row = (*point[:at], ZERO, *point[at + 1 :])
@@ -71,17 +75,39 @@ def scatter(*, add: bool) -> Lowering:
     return lower
 
 
+def number(site: Site, value: Operand) -> Tensor:
+    """A number as a 0-d tensor."""
+    element = site.operand(value, site.dtype)
+    return Tensor(site.dtype, (), lambda point: element(()))
+
+
+def of_one(site: Site, x: Tensor, positions: Tensor, source: Tensor, name: str) -> Tensor:
+    """A 0-d tensor with its element replaced, or combined with one other."""
+    if any(n != 1 for n in (*positions.size, *source.size)):
+        raise NotLowered("several places in a 0-d tensor")
+
+    def only(tensor: Tensor) -> Expr:
+        return tensor.at((ZERO,) * len(tensor.size))
+
+    def element(point: Point) -> Expr:
+        old = as_row(x).at((_place(only(positions), ONE),))
+        new = cast(only(source), site.dtype)
+        return combined(name, old, new) if name else new
+
+    return site.tensor(element)
+
+
 Replacement = Callable[[Point, Expr], Expr]
 """(point, what the element is so far) -> what it becomes."""
 
 
-def _combined(name: str, old: Expr, new: Expr) -> Expr:
+def combined(name: str, old: Expr, new: Expr) -> Expr:
     """Two values by an operation, computed in the dtype for it."""
     wide = compute_dtype(old.dtype)
     return cast(call(name, cast(old, wide), cast(new, wide)), old.dtype)
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
     """What sums are gathered in: half types are rounded once, at the end."""
     wide = compute_dtype(x.dtype)
     return x if wide == x.dtype else Tensor(wide, x.size, lambda point: x.at(point, wide))
@@ -95,33 +121,29 @@ def _along(
     site: Site, x: Tensor, at: int, positions: Tensor, replacement: Replacement
 ) -> Tensor:
     """Points of `positions`, each at the place along a dimension that it names."""
+    return site.scatter(x, positions.size, place_along(x, at, positions), replacement)
+
+
+def place_along(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Point]:
+    """The place of a point of `positions`, which names it along one dimension."""
 
     def place(point: Point) -> Point:
         own = list(point)
         own[at] = _place(positions.at(point), x.size[at])
         return tuple(own)
 
-    return site.scatter(x, positions.size, place, replacement)
+    return place
 
 
-def scatter_reduce(
-    site: Site,
-    x: Tensor,
-    dim: int,
-    positions: Tensor,
-    source: Tensor,
-    reduce: str,
-    include_self: bool = True,
-) -> Tensor:
-    """scatter that combines what meets."""
-    name = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}.get(reduce)
-    if name is None or not include_self or not x.size or site.dtype == torch.bool:
-        raise NotLowered(f"{reduce} of {site.dtype}" if include_self else "without its own value")
+def place_of_row(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Point]:
+    """The place of a point of slices, of which `positions` names each."""
 
-    def combined(point: Point, old: Expr) -> Expr:
-        return _combined(name, old, source.at(point))
+    def place(point: Point) -> Point:
+        own = list(point)
+        own[at] = _place(positions.at((point[at],)), x.size[at])
+        return tuple(own)
 
-    return _along(site, _wide(x), normal_dim(dim, len(x.size)), positions, combined)
+    return place
 
 
 def index_put(
@@ -134,7 +156,7 @@ def index_put(
     """x with x[positions] replaced by values, or added to."""
     tensors = [p for p in positions if p is not None]
     if any(p.dtype in (torch.bool, torch.uint8) for p in tensors):
-        raise NotLowered("a mask as an index")
+        return _masked_put(site, x, positions, values, accumulate)
     if accumulate and site.dtype == torch.bool:
         raise NotLowered("sums of bool")
     given = [k for k, p in enumerate(positions) if p is not None]
@@ -153,10 +175,34 @@ def index_put(
 
     def replacement(point: Point, old: Expr) -> Expr:
         new = values.broadcast(point, site.dtype)
-        return _combined("add", old, new) if accumulate else new
+        return combined("add", old, new) if accumulate else new
 
     points = (*rest[:front], *rows, *rest[front:])
-    return site.scatter(_wide(x) if accumulate else x, points, place, replacement)
+    return site.scatter(wide(x) if accumulate else x, points, place, replacement)
+
+
+def _masked_put(
+    site: Site, x: Tensor, positions: Sequence[Tensor | None], values: Tensor, accumulate: bool
+) -> Tensor:
+    """x where a mask of its first dimensions does not hold, elsewhere values for all of them."""
+    mask, *others = positions
+    if mask is None or others or mask.dtype != torch.bool or site.dtype == torch.bool:
+        raise NotLowered("a mask among indices")
+    rest = len(x.size) - len(mask.size)
+    if len(values.size) > rest and any(n != 1 for n in values.size[: len(values.size) - rest]):
+        raise NotLowered("a mask as an index, and a value for each of its places")
+    own = values.viewed(
+        values.size[max(len(values.size) - rest, 0) :],
+        lambda point: (ZERO,) * (len(values.size) - len(point)) + point,
+    )
+
+    def element(point: Point) -> Expr:
+        old = x.at(point)
+        new = own.broadcast(point[len(mask.size) :], site.dtype)
+        new = combined("add", old, new) if accumulate else new
+        return call("where", mask.at(point[: len(mask.size)]), new, old)
+
+    return site.tensor(element)
 
 
 def _broadcast(sizes: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:
@@ -178,24 +224,21 @@ def along_rows(*, add: bool) -> Lowering:
         *,
         alpha: Operand = 1,
     ) -> Tensor:
-        if not x.size or not positions.size or not source.size:
-            raise NotLowered("a 0-d tensor")
         if add and site.dtype == torch.bool:
             raise NotLowered("sums of bool")
-        at = normal_dim(dim, len(x.size))
-
-        def place(point: Point) -> Point:
-            own = list(point)
-            own[at] = _place(positions.at((point[at],)), x.size[at])
-            return tuple(own)
+        if not x.size and alpha == 1:
+            return of_one(site, x, positions, source, "add" if add else "")
+        if not x.size or not positions.size or not source.size:
+            raise NotLowered("a 0-d tensor")
+        place = place_of_row(x, normal_dim(dim, len(x.size)), positions)
 
         def replacement(point: Point, old: Expr) -> Expr:
             new = source.at(point, site.dtype)
             if add and alpha != 1:
-                new = _combined("mul", new, site.scalar(alpha, site.dtype))
-            return _combined("add", old, new) if add else new
+                new = combined("mul", new, site.scalar(alpha, site.dtype))
+            return combined("add", old, new) if add else new
 
-        return site.scatter(_wide(x) if add else x, source.size, place, replacement)
+        return site.scatter(wide(x) if add else x, source.size, place, replacement)
 
     return lower
 
@@ -218,7 +261,7 @@ def embedding_dense_backward(
         return cast(positions.at(point[:rank]), torch.int64)
 
     def replacement(point: Point, old: Expr) -> Expr:
-        added = _combined("add", old, gradient.at(point, dtype))
+        added = combined("add", old, gradient.at(point, dtype))
         padding = call("eq", position(point), constant(torch.int64, padding_idx))
         return call("where", padding, old, added) if padding_idx >= 0 else added
 
@@ -247,6 +290,8 @@ def in_place(lowering: Lowering) -> Lowering:
         if compute_dtype(x.dtype) != x.dtype and site.node.target in SUMS:
             raise NotLowered(f"sums of {x.dtype} in memory of that type")
         result: Tensor = lowering(site, x, *args, **kwargs)
+        if len(site.emitted) != 1:
+            raise NotLowered("not one loop over the places")
         (node,) = site.emitted
         reads = (e for i in (IndexValue(torch.int64, k) for k in node.index) for e in loads(i))
         own = [e for e in loads(node.body) if e.buffer != x.buffer or e.index != node.index]
@@ -279,7 +324,6 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.scatter.value: scatter(add=False),
     aten.scatter.src: scatter(add=False),
     aten.scatter_add.default: scatter(add=True),
-    aten.scatter_reduce.two: scatter_reduce,
     aten.index_put.default: index_put,
     aten._unsafe_index_put.default: index_put,
     aten.index_add.default: along_rows(add=True),
@@ -289,7 +333,6 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.scatter_.value: in_place(scatter(add=False)),
     aten.scatter_.src: in_place(scatter(add=False)),
     aten.scatter_add_.default: in_place(scatter(add=True)),
-    aten.scatter_reduce_.two: in_place(scatter_reduce),
     aten.index_put_.default: in_place(index_put),
     aten.index_add_.default: in_place(along_rows(add=True)),
     aten.index_copy_.default: in_place(along_rows(add=False)),

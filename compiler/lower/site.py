@@ -159,11 +159,14 @@ class Site:
         points: Sequence[Index],
         place: Callable[[Point], Point],
         value: Callable[[Point, Expr], Expr],
+        *,
+        rounded: bool = True,
     ) -> Tensor:
         """A tensor in which elements are replaced at places given by data, point after point.
 
         `value` is given the point and what the element is so far. The dtype is that of `base`,
-        which may be wider than that of the result. An operator that updates an input stores there.
+        which may be wider than that of the result; not `rounded`, it stays what it is. An operator
+        that updates an input stores there.
         """
         if self.result().device.type != "cpu":
             raise NotLowered("points in order, on CPUs only")
@@ -178,7 +181,7 @@ class Site:
         buffer = replace(memory, name=self._fresh(""))
         self.emitted.append(Scatter(buffer, axes, index, body, self.origin, memory.name))
         result, dtype = from_buffer(buffer), self.dtype
-        if dtype == base.dtype:
+        if dtype == base.dtype or not rounded:
             return result
         return self.tensor(lambda point: cast(result.at(point), dtype))
 

@@ -116,12 +116,12 @@ def test_sums_of_half_types_are_rounded_once() -> None:
 
 LEFT: dict[str, tuple[Callable[..., Any], str]] = {
     "aten.index_put.default": (
-        lambda x, i, y: x.index_put((x > 0,), y[0, 0]),
-        "a mask as an index",
+        lambda x, i, y: x.index_put((x < 99,), y.flatten()[:20]),
+        "a mask as an index, and a value for each of its places",
     ),
     "aten.scatter_reduce.two": (
-        lambda x, i, y: x.scatter_reduce(0, i, y, "amin", include_self=False),
-        "without its own value",
+        lambda x, i, y: x[0, 0].scatter_reduce(0, i[:2, 0] * 0, y[:2, 0], "mean"),
+        "mean of a 0-d tensor",
     ),
 }
 
@@ -230,3 +230,53 @@ def test_a_place_out_of_range_leaves_an_input_as_it_was() -> None:
     with pytest.raises(IndexError, match="out of range"):
         places(x, torch.tensor([5]), y)
     assert torch.equal(x, before)
+
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def combined(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    """Scatters that combine, along a dimension and by slices, with what was there and without."""
+    row = i[0, :4] % 4
+    found = [
+        x.scatter_reduce(0, i % 4, y, kind, include_self=own)
+        for kind in REDUCTIONS
+        for own in (True, False)
+    ]
+    found += [
+        x.index_reduce(1, row, y[:4, :4], kind, include_self=own)
+        for kind in REDUCTIONS[1:]
+        for own in (True, False)
+    ]
+    return [*found, x.scatter(0, i % 4, y, reduce="add"), x.scatter(0, i % 4, 3, reduce="multiply")]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_what_meets_at_a_place_is_combined_as_in_eager(dtype: torch.dtype) -> None:
+    x, y = (f32(4, 5) * 3).to(dtype), (f32(8, 5) * 3).to(dtype)
+    if dtype.is_floating_point:
+        x[0, 0], y[1, 1] = float("nan"), float("-inf")
+    inputs = [x, i64(4, 8, 5), y]
+    torch._dynamo.reset()
+    assert_as_eager(compiled(combined), combined, inputs)
+    assert reasons(combined, *inputs) == {}
+
+
+def test_a_mask_chooses_what_is_replaced_and_numbers_have_one_place() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        number, at = x[0, 0], torch.tensor(0)
+        return [
+            x.index_put((x > 0,), y[0, 0]),
+            x.index_put((x > 0,), y[0, 0], accumulate=True),
+            x.index_put((x[:, 0] > 0,), y[0]),
+            x.masked_scatter(x > 0, y),
+            x.put(at[None] + 3, y[0, :1], accumulate=True),
+            number.index_add(0, at, y[0, 0]),
+            number.index_copy(0, at[None], y[0, :1]),
+            number.scatter(0, at, y[0, 0]),
+            number.scatter_reduce(0, at, y[0, 0], "amax"),
+        ]
+
+    inputs = [f32(4, 5), f32(8, 5)]
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, inputs)
+    assert reasons(function, *inputs) == {}
