@@ -43,13 +43,15 @@ CUTS = (
     (16, 32, 256, 4, 3),
     (16, 16, 256, 4, 4),
 )
-"""Rows, columns, depth, warps and stages that were fastest for some product of halves."""
+"""Rows, columns, depth in halves, warps and stages: large tiles where arithmetic takes longest, of
+which one or two fit a multiprocessor, and narrow ones for few rows."""
 MOST = 6
 """Cuts that are worth trying for one product."""
 PROGRAMS = 132
 """Multiprocessors of an H100 or H200."""
 
 STEP = Group("r", (), SMALLEST)
+"""Of a tile that has no product yet."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,16 @@ def tile_of(kernel: Kernel) -> ProductTile:
 def templates(kernel: Kernel, dtype: torch.dtype, sizes: Mapping[str, int]) -> list[Template]:
     """The templates that are worth trying for a product, those that fit its sizes best first.
 
-    `sizes` has numbers for the symbols. In float32 steps are half as deep, and without
-    torch.backends.cuda.matmul.allow_tf32 products are exact, which tensor cores cannot do.
+    `sizes` has numbers for the symbols. In float32 steps are half as deep; where torch does not
+    allow TF32 no tensor core is used, and large tiles do not fit the registers.
     """
     node = kernel.nodes[0]
     assert isinstance(node, Reduction)
     rows, columns = (estimate(s, sizes) for s in node.out.size[-2:])
     batch = estimate(product(node.out.size[:-2]), sizes)
     wide = dtype not in HALVES
-    ieee = wide and not torch.backends.cuda.matmul.allow_tf32
+    # allow_tf32 cannot be read where a program has set this
+    ieee = wide and torch.backends.cuda.matmul.fp32_precision != "tf32"
     found: list[tuple[float, Template]] = []
     for y, x, r, warps, stages in CUTS:
         y = max(SMALLEST, min(y, power_of_two(rows)))

@@ -208,6 +208,27 @@ def test_open_sizes_are_taken_as_they_were_captured(tmp_path: Path) -> None:
     assert len(chosen.templates) == 1
 
 
+PRECISIONS = {
+    "allow_tf32": ("allow_tf32", True, "tf32"),
+    "fp32_precision": ("fp32_precision", "tf32", "tf32"),
+    "ieee": ("fp32_precision", "ieee", "ieee"),
+}
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_float32_has_the_precision_that_torch_allows(name: str, tmp_path: Path) -> None:
+    setting, value, expected = PRECISIONS[name]
+    schedule, matmul = plain(), torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    setattr(matmul, setting, value)
+    try:
+        (template,) = Chosen(schedule, tmp_path).templates
+    finally:
+        matmul.allow_tf32 = False
+        matmul.fp32_precision = before
+    assert template.precision == expected
+
+
 def test_without_the_option_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Options().templates
     assert Options().updated("max-autotune", None).templates
