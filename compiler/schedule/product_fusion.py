@@ -52,8 +52,14 @@ class FusedProduct:
     replaces: tuple[Step, ...]
 
 
+def products(schedule: Schedule) -> list[Extern]:
+    """The calls for products on devices that have templates."""
+    calls = [s for s in schedule.steps if isinstance(s, Extern) and s.target in OPERANDS]
+    return [c for c in calls if c.out is not None and c.out.device.type in DEVICES]
+
+
 class ProductFusion:
-    """The products of a schedule, and what each can be fused with; `take` fuses."""
+    """What the products of a schedule can be fused with; `take` fuses."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -68,11 +74,6 @@ class ProductFusion:
         for step in schedule.steps:
             self._enter(step)
         self._taken: list[FusedProduct] = []
-
-    def products(self) -> list[Extern]:
-        """The calls for products on devices that have templates."""
-        calls = [s for s in self._schedule.steps if isinstance(s, Extern) and s.target in OPERANDS]
-        return [c for c in calls if c.out is not None and c.out.device.type in DEVICES]
 
     def forms(self, extern: Extern) -> list[FusedProduct]:
         """The product with its epilogue, then the same with its prologue if it has a cheap one.

@@ -27,7 +27,7 @@ from tcdebug.compiler.runtime.cuda.timing import Bench, Measured, Step, Ways
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.product import NotFused
-from tcdebug.compiler.schedule.product_fusion import FusedProduct, ProductFusion
+from tcdebug.compiler.schedule.product_fusion import FusedProduct, ProductFusion, products
 from tcdebug.compiler.stage import Stages
 
 UNIT = "codegen.template"
@@ -51,12 +51,13 @@ def with_templates(
     `sizes` are numbers for the symbols: those that the graph was captured with. `measure` takes
     the place of measuring on the GPU.
     """
-    if stages.gate.toggles.rules_out(UNIT):
+    found_products = products(schedule)
+    if not found_products or stages.gate.toggles.rules_out(UNIT):
         return schedule
     buffers = schedule.graph.buffers()
     measure = measure or Bench(buffers, sizes, options).measured
     fusion = ProductFusion(schedule)
-    for extern in fusion.products():
+    for extern in found_products:
         said = _Remarks(stages.log, extern)
         try:
             forms = fusion.forms(extern)

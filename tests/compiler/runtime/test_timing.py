@@ -24,7 +24,7 @@ from tcdebug.compiler.runtime.cuda.launch import KernelTable, Loaded
 from tcdebug.compiler.runtime.cuda.timing import ROUNDS, WARM_UP, Bench, Ways
 from tcdebug.compiler.schedule import product_fusion
 from tcdebug.compiler.schedule.kernel import Schedule, Template
-from tcdebug.compiler.schedule.product_fusion import ProductFusion
+from tcdebug.compiler.schedule.product_fusion import ProductFusion, products
 
 pytest.importorskip("triton")
 
@@ -88,7 +88,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
 def ways_of(schedule: Schedule, *templates: Template) -> Ways:
     """The call and what follows it, and the same in templates."""
     fusion = ProductFusion(schedule)
-    (extern,) = fusion.products()
+    (extern,) = products(schedule)
     fused = fusion.forms(extern)[-1]
     return {"extern": fused.replaces} | {
         t.label: [replace(fused.kernel, template=t)] for t in templates
