@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.ir.build import call, cast, constant
+from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.ir.index import Index
 from tcdebug.compiler.ir.operations import neutral
@@ -96,11 +96,7 @@ def scatter_reduce(
     """scatter that combines what meets."""
     given = source if isinstance(source, Tensor) else number(site, source)
     if not x.size:
-        if not include_self:
-            return of_one(site, x, positions, given, "")
-        if reduce not in OPERATIONS or reduce == "mean":
-            raise NotLowered(f"{reduce} of a 0-d tensor")
-        return of_one(site, x, positions, given, OPERATIONS[reduce])
+        return _reduced_to_one(site, x, positions, given, reduce, include_self=include_self)
     if not positions.size:
         raise NotLowered("a 0-d index")
     at = normal_dim(dim, len(x.size))
@@ -110,6 +106,24 @@ def scatter_reduce(
 
     meeting = _Meeting(positions.size, place_along(x, at, positions), brought)
     return _reduced(site, x, reduce, meeting, include_self=include_self)
+
+
+def _reduced_to_one(
+    site: Site, x: Tensor, positions: Tensor, source: Tensor, kind: str, *, include_self: bool
+) -> Tensor:
+    """A 0-d tensor and one element that meets it."""
+    if kind not in OPERATIONS or site.dtype == torch.bool:
+        raise NotLowered(f"{kind} of {site.dtype}")
+    if not include_self:
+        return of_one(site, x, positions, source, "")
+    result = of_one(site, x, positions, source, OPERATIONS[kind])
+    if kind != "mean":
+        return result
+    wide_dtype = compute_dtype(site.dtype)
+    divide, two = "div" if wide_dtype.is_floating_point else "floor_div", constant(wide_dtype, 2)
+    return site.tensor(
+        lambda point: cast(call(divide, result.at(point, wide_dtype), two), site.dtype)
+    )
 
 
 def index_reduce(
@@ -123,8 +137,10 @@ def index_reduce(
     include_self: bool = True,
 ) -> Tensor:
     """Slices along a dimension, combined with what meets them."""
-    if not x.size or not positions.size or not source.size:
-        raise NotLowered("a 0-d tensor")
+    if not x.size:
+        return _reduced_to_one(site, x, positions, source, reduce, include_self=include_self)
+    if not positions.size or not source.size:
+        raise NotLowered("a 0-d index")
     meeting = _Meeting(
         source.size,
         place_of_row(x, normal_dim(dim, len(x.size)), positions),

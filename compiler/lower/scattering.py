@@ -226,8 +226,12 @@ def along_rows(*, add: bool) -> Lowering:
     ) -> Tensor:
         if add and site.dtype == torch.bool:
             raise NotLowered("sums of bool")
-        if not x.size and alpha == 1:
-            return of_one(site, x, positions, source, "add" if add else "")
+        if not x.size:
+            scale, dtype = site.scalar(alpha, site.dtype), site.dtype
+            scaled = Tensor(
+                dtype, source.size, lambda point: combined("mul", source.at(point, dtype), scale)
+            )
+            return of_one(site, x, positions, scaled, "add" if add else "")
         if not x.size or not positions.size or not source.size:
             raise NotLowered("a 0-d tensor")
         place = place_of_row(x, normal_dim(dim, len(x.size)), positions)
@@ -290,7 +294,7 @@ def in_place(lowering: Lowering) -> Lowering:
         if compute_dtype(x.dtype) != x.dtype and site.node.target in SUMS:
             raise NotLowered(f"sums of {x.dtype} in memory of that type")
         result: Tensor = lowering(site, x, *args, **kwargs)
-        if len(site.emitted) != 1:
+        if len(site.emitted) != 1 or site.result().device.type != "cpu":
             raise NotLowered("not one loop over the places")
         (node,) = site.emitted
         reads = (e for i in (IndexValue(torch.int64, k) for k in node.index) for e in loads(i))

@@ -9,6 +9,7 @@ from itertools import count
 import torch
 
 from tcdebug.compiler.codegen.flatten import FlatNode
+from tcdebug.compiler.codegen.triton.scatter import brought
 from tcdebug.compiler.codegen.triton.text import (
     TYPES,
     TritonIndex,
@@ -305,6 +306,27 @@ class Emitter:
         streamed = ', cache_modifier=".cs"' if self.eviction else ""
         text = f"tl.store({place}, {value.text}{masked}{streamed})"
         self.add(text, self.level(dims, max(level, value.level)))
+
+
+    def scatter(self, node: FlatNode) -> None:
+        """Write a value to the element that data names, or combine it with what is there."""
+        given = brought(node.body, node.into)
+        assert given is not None  # else it is not written in Triton
+        every = frozenset(g.name for g in self.tile.groups)
+        value = self.value(given.value)
+        guard = ""
+        if given.unless is not None:
+            guard = f"({self.value(given.unless).text} == 0)"
+        address, _, _ = self.address(node.address)
+        place = f"{self._storage[node.name]} + {self.spread(address, every)}"
+        operands = f"{place}, {self.spread(value.text, every)}"
+        mask = self.mask(every, guard)
+        masked = f", mask={mask}" if mask else ""
+        if given.operation:
+            text = f'tl.atomic_{given.operation}({operands}{masked}, sem="relaxed")'
+        else:
+            text = f"tl.store({operands}{masked})"
+        self.add(text, TOP)
 
 
 def linear(axes: tuple[Axis, ...]) -> Index:

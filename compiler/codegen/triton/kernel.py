@@ -119,6 +119,9 @@ class KernelWriter:
 
     def _point(self, node: FlatNode) -> None:
         """A value wherever the tile stands."""
+        if node.scatters:
+            self.emit.scatter(node)
+            return
         value = self.emit.value(node.body)
         self.emit.values[node.name] = value
         if node.name in self.kernel.stored:

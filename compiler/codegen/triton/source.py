@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from tcdebug.compiler.codegen.call import KernelCall, describe
 from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.kernel import KernelWriter
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
+from tcdebug.compiler.codegen.triton.scatter import brought
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
 from tcdebug.compiler.codegen.triton.tiles import Tile, choose
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.expr import Call, walk
-from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise
+from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise, Scatter
 from tcdebug.compiler.ir.index import Index, product, render
 from tcdebug.compiler.schedule.kernel import Kernel
 
@@ -48,6 +51,11 @@ def unwritable(node: LoopNode) -> str:
     """Why a node cannot be written in Triton, empty where it can."""
     if not isinstance(node, Pointwise) and node.kind not in KINDS:
         return f"{node.kind} in Triton"
+    if isinstance(node, Scatter):
+        if torch.are_deterministic_algorithms_enabled():
+            return "points in no order"
+        if brought(node.body, node.into) is None:
+            return "an operation on memory that is not atomic"
     calls = {e.name for e in walk(node.body) if isinstance(e, Call)}
     return ", ".join(sorted(calls - WRITABLE))
 
@@ -150,6 +158,8 @@ def _cut(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> tuple[Fla
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
     """The tile; only what makes a difference is asked of the gate."""
+    if any(n.scatters for n in flat.nodes):
+        return choose(flat, tiled=False)
     best = choose(flat)
     if best.persistent and not gate.allows("codegen.persistent", subject):
         return choose(flat, persistent=False)

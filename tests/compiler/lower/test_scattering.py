@@ -121,7 +121,7 @@ LEFT: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "aten.scatter_reduce.two": (
         lambda x, i, y: x[0, 0].scatter_reduce(0, i[:2, 0] * 0, y[:2, 0], "mean"),
-        "mean of a 0-d tensor",
+        "several places in a 0-d tensor",
     ),
 }
 
@@ -274,6 +274,9 @@ def test_a_mask_chooses_what_is_replaced_and_numbers_have_one_place() -> None:
             number.index_copy(0, at[None], y[0, :1]),
             number.scatter(0, at, y[0, 0]),
             number.scatter_reduce(0, at, y[0, 0], "amax"),
+            number.index_add(0, at, y[0, 0], alpha=3),
+            number.index_reduce(0, at, y[0, 0], "mean"),
+            number.index_reduce(0, at, y[0, 0], "prod", include_self=False),
         ]
 
     inputs = [f32(4, 5), f32(8, 5)]

@@ -37,6 +37,20 @@ def repeated(*size: int) -> torch.Tensor:
     return torch.where((x == 0) & (torch.rand(size) > 0.5), -x, x)
 
 
+def scattered(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> Any:
+    """Sums of what meets, also of doubles and whole numbers; an order that does not matter."""
+    row = i[:, 0]
+    return (
+        x.scatter_add(0, i, y),
+        x.double().index_add(0, row, y.double()),
+        x.index_put((row,), y[:1]),
+        (x * 9).int().scatter_reduce(0, i, (y * 9).int(), "amax"),
+        torch.nn.functional.embedding(row, x, padding_idx=2),
+        torch.ops.aten.embedding_dense_backward(y, row, 6, 2, False),
+        x.scatter_reduce(0, i, y, "mean", include_self=False),
+    )
+
+
 def running(x: torch.Tensor, y: torch.Tensor) -> Any:
     """Largest, smallest and logarithm of sums so far."""
     return x.cummax(1), x.cummin(1), (x > 0).cummax(1), y.logcumsumexp(1), x.logcumsumexp(1)
@@ -82,6 +96,7 @@ def programs() -> dict[str, Program]:
             (torch.tensor(-12345678901),),
             (),
         ),
+        "scattered": (scattered, (r(6, 5), r(9, 5), torch.randint(0, 6, (9, 5))), ()),
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
         "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),
         "running extremes": (running, (repeated(7, 40), r(5, 70)), ()),
