@@ -1,4 +1,4 @@
-"""Kernels that differ in names alone are written once: equal layers of a model run the same code."""
+"""Kernels that differ in names alone are written once: equal layers of a model run one code."""
 
 from __future__ import annotations
 
