@@ -1,4 +1,4 @@
-"""Kernels that differ in names alone are written once: equal layers of a model run one code."""
+"""Kernels that differ in names alone are written once: equal layers run the same code."""
 
 from __future__ import annotations
 

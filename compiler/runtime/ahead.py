@@ -23,8 +23,9 @@ def begin(make: Callable[..., Result], *given: Any) -> Future[Result]:
 
 def finished(make: Callable[..., Result], *given: Any) -> Result:
     """The result of a call that was begun, or is now; one that failed is tried again next time."""
+    made: Future[Result] = begin(make, *given)
     try:
-        return begin(make, *given).result()
+        return made.result()
     except BaseException:
         begin.cache_clear()
         raise

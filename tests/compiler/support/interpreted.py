@@ -62,7 +62,8 @@ class InterpretedCodegen(TritonCodegen):
         self.sources.append(source.text)
         module = import_source(source.text, options.cache_dir)
         module.libdevice = library.libdevice = Libdevice()
-        return {f"run_{n}": _runner(k, getattr(module, k.call.code)) for n, k in source.kernels.items()}
+        kernels = source.kernels.items()
+        return {f"run_{n}": _runner(k, getattr(module, k.call.code)) for n, k in kernels}
 
 
 def _runner(kernel: TritonKernel, function: Any) -> Any:
