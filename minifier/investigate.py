@@ -155,10 +155,10 @@ class Investigation:
 
     def _named_before(self, fault: Fault) -> bool:
         """Whether switching the unit off did not help: then there are no more faults to find."""
-        *before, latest = self.branches
-        if fault.unit not in [b.fault.unit for b in before if b.fault is not None]:
+        before = [b.fault.unit for b in self.branches[:-1] if b.fault is not None]
+        if fault.unit not in before:
             return False
-        self.branches.remove(latest)
+        self.branches.pop()
         self.notes.append(f"with {fault.unit} off it fails too, and {fault.unit} is named again")
         return True
 
