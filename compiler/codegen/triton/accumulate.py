@@ -128,6 +128,8 @@ class Scan:
     def states(self, value: str, place: str) -> str:
         """The states along a tile of values."""
         combine = SCANNED[self.accumulator.kind]
+        if self.accumulator.kind == "log_sum_exp":
+            value = f"({value} + 0.0)"  # a sum that begins with nothing has no negative zero
         given = self._state(value, place)
         return f"{self._variables('state')} = tl.associative_scan({given}, 1, {combine})"
 
