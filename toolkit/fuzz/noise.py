@@ -1,5 +1,7 @@
 """Does rounding alone explain a difference? A float64 run, and runs with a little noise, tell.
 
+Noise is in the floats that a program is given, and in those that it makes of integers.
+
 A program is chaotic where noise of a few units in the last place changes its result as much as
 compiling it did: behind a comparison of close numbers, a floor, an argmax of equals.
 """
@@ -12,8 +14,9 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from tcdebug.minifier.case import Change, Input, clone_values
+from tcdebug.minifier.case import Change, Input, clone_values, tensors_of
 from tcdebug.minifier.replay import Results, run
 from tcdebug.strategies.program import Program
 
@@ -54,6 +57,25 @@ class Arguments:
         return Arguments.of(clone_values(self.values(), change))
 
 
+class OfIntegers(TorchFunctionMode):
+    """Puts noise in every float that is made of integers alone: exp of one is rounded too."""
+
+    def __init__(self, scale: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.scale = scale
+        self.generator = generator
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The call, and noise where it rounds what had not been rounded."""
+        made = func(*args, **(kwargs or {}))
+        read = list(tensors_of([args, kwargs]))
+        if not isinstance(made, torch.Tensor) or not made.is_floating_point() or not read:
+            return made
+        if any(t.is_floating_point() or t.is_complex() for t in read):
+            return made
+        return _scaled(made, self.scale, self.generator)
+
+
 @dataclass
 class Noise:
     """What eager does with the inputs of a program when they are wider, or slightly different."""
@@ -86,7 +108,8 @@ class Noise:
                 return _noised(memory, scale, generator)
 
             try:
-                found.append(self._run(self.eager, noised))
+                with OfIntegers(scale, generator):
+                    found.append(self._run(self.eager, noised))
             except Exception:
                 continue
         return found
@@ -102,7 +125,7 @@ class Noise:
         others = [getattr(results, group) for results in self.noisy]
         if self.reference is not None:
             others.append(getattr(self.reference, group))
-        spread = torch.zeros(eager.shape, dtype=torch.float64)
+        spread = _last_place(eager)
         for values in others:
             if place >= len(values) or values[place] is None:
                 continue
@@ -121,6 +144,14 @@ def _jumped(spread: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
     if eager.is_complex():
         eager = eager.abs()
     return spread > JUMP * eager.double().abs().nan_to_num(posinf=1.0) + (spread > 0) * 1e-30
+
+
+def _last_place(values: torch.Tensor) -> torch.Tensor:
+    """A unit in the last place of each number: a result itself is rounded, whatever it is of."""
+    if not values.is_floating_point():
+        return torch.zeros(values.shape, dtype=torch.float64)
+    finite = values.detach().double().abs().nan_to_num(posinf=0.0)
+    return finite * torch.finfo(values.dtype).eps
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -142,6 +173,10 @@ def _noised(memory: torch.Tensor, scale: float, generator: torch.Generator) -> t
     """Each number a little off, and zeros with the other sign."""
     if not memory.is_floating_point():
         return memory.clone()
-    noise = torch.rand(memory.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    noisy = (memory.double() * (1 + scale * noise)).to(memory.dtype)
+    noisy = _scaled(memory, scale, generator)
     return torch.where(memory == 0, -memory, noisy)
+
+
+def _scaled(values: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
+    noise = torch.rand(values.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return (values.double() * (1 + scale * noise)).to(values.dtype)

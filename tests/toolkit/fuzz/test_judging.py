@@ -108,6 +108,16 @@ def test_a_flip_behind_a_close_comparison_is_discarded_and_one_without_rounding_
     assert (exact.status, exact.signature) == (Status.FAILED, "forward | wrong value")
 
 
+def test_what_integers_are_rounded_to_explains_a_difference() -> None:
+    """cos of exp(8) moves by 1e-4 when exp is another number in its last place."""
+    integers = "torch.tensor([8, 0, 7, -9])"
+    off = torch.tensor([5e-4, 1e-7, 0.0, 0.0])
+    rounded = verdict("torch.cos(torch.exp(a0))", lambda v: v + off, argument=integers)
+    assert rounded.status is Status.DISCARDED
+    wrong = verdict("torch.cos(torch.exp(a0))", lambda v: v + 1e-2, argument=integers)
+    assert (wrong.status, wrong.signature) == (Status.FAILED, "forward | wrong value")
+
+
 def test_other_answers_for_the_same_inputs_are_a_failure() -> None:
     generator = torch.Generator().manual_seed(0)
     found = verdict("a0 * 2", lambda v: v * (1 + 1e-7 * torch.rand((), generator=generator)))
