@@ -11,9 +11,13 @@ aten = torch.ops.aten
 
 
 def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Elements by their places; torch's decomposition reads an index that is one number."""
+    """Elements by their places; torch's decomposition reads an index that is one number.
+
+    The result lies in row-major order, also of an index that does not.
+    """
     row = aten.reshape.default(x, [-1])
-    result: torch.Tensor = aten.index.Tensor(row, [index])
+    taken = aten.index.Tensor(row, [aten.reshape.default(index, [-1])])
+    result: torch.Tensor = aten.reshape.default(taken, index.shape)
     return result
 
 

@@ -1,4 +1,4 @@
-"""A lowering: aten.dist, the norm of a difference, as loops."""
+"""A lowering: aten.dot, the sum of products of two vectors, as loops."""
 # ruff: noqa: T201
 
 from typing import ClassVar
@@ -8,7 +8,7 @@ import torch
 import tcdebug
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.ir.build import call
-from tcdebug.compiler.lower.site import Operand, Site
+from tcdebug.compiler.lower.site import Site
 from tcdebug.compiler.lower.tensor import NotLowered, Tensor
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.pipeline import compile_captured
@@ -16,23 +16,20 @@ from tcdebug.compiler.pipeline import compile_captured
 aten = torch.ops.aten
 
 
-def dist(site: Site, x: Tensor, y: Tensor, p: Operand = 2) -> Tensor:
-    """The root of the sum of squared differences; other norms are left to ATen."""
-    if p != 2 or site.dtype not in (torch.float32, torch.float64):
-        raise NotLowered(f"a {p}-norm of {site.dtype}")
-    if y.size and x.size[-len(y.size) :] != y.size:
-        raise NotLowered("operands that broadcast both ways")
+def dot(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The sum of products of floats; other types are left to ATen."""
+    if site.dtype not in (torch.float32, torch.float64):
+        raise NotLowered(f"vectors of {site.dtype}")
 
-    def squared(point):
-        difference = call("sub", x.at(point, site.dtype), y.broadcast(point, site.dtype))
-        return call("mul", difference, difference)
+    def multiplied(point):
+        return call("mul", x.at(point, site.dtype), y.at(point, site.dtype))
 
-    squares = Tensor(site.dtype, x.size, squared)
-    total = site.reduce("sum", squares, range(len(x.size)), keepdim=False)
-    return site.tensor(lambda point: call("sqrt", total.at(point)))
+    products = Tensor(site.dtype, x.size, multiplied)
+    total = site.reduce("sum", products, range(len(x.size)), keepdim=False)
+    return site.tensor(lambda point: total.at(point))
 
 
-tcdebug.register_lowering(aten.dist.default)(dist)  # in the tree: a row of lower/reductions.py
+tcdebug.register_lowering(aten.dot.default)(dot)  # in the tree: a row of lower/reductions.py
 
 
 class Externs(EventLog):
@@ -56,10 +53,12 @@ def compiled_by(off):
     return backend
 
 
-x, y = torch.randn(50, 40), torch.randn(40)
-for p, off in ((2, []), (2, ["lower.aten.dist.default"]), (1, [])):
+f32, i64 = torch.float32, torch.int64
+for dtype, off in ((f32, []), (f32, ["lower.aten.dot.default"]), (i64, [])):
     torch._dynamo.reset()
     Externs.left.clear()
-    eager = torch.dist(x, y, p)
-    compiled = torch.compile(lambda x, y, p=p: torch.dist(x, y, p), backend=compiled_by(off))(x, y)
-    print(f"p={p} off={off}: close {torch.allclose(compiled, eager)}, ATen {Externs.left}")
+    x, y = (torch.arange(50) % k for k in (7, 5))
+    x, y = x.to(dtype), y.to(dtype)
+    compiled = torch.compile(lambda x, y: torch.dot(x, y), backend=compiled_by(off))
+    print(f"{dtype} off={off}: {compiled(x, y).item()}, eager {torch.dot(x, y).item()}")
+    print(f"  left to ATen: {Externs.left}")

@@ -67,6 +67,14 @@ def test_no_decomposition_mutates_and_all_are_aten_or_prims() -> None:
     assert {op.namespace for op in table} <= {"aten", "prims"}
 
 
+@pytest.mark.parametrize("off", [(), ("lower",)], ids=["lowered", "called"])
+def test_what_is_taken_lies_in_rows_also_of_an_index_in_columns(off: tuple[str, ...]) -> None:
+    index = torch.tensor([[0, 3], [1, 1], [-1, 2]]).mT
+    taken = compiled(torch.take, options={"off": list(off)})
+    assert_as_eager(taken, torch.take, [f32(2, 2), index])
+    assert taken(f32(2, 2), index).stride() == (3, 1)
+
+
 def test_the_unit_of_a_decomposition_is_named_by_the_overload() -> None:
     assert unit(aten.gelu.default) == "decompose.aten.gelu.default"
 

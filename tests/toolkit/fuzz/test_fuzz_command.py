@@ -79,7 +79,7 @@ def test_a_segfault_fails_continuous_integration_and_is_not_the_end_of_it(
     (path,) = (tmp_path / "a").glob("*/finding.json")
     kept = json.loads(path.read_text())
     assert kept["signature"] == "compile | SIGSEGV"
-    assert kept["ops"] == ["sum"]
+    assert kept["ops"][-1] == "sum"
 
 
 @pytest.mark.parametrize(
