@@ -140,7 +140,7 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
     "bitwise_not": lambda o, d: f"!{o[0]}" if d == torch.bool else _narrow(f"~{o[0]}", d),
     "isnan": lambda o, d: f"{o[0]} != {o[0]}",
     "isinf": lambda o, d: f"abs_({o[0]}) == __builtin_inf()",
-    "signbit": lambda o, d: f"__builtin_signbit({o[0]}) != 0",
+    "signbit": lambda o, d: f"sign_bit({o[0]})",
     "where": lambda o, d: f"{o[0]} ? {o[1]} : {o[2]}",
 }
 

@@ -11,6 +11,20 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef __INT64_TYPE__ int64_t;
 typedef __UINT64_TYPE__ uint64_t;
+
+// By the bits: gcc 12 fails on __builtin_signbit of lanes that were bfloat16.
+static inline bool sign_bit(float x) {
+  int32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  return bits < 0;
+}
+
+static inline bool sign_bit(double x) {
+  int64_t bits;
+  __builtin_memcpy(&bits, &x, 8);
+  return bits < 0;
+}
+
 static inline double as_double(int64_t bits) {
   double value;
   __builtin_memcpy(&value, &bits, 8);

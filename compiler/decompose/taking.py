@@ -34,7 +34,7 @@ def put(
 
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
     """x with the elements of source, one after the other, where the mask holds."""
-    if source.numel() == 0:
+    if not isinstance(source.numel(), int) or source.numel() == 0:  # or known only by running
         return NotImplemented
     shape = torch.broadcast_shapes(x.shape, mask.shape)  # type: ignore[no-untyped-call] # torch's
     wide, chosen = x.expand(shape), mask.expand(shape)

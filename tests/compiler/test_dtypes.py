@@ -230,3 +230,10 @@ def test_the_first_nan_is_the_place_of_the_extreme() -> None:
 def test_softmax_of_a_row_of_minus_infinity_is_nan() -> None:
     found = compiled(lambda t: torch.softmax(t, -1))(torch.full((2, 5), -INF))
     assert found.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_signs_are_those_of_the_bits(dtype: torch.dtype) -> None:
+    x = torch.randn(20, 20, generator=torch.Generator().manual_seed(0))
+    x[0], x[1], x[2] = -0.0, float("nan"), -float("inf")
+    assert_as_eager(compiled(torch.signbit), torch.signbit, [x.to(dtype)], exact=True)

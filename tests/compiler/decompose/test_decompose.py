@@ -75,6 +75,14 @@ def test_what_is_taken_lies_in_rows_also_of_an_index_in_columns(off: tuple[str, 
     assert taken(f32(2, 2), index).stride() == (3, 1)
 
 
+def test_a_source_of_unknown_size_is_scattered_by_a_call() -> None:
+    def chosen(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x.masked_scatter(mask, x[mask] * 2)
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        assert_as_eager(compiled(chosen), chosen, [f32(4, 5), f32(4, 5) > 0])
+
+
 def test_the_unit_of_a_decomposition_is_named_by_the_overload() -> None:
     assert unit(aten.gelu.default) == "decompose.aten.gelu.default"
 
