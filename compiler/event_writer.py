@@ -97,7 +97,6 @@ class _Envelope:
         record["data"] = payload
         return (self._encode(record) + b"\n",), {"sync": payload.level == "error"}
 
-
     def _now(self) -> str:
         second, fraction = divmod(time.time_ns() // 1000, 1_000_000)
         if self._second[0] != second:  # a thousand events in one second are usual

@@ -232,7 +232,7 @@ def along_rows(*, add: bool) -> Lowering:
                 dtype, source.size, lambda point: combined("mul", source.at(point, dtype), scale)
             )
             return of_one(site, x, positions, scaled, "add" if add else "")
-        if not x.size or not positions.size or not source.size:
+        if not positions.size or not source.size:
             raise NotLowered("a 0-d tensor")
         place = place_of_row(x, normal_dim(dim, len(x.size)), positions)
 

@@ -125,12 +125,10 @@ class _Writer:
         size = [self._size(self.value.shape[d], d) for d in order]
         bits = self.call(random_bits(), self._seed(), self.streams, size)
         self.streams += 1
+        if order == sorted(order):
+            return bits
         inverse = sorted(range(len(order)), key=lambda k: order[k])
-        return (
-            bits
-            if order == inverse == sorted(order)
-            else self.call(aten.permute.default, bits, inverse)
-        )
+        return self.call(aten.permute.default, bits, inverse)
 
     def _size(self, length: Any, dim: int) -> Any:
         """A size as a node, where it is not a number."""

@@ -69,9 +69,12 @@ static PyObject* tcd_call(PyObject* self, PyObject* const* args, Py_ssize_t coun
     return 0;
   }
   int64_t few[2 * FEW], *values = few, *given = few + FEW;
-  int64_t* const many = launch->arguments > FEW || launch->most > FEW
-      ? (int64_t*)malloc(sizeof(int64_t) * (launch->arguments + launch->most)) : 0;
-  if (many) values = many, given = many + launch->arguments;
+  int64_t* many = 0;
+  if (launch->arguments > FEW || launch->most > FEW) {
+    many = (int64_t*)malloc(sizeof(int64_t) * (launch->arguments + launch->most));
+    if (!many) return PyErr_NoMemory();
+    values = many, given = many + launch->arguments;
+  }
   int64_t status = 0;
   const bool read = tcd_read(launch, args, values);
   if (read) {
@@ -100,7 +103,10 @@ extern "C" PyObject* tcd_bind(const Launch* launch, int32_t places) {
   own->kinds = (const char*)__builtin_memcpy(first + steps + of_places, launch->kinds,
                                              launch->arguments);
   PyObject* capsule = PyCapsule_New(own, "launch", tcd_forget);
-  if (!capsule) return 0;
+  if (!capsule) {
+    free(memory);
+    return 0;
+  }
   PyObject* function = PyCFunction_New(&tcd_method, capsule);
   Py_DECREF(capsule);
   return function;

@@ -12,6 +12,7 @@ from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr, Load
 from tcdebug.compiler.ir.graph import Buffer, Extern, LoopNode, Pointwise, Reduction, Ref
 from tcdebug.compiler.ir.index import ZERO, Axis, Index, to_index
+from tcdebug.compiler.passes.aligned_products import TRANSPOSES
 
 aten = torch.ops.aten
 OPERANDS: Mapping[Callable[..., Any], int] = {
@@ -21,7 +22,6 @@ OPERANDS: Mapping[Callable[..., Any], int] = {
     aten.baddbmm.default: 1,
 }
 """Operators that are products -> where their operands begin; what stands before is added."""
-TRANSPOSES = (aten.t.default, aten.transpose.int, aten.permute.default)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -17,7 +17,7 @@ from tcdebug.compiler.codegen.triton.emit import INNER, LOOP, TOP, Emitter, Valu
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.kernel import TEXTS, lines_of_origin, places
 from tcdebug.compiler.codegen.triton.text import HALVES, TYPES
-from tcdebug.compiler.codegen.triton.tiles import Group, Tile, power_of_two
+from tcdebug.compiler.codegen.triton.tiles import MULTIPROCESSORS, Group, Tile, power_of_two
 from tcdebug.compiler.ir.expr import Call, Expr, Load
 from tcdebug.compiler.ir.graph import Reduction
 from tcdebug.compiler.ir.index import Atom, Axis, Index, product, render, to_index
@@ -47,8 +47,6 @@ CUTS = (
 which one or two fit a multiprocessor, and narrow ones for few rows."""
 MOST = 6
 """Cuts that are worth trying for one product."""
-PROGRAMS = 132
-"""Multiprocessors of an H100 or H200."""
 
 STEP = Group("r", (), SMALLEST)
 """Of a tile that has no product yet."""
@@ -107,7 +105,7 @@ def templates(kernel: Kernel, dtype: torch.dtype, sizes: Mapping[str, int]) -> l
         template = Template(y, x, r, warps, stages, "ieee" if ieee else "tf32" if wide else "")
         wasted = -(-rows // y) * y * -(-columns // x) * x / max(1, rows * columns)
         programs = -(-rows // y) * -(-columns // x) * batch
-        idle = max(1.0, PROGRAMS / max(1, programs))
+        idle = max(1.0, MULTIPROCESSORS / max(1, programs))
         again = (1 / y + 1 / x) * 32  # of an operand for each element of the result
         if template not in [known for _, known in found]:
             found.append((wasted * idle * (1 + again), template))

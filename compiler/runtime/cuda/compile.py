@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +19,9 @@ from tcdebug.compiler.codegen.triton.source import TritonKernel
 from tcdebug.compiler.codegen.triton.tiles import Tile
 from tcdebug.compiler.runtime import ahead
 
+TRIES = 5
+"""Python 3.11 counts the depth of what it parses for all threads together, and raises a
+SystemError where another thread parsed meanwhile (CPython's issue 106905)."""
 DIVISIBLE, ALIGNED, WIDE = 1, 2, 4
 """What a version of a kernel takes for granted: of sizes, of addresses, and what it is able to."""
 
@@ -87,9 +90,21 @@ def compile_kernel(
     )
     launched = {"num_warps": kernel.tile.warps, "num_stages": kernel.tile.stages}
     options = {**launched, "debug": kernel.checked, "enable_fp_fusion": True}
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    target = GPUTarget("cuda", capability, 32)
+    compiled = _again(lambda: triton.compile(source, target=target, options=options))
     data = compiled.metadata
     return Binary(compiled.asm["cubin"], data.name, data.shared, data.num_warps * 32)
+
+
+def _again(compile_one: Callable[[], Any]) -> Any:
+    """What a compile returns, tried again where Python's parser was disturbed."""
+    for _ in range(TRIES - 1):
+        try:
+            return compile_one()
+        except SystemError as error:
+            if "recursion depth mismatch" not in str(error):
+                raise
+    return compile_one()
 
 
 @lru_cache(maxsize=1)

@@ -157,17 +157,15 @@ class Bench:
         """Memory of a buffer: numbers as they come, zeros where they may be indices."""
         if name not in self._memory:
             buffer = self._buffers[name]
-            size, stride = ([estimate(i, self._sizes) for i in d] for d in _shape(buffer))
+            size, stride = (
+                [estimate(i, self._sizes) for i in of] for of in (buffer.size, buffer.stride)
+            )
             last = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
             flat: Any = torch.zeros(max(0, last + 1), dtype=buffer.dtype, device=buffer.device)
             if buffer.dtype.is_floating_point:
                 flat.normal_(generator=torch.Generator(buffer.device).manual_seed(0))
             self._memory[name] = flat.as_strided(size, stride)
         return self._memory[name]
-
-
-def _shape(buffer: Buffer) -> tuple[Any, Any]:
-    return buffer.size, buffer.stride
 
 
 def _externs(ways: Ways) -> list[Extern]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from interpreting import rows_of
 from planted_times import Planted, templates_win
 from traced_on_cuda import cuda, triton_of
 
@@ -30,23 +28,13 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed"
 )
 
-SCRIPT = Path(__file__).parents[2] / "support" / "interpret_products.py"
 PROGRAMS = 18
 half = torch.bfloat16
 Program = Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
 
 
 def test_templates_compute_what_eager_does(tmp_path: Path) -> None:
-    """In one process: the interpreter has to be chosen before triton is imported."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"TRITON_INTERPRET": "1", "TCDEBUG_CACHE_DIR": str(tmp_path)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    lines = rows_of("interpret_products.py", tmp_path)
     assert len(lines) == PROGRAMS
     assert [line for line in lines if line[3]] == []
     assert [name for name, graphs, *_ in lines if graphs != "1"] == []  # each was written
