@@ -65,9 +65,7 @@ def prepare() -> None:
     importlib.import_module("triton.runtime.cache").triton_key()
 
 
-def compile_kernel(
-    function: Any, kernel: TritonKernel, variant: int, capability: int
-) -> Binary:
+def compile_kernel(function: Any, kernel: TritonKernel, variant: int, capability: int) -> Binary:
     """One version of a kernel for a device of a compute capability, such as 90."""
     import triton  # noqa: PLC0415 # start-up time: only graphs on a GPU need it
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415 # the same
