@@ -16,6 +16,7 @@ from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
     Graph,
+    LoopNode,
     Pointwise,
     Scatter,
     memory_of,
@@ -101,11 +102,24 @@ def _stored_over(
     return kernel
 
 
+def _made_of(node: LoopNode, kernel: Kernel) -> set[str]:
+    """All that a value is computed from, within its kernel and outside."""
+    within = {n.name: n for n in kernel.nodes}
+    found: set[str] = set()
+    todo = [node]
+    while todo:
+        new = reads(todo.pop()) - found
+        found |= new
+        todo += [within[name] for name in new if name in within]
+    return found
+
+
 def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     """Whether a node could fill this memory.
 
     In a kernel with inner loops it has to wait for all else that reads it (codegen.sweeps), which
-    it cannot if its own value is read there.
+    it cannot if its own value is read there. Threads of a GPU may share a tile otherwise when they
+    read than when they write: each waits for the others only for what its own value is made of.
     """
     if isinstance(node, Scatter) or node.into:
         return False
@@ -116,4 +130,5 @@ def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     others = [n for n in kernel.nodes if n is not node]
     awaited = any(node.name in reads(n) for n in others)
     late = any(name in reads(n) for n in others)
-    return same and out.device.type == "cpu" and not (kernel.inner and awaited and late)
+    ordered = out.device.type == "cpu" or name in _made_of(node, kernel)
+    return same and ordered and not (kernel.inner and awaited and late)

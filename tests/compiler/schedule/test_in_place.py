@@ -14,6 +14,7 @@ from judge import assert_as_eager, compiled, copies, gradients
 from programs import f32
 from stages import at_stage, capture
 from torch.nn import functional as F
+from traced_on_cuda import cuda, triton_of
 
 from tcdebug.compiler.gate import Toggles
 from tcdebug.compiler.schedule.in_place import UNIT
@@ -53,6 +54,15 @@ def test_what_dies_in_a_kernel_is_written_over(name: str) -> None:
     torch._dynamo.reset()
     if name != "read_twice":  # one kernel reads it twice, or two do
         assert written_over(function, f32(8, 8)) == expected
+
+
+def test_on_a_gpu_a_result_is_written_over_what_it_is_made_of() -> None:
+    """Also in loops; what is only read beside it may still be awaited by another thread."""
+    made = triton_of(lambda: (lambda x: ((x @ x).relu(), (x @ x.t()).softmax(-1)), (cuda(9, 9),)))
+    assert [len(k.call.into) for k in made.kernels.values()] == [1, 1]
+    torch._dynamo.reset()
+    beside = triton_of(lambda: (lambda x: ((x @ x).sum(0), x.t().sin()), (cuda(9, 9),)))
+    assert [dict(k.call.into) for k in beside.kernels.values()] == [{}] * len(beside.kernels)
 
 
 def test_a_training_step_is_the_same() -> None:

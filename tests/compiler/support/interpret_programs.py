@@ -69,6 +69,12 @@ def programs() -> dict[str, Program]:
             (),
         ),
         "softmax": (lambda x: torch.softmax(x, -1), (rows(100),), ()),
+        "over what dies": (
+            lambda x: (F.gelu(x @ x), (x @ x.t()).softmax(-1), (x @ x).exp().sum(0)),
+            (r(40, 40),),
+            (),
+        ),
+        "over what dies in loops": (lambda x, y: (x @ y).softmax(-1), (r(5, 7), r(7, 901)), LOOPED),
         "softmax in loops": (lambda x: torch.softmax(x, -1), (rows(100),), LOOPED),
         "log softmax in loops": (lambda x: torch.log_softmax(x, -1), (r(5, 3001),), LOOPED),
         "softmax twice": (
