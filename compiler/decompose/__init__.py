@@ -16,6 +16,7 @@ import torch
 from tcdebug.compiler import seams
 from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
 from tcdebug.compiler.decompose.chosen import ADDED, KEPT_WHOLE
+from tcdebug.compiler.decompose.deviation import DEVIATION
 from tcdebug.compiler.decompose.nll_loss import NLL_LOSS
 from tcdebug.compiler.decompose.row_major import ROW_MAJOR
 from tcdebug.compiler.decompose.taking import TAKING
@@ -24,7 +25,7 @@ from tcdebug.compiler.gate import Gate
 
 Table = dict[torch._ops.OpOverload, Callable[..., Any]]
 
-OWN: Table = {**BATCH_NORM, **NLL_LOSS, **ROW_MAJOR, **TAKING}
+OWN: Table = {**BATCH_NORM, **DEVIATION, **NLL_LOSS, **ROW_MAJOR, **TAKING}
 """In the place of torch's."""
 
 

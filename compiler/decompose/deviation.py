@@ -1,0 +1,52 @@
+"""Standard deviations as eager computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    """On a CPU in double, as eager has it: the square of what float32 holds may be more than it."""
+    halves = (torch.bfloat16, torch.float16)
+    if x.device.type == "cpu":
+        return x.to(torch.float64)
+    return x.to(torch.float32) if x.dtype in halves else x
+
+
+def std(
+    x: torch.Tensor,
+    dims: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Any:
+    """The root of the variance, rounded once; of real numbers."""
+    if not x.is_floating_point():
+        return NotImplemented
+    variance = aten.var.correction(_wide(x), dims, correction=correction, keepdim=keepdim)
+    return aten.sqrt.default(variance).to(x.dtype)
+
+
+def std_mean(
+    x: torch.Tensor,
+    dims: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Any:
+    """The same, and the mean."""
+    if not x.is_floating_point():
+        return NotImplemented
+    mean = aten.mean.dim(_wide(x), dims, keepdim).to(x.dtype)
+    return std(x, dims, correction=correction, keepdim=keepdim), mean
+
+
+DEVIATION: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.std.correction: std,
+    aten.std_mean.correction: std_mean,
+}

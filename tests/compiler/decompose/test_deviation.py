@@ -1,0 +1,35 @@
+"""Standard deviations, also of numbers whose squares no float32 holds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from judge import compiled
+
+CASES = {
+    "squares_beyond_float32": torch.tensor([[-0.0, 1e30], [3e38, -1e25]]),
+    "small": torch.tensor([[1e-30, 1e-25], [0.0, 3e-28]]),
+    "half": torch.tensor([[-0.0, 60000.0], [3.0, -1e-3]]).half(),
+    "bfloat16": torch.tensor([[-0.0, 1e38], [3e38, -2.0]]).bfloat16(),
+    "double": torch.tensor([[1.0, 1e200], [3.0, -1.0]], dtype=torch.float64),
+    "one_row": torch.ones(1, 3),
+    "empty": torch.ones(0, 3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:std")  # degrees of freedom, of what is empty
+@pytest.mark.parametrize("name", CASES)
+def test_a_deviation_is_rounded_once(name: str) -> None:
+    x = CASES[name]
+    torch._dynamo.reset()
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            *torch.std_mean(x, 0, correction=0),
+            *torch.std_mean(x),
+            x.std(-1, keepdim=True),
+            x.std(),
+        )
+
+    for made, wanted in zip(compiled(function)(x), function(x), strict=True):
+        torch.testing.assert_close(made, wanted, equal_nan=True, rtol=1e-5, atol=0)
