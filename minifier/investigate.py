@@ -239,10 +239,13 @@ class Investigation:
             self.notes.append("it fails too rarely to tell which layer is at fault")
             return
         asked.need(passes)
-        self.layer, self.rungs = asked.searched(
-            lambda ask: ladder.climb_down(ask, failure, branch.base)
-        )
+        self.layer, self.rungs = asked.searched(lambda ask: ladder.climb_down(ask, branch.base))
         self.notes.append(self._layer_note(core))
+        self.notes += [
+            f"{rung.backend} fails in another way: {rung.outcome.message}"
+            for rung in self.rungs
+            if rung.outcome.failed and not failure.same_bug(rung.outcome)
+        ]
         if self.layer != ladder.LAST:
             decision = Decision(self.layer, self.oracle.target.name, "", 0, True)
             branch.fault = Fault(failure, (decision,), whole_unit=True)

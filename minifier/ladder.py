@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcdebug.compiler.gate import Toggles
-from tcdebug.minifier.outcome import Outcome
+from tcdebug.minifier.outcome import Kind, Outcome
 
 BELOW = {
     "layer.backend": "aot_eager_decomp_partition",
@@ -38,14 +38,15 @@ def rung(toggles: Toggles) -> str:
     return off[-1] if off else ""
 
 
-def climb_down(
-    ask: Callable[[Toggles, str], Outcome], failure: Outcome, base: Toggles
-) -> tuple[str, list[Rung]]:
-    """The layer at fault, and what was seen: layers go off from the top until it passes."""
+def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[str, list[Rung]]:
+    """The layer at fault, and what was seen: layers go off from the top until it passes.
+
+    A rung that fails in another way is no pass: one fault may show itself differently there.
+    """
     seen: list[Rung] = []
     for layer, backend in BELOW.items():
         outcome = ask(base.without(off=[layer]), f"{backend} instead")
         seen.append(Rung(layer, backend, outcome))
-        if not failure.same_bug(outcome):
+        if outcome.kind is Kind.OK:
             return layer, seen
     return LAST, seen

@@ -27,9 +27,22 @@ def test_the_layer_at_fault_is_the_last_one_that_went_off(
         assert purpose == f"{rung(toggles)} instead"
         return Outcome(Kind.OK) if rung(toggles) == passing else WRONG
 
-    found, rungs = climb_down(ask, WRONG, Toggles())
+    found, rungs = climb_down(ask, Toggles())
     assert found == layer
     assert len(rungs) == asked
+
+
+def test_a_rung_that_fails_in_another_way_is_no_pass() -> None:
+    """As where AOTAutograd is at fault and each backend on it trips over that somewhere else."""
+
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        if rung(toggles) == "eager":
+            return Outcome(Kind.OK)
+        return Outcome(Kind.EXCEPTION, "compile", f"compile | RuntimeError | {rung(toggles)}")
+
+    found, rungs = climb_down(ask, Toggles())
+    assert found == "layer.autograd"
+    assert [r.backend for r in rungs] == ["aot_eager_decomp_partition", "aot_eager", "eager"]
 
 
 def test_the_lowest_layer_that_is_off_decides_which_backend_stands_in() -> None:
