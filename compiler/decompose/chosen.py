@@ -58,6 +58,7 @@ KEPT_WHOLE = (
     "t",
     "unbind",
     "split",
+    "detach",
     "floor_divide",
     "frac",
     "tril",
