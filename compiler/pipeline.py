@@ -49,6 +49,7 @@ from tcdebug.compiler.ir.printer import print_graph
 from tcdebug.compiler.ir.verifier import verify
 from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
 from tcdebug.compiler.options import Options
+from tcdebug.compiler.partition import saved
 from tcdebug.compiler.parts import GraphCompiler, Parts
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.passes.random_numbers import random_numbers
@@ -172,9 +173,9 @@ def compile_joint(
         if (given := this.parts.compiler(direction)) is not None:
             return lambda graph, examples: seams.taking_a_list(given(graph, examples))
         if this.options.on_error != "fallback":
-            return lambda graph, examples: compile_aten(graph, direction, this)
+            return lambda graph, examples: compile_part(graph, examples, direction, this)
         return lambda graph, examples: recovering(
-            lambda toggles: compile_aten(copied(graph), direction, this.under(toggles)),
+            lambda toggles: compile_part(copied(graph), examples, direction, this.under(toggles)),
             this.gate.toggles,
             this.log,
         )
@@ -197,6 +198,18 @@ def compile_joint(
         )
         compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
+
+
+def compile_part(
+    module: fx.GraphModule, examples: Sequence[Any], direction: str, this: Compile
+) -> Compiled:
+    """Compile what the partition made; what is only saved may have other strides than eager's."""
+    if direction == "backward":
+        saved.take_strides(module, examples)
+    elif direction == "forward" and this.parts.bw_compiler is None:
+        with saved.free_strides(module):
+            return compile_aten(module, direction, this)
+    return compile_aten(module, direction, this)
 
 
 def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compiled:
@@ -232,7 +245,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     with stages.stage("codegen", len(schedule.steps)) as step:
         sources = write_kernels(schedule, gate)
         calls = {name: call for s in sources.values() for name, call in s.calls.items()}
-        wrapper = WrapperWriter(schedule, calls, gate).write()
+        wrapper = WrapperWriter(schedule, calls, gate, saved=direction == "backward").write()
         step.text = lambda: wrapper.text
         step.suffix = "wrapper.py"
     lines = origins(schedule, lowered.graph)

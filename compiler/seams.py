@@ -19,7 +19,7 @@ from torch._dynamo.utils import flatten_graph_inputs, get_metrics_context
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
-from torch._guards import CompileContext
+from torch._guards import CompileContext, TracingContext
 from torch._logging._internal import trace_log
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -38,7 +38,9 @@ __all__ = [
     "path_steps",
     "real_tensors",
     "recompile_reason",
+    "report_strides",
     "suggest_memory_format",
+    "takes_strides",
     "traced",
     "unbacked_bindings",
 ]
@@ -77,6 +79,27 @@ def _untraced(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
     """A callable whose frames Dynamo leaves alone."""
     disable: Callable[..., Callable[..., Any]] = torch.compiler.disable
     return disable(function, reason=reason)
+
+
+def takes_strides(seen: int) -> bool:
+    """Whether AOTAutograd lets the forward that is compiled say in which strides it saves results.
+
+    `seen` are the first results, which are not for backward alone: AOTAutograd has to count alike.
+    """
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None or context.fw_metadata is None:
+        return False
+    return context.fw_metadata.num_forward == seen
+
+
+def report_strides(strides: Sequence[tuple[int, ...] | None]) -> None:
+    """Say in which strides the forward that is compiled gives its results; None for as expected.
+
+    Backward is compiled for these. Only where `takes_strides` said so.
+    """
+    context = TracingContext.get()
+    assert context.output_strides is not None
+    context.output_strides[:] = strides
 
 
 def compile_id() -> str:

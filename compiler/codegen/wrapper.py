@@ -21,7 +21,7 @@ from tcdebug.compiler.ir.graph import (
     extern_refs,
     output_refs,
 )
-from tcdebug.compiler.ir.index import Index, Symbol, render
+from tcdebug.compiler.ir.index import Index, Symbol, product, render
 from tcdebug.compiler.ir.printer import target_text
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
@@ -43,10 +43,21 @@ class WrapperSource:
 
 
 class WrapperWriter:
-    """Writes the wrapper of one schedule."""
+    """Writes the wrapper of one schedule.
 
-    def __init__(self, schedule: Schedule, calls: Mapping[str, KernelCall], gate: Gate) -> None:
+    What was `saved` for it, hooks on saved tensors may give back laid out in rows.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        calls: Mapping[str, KernelCall],
+        gate: Gate,
+        *,
+        saved: bool = False,
+    ) -> None:
         self.schedule = schedule
+        self.saved = saved
         self.graph: Graph = schedule.graph
         self.calls = calls
         self.gate = gate
@@ -136,6 +147,9 @@ class WrapperWriter:
         for spec in self.graph.inputs:
             if spec.buffer is not None:
                 self._bind_sizes(spec.buffer, known)
+        for spec in self.graph.inputs if self.saved else ():
+            if spec.buffer is not None and not _in_rows(spec.buffer):
+                self._lay_out(spec.buffer)
         if any("threads" in call.after for call in self.calls.values()):
             self.lines.append("threads = get_num_threads()")
         for index in sorted(self.devices):
@@ -238,12 +252,16 @@ class WrapperWriter:
         self.lines.append(f"{node.name} = {self._call(node)}")
         for symbol, path in node.binds.items():
             self.lines.append(f"{symbol.name} = int({_followed(node.name, path)})")
-        if node.out is not None and node.name in self.read_by_kernels:
-            layout = f"{_tuple(node.out.size)}, {_tuple(node.out.stride)}"
-            dtype = self._dtype(node.out)
-            self.lines.append(f"{node.name} = laid_out({node.name}, {dtype}, {layout})")
+        if node.out is not None:
+            self._lay_out(node.out)
         for name in (*extern_refs(node), node.alias_of or ""):
             self.owned.discard(self.memory.get(name, name))  # others may hold on to its memory
+
+    def _lay_out(self, buffer: Buffer) -> None:
+        """Make sure of the strides of what kernels read and others have made."""
+        if (name := buffer.name) in self.read_by_kernels:
+            layout = f"{self._dtype(buffer)}, {_tuple(buffer.size)}, {_tuple(buffer.stride)}"
+            self.lines.append(f"{name} = laid_out({name}, {layout})")
 
     def _call(self, node: Extern) -> str:
         args = [self._value(a) for a in node.args]
@@ -288,6 +306,12 @@ class WrapperWriter:
         return name
 
 
+def _in_rows(buffer: Buffer) -> bool:
+    """Whether the elements surely lie one after the other."""
+    behind = [product(buffer.size[k + 1 :]) for k in range(len(buffer.size))]
+    return list(buffer.stride) == behind
+
+
 def _layout(buffer: Buffer) -> tuple[Any, ...]:
     return (buffer.dtype, buffer.size, buffer.stride, buffer.device)
 
@@ -315,8 +339,9 @@ def laid_out(
 ) -> torch.Tensor:
     """The result of an extern call in the dtype and strides that kernels were written for.
 
-    Eager's kernels do not always give what their fake counterparts promise. Raises RuntimeError
-    where the size differs: then nothing that was compiled is right.
+    Eager's kernels do not always give what their fake counterparts promise, nor hooks on saved
+    tensors what they were given. Raises RuntimeError where the size differs: then nothing that was
+    compiled is right.
     """
     if value.stride() == stride and value.dtype == dtype and value.size() == size:
         return value
@@ -325,4 +350,6 @@ def laid_out(
     value = value.to(dtype)
     if all(n <= 1 or a == s for n, a, s in zip(size, value.stride(), stride, strict=True)):
         return value
-    return torch.empty_strided(size, stride, dtype=dtype, device=value.device).copy_(value)
+    once = value[tuple(slice(1 if step == 0 else None) for step in stride)]  # was expanded
+    memory = torch.empty_strided(once.size(), stride, dtype=dtype, device=value.device)
+    return memory.copy_(once).expand(size)

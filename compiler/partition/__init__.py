@@ -15,6 +15,7 @@ from torch import fx
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.partition.saved import count_seen
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 from tcdebug.compiler.passes.purity import may_alias
 
@@ -46,6 +47,7 @@ def partitioner(
         else:
             parts = seams.default_partition(joint, inputs, **kwargs)
         _saved_as_they_were(parts[0], kwargs["num_fwd_outputs"])
+        count_seen(*parts, kwargs["num_fwd_outputs"])
         return parts
 
     return partition

@@ -2,8 +2,10 @@
 
 A pass is a function of a graph that returns whether it changed anything. Contract: a valid graph
 in, a valid graph out, every node with a fake tensor in meta["val"]; the outputs stay the same
-values with the same dtype, size and strides. The graphs are functional up to the updates of inputs
-at their ends; the last pass moves those. The docstring of the function says what it does.
+values with the same dtype, size and strides, but those that forward only saves for backward may
+have others (`purity.strided_as_eager`, `strides.restride`). The graphs are functional up to the
+updates of inputs at their ends; the last pass moves those. The docstring of the function says what
+it does.
 """
 
 from __future__ import annotations

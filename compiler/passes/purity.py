@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import fx
@@ -10,6 +12,11 @@ from torch import fx
 aten = torch.ops.aten
 
 UNSAFE_VIEWS = (aten._unsafe_view.default,)
+SEEN = "seen"
+"""In the meta of a forward graph's output: so many of the results are for others than backward.
+
+The rest are saved, in any strides: see `partition.saved`.
+"""
 
 
 def is_pure(node: fx.Node) -> bool:
@@ -54,16 +61,30 @@ def escaping(graph: fx.Graph) -> set[fx.Node]:
 
     What takes the place of one of these must be a tensor of its own.
     """
-    found = set(graph.output_node().all_input_nodes)
+    return _with_what_they_view(graph, graph.output_node().all_input_nodes)
+
+
+def strided_as_eager(graph: fx.Graph) -> set[fx.Node]:
+    """The values of whose memory somebody sees the strides: all of `escaping` but what is saved."""
+    output = graph.output_node()
+    if SEEN not in output.meta:
+        return escaping(graph)
+    results: Any = output.args[0]
+    seen = [r for r in results[: output.meta[SEEN]] if isinstance(r, fx.Node)]
+    return _with_what_they_view(graph, seen)
+
+
+def _with_what_they_view(graph: fx.Graph, results: Iterable[fx.Node]) -> set[fx.Node]:
+    found = set(results)
     for node in reversed(graph.nodes):
         if node.op == "output":
             continue
-        if _exposes(node) or (node in found and may_alias(node.target)):
+        if exposes(node) or (node in found and may_alias(node.target)):
             found.update(node.all_input_nodes)
     return found
 
 
-def _exposes(node: fx.Node) -> bool:
+def exposes(node: fx.Node) -> bool:
     """Whether a call may write to its operands, or hand them on in ways it does not say."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False

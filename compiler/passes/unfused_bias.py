@@ -52,9 +52,10 @@ def on_gpu(node: fx.Node) -> bool:
 
 
 def read_by_loops(node: fx.Node) -> bool:
-    """Whether nothing needs the value in memory, through views too."""
-    for user in node.users:
-        if user.op != "call_function" or user.target in READERS_OF_MEMORY:
+    """Whether nothing in the graph needs the value in memory, or laid out so, through views too."""
+    readers = [user for user in node.users if user.op != "output"]
+    for user in readers:
+        if user.target in READERS_OF_MEMORY or user.target is aten.as_strided.default:
             return False
         if may_alias(user.target) and not read_by_loops(user):
             return False

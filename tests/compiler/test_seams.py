@@ -70,6 +70,32 @@ def test_a_boxed_callable_is_given_one_list_which_it_may_empty() -> None:
     assert given == [list]
 
 
+def test_a_forward_says_in_which_strides_it_saves_results_and_backward_is_given_those() -> None:
+    asked: list[bool] = []
+    given: list[list[tuple[int, ...]]] = []
+
+    def forward(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        asked.extend(seams.takes_strides(seen) for seen in (0, 1, 2, 3))
+        results = module.graph.output_node().args[0]
+        assert [r.meta["val"].stride() for r in results[2:]] == [(3, 1), (3, 1)]
+        seams.report_strides([None, None, (7, 1), None])
+        return seams.boxed(lambda args: module(*args))
+
+    def backward(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        given.append([value.stride() for value in inputs])
+        return seams.boxed(lambda args: module(*args))
+
+    backend = seams.aot_autograd(
+        fw_compiler=forward, bw_compiler=backward, partition_fn=seams.default_partition
+    )
+    x = f32(2, 3).requires_grad_()
+    results = torch.compile(lambda t: (t.sin().exp(), t * 2), backend=backend)(x)
+    sum(r.sum() for r in results).backward()
+    assert asked == [False, False, True, False]
+    assert given == [[(7, 1), (3, 1), (3, 1), (3, 1)]]
+    assert not seams.takes_strides(2)
+
+
 def test_the_compile_id_is_that_of_the_compile_in_progress() -> None:
     seen: list[str] = []
 

@@ -1,0 +1,76 @@
+"""What forward saves for backward alone may lie in memory in other strides than eager's.
+
+AOTAutograd compiles backward for the strides that forward's compiler reports. So the partition
+counts the results that others see, `free_strides` lets passes change the strides of the rest and
+reports them, and `take_strides` brings them into backward's graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler import seams
+from tcdebug.compiler.passes.purity import SEEN, same_numbers
+from tcdebug.compiler.passes.strides import restride
+
+aten = torch.ops.aten
+SEEN_BY_OTHERS = "seen_by_others"
+"""In the meta of forward's output: how many results are not for backward alone."""
+
+
+def count_seen(forward: fx.GraphModule, backward: fx.GraphModule, seen: int) -> None:
+    """Note how many of forward's first results are for others than backward.
+
+    Not where backward reads memory as it was laid out.
+    """
+    if not backward.graph.find_nodes(op="call_function", target=aten.as_strided.default):
+        forward.graph.output_node().meta[SEEN_BY_OTHERS] = seen
+
+
+@contextmanager
+def free_strides(forward: fx.GraphModule) -> Iterator[None]:
+    """In this block passes may give what is only saved other strides; then AOTAutograd is told."""
+    output = forward.graph.output_node()
+    seen = output.meta.get(SEEN_BY_OTHERS)
+    if seen is None or not seams.takes_strides(seen):
+        yield
+        return
+    output.meta[SEEN] = seen
+    before = _results(forward)
+    yield
+    pairs = zip(before, _results(forward), strict=True)
+    changed = [_numbers(new) if _moved(old, new) else None for old, new in pairs]
+    seams.report_strides(changed if any(changed) else [])
+
+
+def take_strides(backward: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Lay out what backward is given as the fake inputs are that AOTAutograd made for it."""
+    graph = backward.graph
+    for node, given in zip(graph.find_nodes(op="placeholder"), inputs, strict=True):
+        if _moved(node.meta.get("val"), given):
+            restride(graph, node, given, results=False)
+
+
+def _results(module: fx.GraphModule) -> list[Any]:
+    given: Any = module.graph.output_node().args[0]
+    return [r.meta.get("val") if isinstance(r, fx.Node) else None for r in given]
+
+
+def _moved(old: Any, new: Any) -> bool:
+    """Whether a fake tensor of fixed size has other strides than another has."""
+    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+        return False
+    if not seams.is_strided(old) or not seams.is_strided(new):
+        return False
+    return _numbers(new) is not None and not same_numbers(old.stride(), new.stride())
+
+
+def _numbers(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides of a tensor, None where one is symbolic."""
+    stride = tuple(value.stride())
+    return stride if all(isinstance(n, int) for n in stride) else None

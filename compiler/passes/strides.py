@@ -1,0 +1,62 @@
+"""Other strides for a value than eager's, and what follows for those who read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.passes.purity import exposes, may_alias
+
+aten = torch.ops.aten
+
+
+def restride(graph: fx.Graph, node: fx.Node, value: Any, *, results: bool) -> None:
+    """Say what a node gives now, a fake tensor of other strides; what views it has others too.
+
+    Who cannot take them reads a dense copy: views that these strides do not allow, operators that
+    may ask for strides, and, unless `results` may have them, the results of the graph.
+    """
+    node.meta["val"] = value
+    unable: list[fx.Node] = []
+    for user in list(node.users):
+        if user.op == "output":
+            unable += [] if results else [user]
+        elif exposes(user) or user.target is aten.as_strided.default:
+            unable.append(user)
+        elif may_alias(user.target):
+            viewed = _viewed(user)
+            if viewed is None:
+                unable.append(user)
+            else:
+                restride(graph, user, viewed, results=results)
+    if unable:
+        with graph.inserting_before(min(unable)):
+            copy = graph.call_function(aten.clone.default, (node,))
+        copy.meta = {**node.meta, "val": aten.clone.default(value)}
+        for user in unable:
+            user.replace_input_with(node, copy)
+
+
+def _viewed(user: fx.Node) -> Any:
+    """What a view gives of its operand as it is now; None where there is no such view.
+
+    Symbolic sizes are not asked: that would add guards.
+    """
+    if any(map(_is_symbolic, (operand.meta["val"] for operand in user.all_input_nodes))):
+        return None
+    args, kwargs = fx.map_arg((user.args, user.kwargs), lambda operand: operand.meta["val"])
+    function: Any = user.target
+    try:
+        return function(*args, **kwargs)
+    except (RuntimeError, ValueError):  # the fake kernels of views differ in how they say so
+        return None
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_is_symbolic, value))
+    if isinstance(value, torch.Tensor):
+        return not all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+    return isinstance(value, torch.SymInt)
