@@ -20,6 +20,7 @@ from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 from tcdebug.compiler.passes.purity import may_alias
 
 UNIT = "partition.min_cut"
+NOOPS = "passes.noop_elimination"
 EQUAL_CALLS = "passes.common_subexpressions"
 aten = torch.ops.aten
 
@@ -40,6 +41,8 @@ def partitioner(
         if prepare is not None:
             prepare(joint)
         if gate.allows(UNIT, "joint"):
+            if gate.allows(NOOPS, "joint"):
+                _without_detached(joint.graph)
             if gate.allows(EQUAL_CALLS, "joint"):
                 common_subexpressions(joint.graph)
             with seams.min_cut(memory_budget):
@@ -51,6 +54,18 @@ def partitioner(
         return parts
 
     return partition
+
+
+def _without_detached(joint: fx.Graph) -> None:
+    """In a joint graph nothing is left to detach from, and a cut knows no way through it.
+
+    What is returned detached stays: AOTAutograd has seen by then which results need gradients.
+    """
+    for node in joint.find_nodes(op="call_function", target=aten.detach.default):
+        source = node.args[0]
+        node.replace_all_uses_with(source, delete_user_cb=lambda user: user.op != "output")
+        if not node.users:
+            joint.erase_node(node)
 
 
 def _saved_as_they_were(forward: fx.GraphModule, outputs: int) -> None:
