@@ -17,6 +17,7 @@ FUSION = {
 }
 
 MEMORY = {
+    "memory.order": "run what frees memory before what asks for more",
     "memory.in_place": "write a result over what its kernel is the last to read",
     "memory.reuse": "write a result into the memory of a dead buffer",
 }

@@ -64,12 +64,13 @@ class Dependencies:
         ancestors = [0] * len(self._names)
         for k in self._topological():
             mask = 0
-            for before in self._groups_before(k):
+            for before in self.groups_before(k):
                 mask |= ancestors[before] | (1 << before)
             ancestors[k] = mask
         self._ancestors = ancestors
 
-    def _groups_before(self, key: int) -> set[int]:
+    def groups_before(self, key: int) -> set[int]:
+        """The groups that have to run before one."""
         return {self._key[b] for b in self._before[key]} - {key}
 
     def key_of(self, name: str) -> int:
@@ -84,7 +85,7 @@ class Dependencies:
         """Whether merging would make a cycle: something lies between the two groups."""
         return any(
             self.reaches(first, between)
-            for between in self._groups_before(second)
+            for between in self.groups_before(second)
             if between != first
         ) or self.reaches(second, first)
 
@@ -93,13 +94,13 @@ class Dependencies:
         return any(
             self.reaches(first, between)
             for key in keys
-            for between in self._groups_before(key) - keys
+            for between in self.groups_before(key) - keys
             for first in keys
         )
 
     def between(self, first: int, second: int) -> str:
         """The first node of a group that has to run between two groups; empty where none has."""
-        groups = (b for b in self._groups_before(second) if b != first)
+        groups = (b for b in self.groups_before(second) if b != first)
         return next((self._names[b] for b in groups if self.reaches(first, b)), "")
 
     def merge(self, first: int, second: int) -> None:
@@ -120,7 +121,7 @@ class Dependencies:
     def _topological(self) -> list[int]:
         """Group keys in an order in which they may run, earlier nodes first if there is choice."""
         keys = sorted(set(self._key))
-        waiting = {k: self._groups_before(k) for k in keys}
+        waiting = {k: self.groups_before(k) for k in keys}
         after: dict[int, list[int]] = {k: [] for k in keys}
         for k, before in waiting.items():
             for b in before:

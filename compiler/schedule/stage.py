@@ -21,6 +21,7 @@ from tcdebug.compiler.schedule.align import Loops
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+from tcdebug.compiler.schedule.memory_order import in_memory_order
 from tcdebug.compiler.schedule.split import split_reductions
 
 PREFIX = {"cpu": "cpp", "cuda": "triton"}
@@ -30,8 +31,10 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Kernels and extern calls of a graph, fused as far as the gate lets them be."""
     graph = split_reductions(graph, gate)
-    groups = Fusion(graph, gate).run()
+    fusion = Fusion(graph, gate)
+    groups = fusion.run()
     needed = _needed_outside(graph, groups)
+    groups = in_memory_order(graph, groups, needed, fusion.dependencies, gate)
     steps: list[Kernel | Extern] = []
     for number, group in enumerate(g for g in groups):
         if isinstance(group, Extern):
