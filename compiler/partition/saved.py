@@ -15,10 +15,9 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.passes.purity import SEEN, same_numbers
+from tcdebug.compiler.passes.purity import READERS_OF_PLACES, SEEN, same_numbers
 from tcdebug.compiler.passes.strides import restride
 
-aten = torch.ops.aten
 SEEN_BY_OTHERS = "seen_by_others"
 """In the meta of forward's output: how many results are not for backward alone."""
 
@@ -28,7 +27,7 @@ def count_seen(forward: fx.GraphModule, backward: fx.GraphModule, seen: int) -> 
 
     Not where backward reads memory as it was laid out.
     """
-    if not backward.graph.find_nodes(op="call_function", target=aten.as_strided.default):
+    if not any(node.target in READERS_OF_PLACES for node in backward.graph.nodes):
         forward.graph.output_node().meta[SEEN_BY_OTHERS] = seen
 
 

@@ -12,6 +12,11 @@ from torch import fx
 aten = torch.ops.aten
 
 UNSAFE_VIEWS = (aten._unsafe_view.default,)
+READERS_OF_PLACES = (
+    aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default,
+    aten._reshape_alias.default,
+)  # fmt: skip
+"""Operators that are told places in memory: what they are given has to be laid out as in eager."""
 SEEN = "seen"
 """In the meta of a forward graph's output: so many of the results are for others than backward.
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import exposes, may_alias
+from tcdebug.compiler.passes.purity import READERS_OF_PLACES, exposes, may_alias
 
 aten = torch.ops.aten
 
@@ -23,7 +23,7 @@ def restride(graph: fx.Graph, node: fx.Node, value: Any, *, results: bool) -> No
     for user in list(node.users):
         if user.op == "output":
             unable += [] if results else [user]
-        elif exposes(user) or user.target is aten.as_strided.default:
+        elif exposes(user) or user.target in READERS_OF_PLACES:
             unable.append(user)
         elif may_alias(user.target):
             viewed = _viewed(user)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping, may_alias
+from tcdebug.compiler.passes.purity import READERS_OF_PLACES, escaping, may_alias
 
 aten = torch.ops.aten
 
@@ -55,7 +55,7 @@ def read_by_loops(node: fx.Node) -> bool:
     """Whether nothing in the graph needs the value in memory, or laid out so, through views too."""
     readers = [user for user in node.users if user.op != "output"]
     for user in readers:
-        if user.target in READERS_OF_MEMORY or user.target is aten.as_strided.default:
+        if user.target in READERS_OF_MEMORY or user.target in READERS_OF_PLACES:
             return False
         if may_alias(user.target) and not read_by_loops(user):
             return False

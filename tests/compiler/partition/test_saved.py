@@ -244,7 +244,9 @@ def gapped(value: torch.Tensor) -> torch.Tensor:
 
 def readers(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     flat = x.view(-1)
-    return x.sin(), x.view(2, 3, 5).cos(), flat.exp(), x.t(), x.as_strided((2,), (1,), 7).tan()
+    written = x.as_strided_scatter(x.new_ones(2), (2,), (1,), 7)
+    part = x.as_strided((2,), (1,), 7).tan()
+    return x.sin(), x.view(2, 3, 5).cos(), flat.exp(), x.t(), part, written
 
 
 def test_who_cannot_have_other_strides_reads_a_copy() -> None:
@@ -259,7 +261,7 @@ def test_who_cannot_have_other_strides_reads_a_copy() -> None:
     assert names["sin"].args == (x,)
     assert names["view_1"].args[0] is x
     assert names["view_1"].meta["val"].stride() == (24, 8, 1)
-    for reader in ("view", "as_strided"):
+    for reader in ("view", "as_strided", "as_strided_scatter"):
         assert names[reader].args[0].target is aten.clone.default
     value = torch.randn(6, 8)[:, :5]
     results = module(value)
