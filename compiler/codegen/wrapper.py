@@ -23,9 +23,12 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.index import Index, Symbol, product, render
 from tcdebug.compiler.ir.printer import target_text
+from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 REUSE = "memory.reuse"
+LITTLE = 1 << 20
+"""Bytes that a GPU can spare."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,16 @@ class WrapperWriter:
         self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
         self.memory = {n: memory for c in calls.values() for n, memory in c.into.items()}
         self.last_use = self._last_uses()
+        self.dying: dict[int, list[str]] = {}  # step -> what it is the last to read
+        for name, position in self.last_use.items():
+            self.dying.setdefault(position, []).append(name)
+        self.last_wanted = {  # layout -> the last step that asks for memory of it
+            _layout(self.buffers[name]): position
+            for position, step in enumerate(schedule.steps)
+            if isinstance(step, Kernel)
+            for name in calls[step.name].stores
+            if name not in calls[step.name].into
+        }
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
@@ -103,7 +116,8 @@ class WrapperWriter:
             last.update(dict.fromkeys(names, position))
         for name in output_refs(self.graph):
             last.pop(name, None)
-        for name, memory in self.memory.items():  # it lives as long as what was stored into it
+        # it lives as long as what was stored into it, also that into which more was stored
+        for name, memory in reversed(self.memory.items()):
             if name not in last:
                 last.pop(memory, None)
             elif memory in last:
@@ -111,21 +125,18 @@ class WrapperWriter:
         return last
 
     def _release(self, position: int) -> None:
-        dead = [n for n, last in self.last_use.items() if last == position]
-        wanted = {
-            _layout(self.buffers[name])
-            for step in self.schedule.steps[position + 1 :]
-            if isinstance(step, Kernel)
-            for name in self.calls[step.name].stores
-            if name not in self.calls[step.name].into
-        }
         gone: list[str] = []
-        for name in dead:
-            if name in self.owned and _layout(self.buffers[name]) in wanted:
+        for name in self.dying.get(position, ()):
+            if name in self.owned and self._is_kept(self.buffers[name], position):
                 self.free.append(name)
             elif name not in self.graph.constants:
                 gone.append(name)
         self._delete(*gone)
+
+    def _is_kept(self, buffer: Buffer, position: int) -> bool:
+        """Whether memory waits for a later kernel: on a GPU, where to ask is cheap, only little."""
+        little = buffer.device.type == "cpu" or bytes_of(buffer) <= LITTLE
+        return little and self.last_wanted.get(_layout(buffer), -1) > position
 
     def _delete(self, *names: str) -> None:
         if names:

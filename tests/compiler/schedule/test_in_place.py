@@ -65,6 +65,24 @@ def test_on_a_gpu_a_result_is_written_over_what_it_is_made_of() -> None:
     assert [dict(k.call.into) for k in beside.kernels.values()] == [{}] * len(beside.kernels)
 
 
+def test_memory_that_is_taken_over_twice_is_not_given_away() -> None:
+    """A base takes the memory of what it is copied from, and a scatter that of its base."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor, k: torch.Tensor) -> Any:
+        alone = torch.index_reduce(x, -1, i, x, "mean", include_self=False)
+        return alone, torch.index_reduce(y, -1, k, x, "mean")
+
+    def gradient(of: Callable[..., Any]) -> torch.Tensor:
+        x = torch.tensor([1.0, 3.0], requires_grad=True)
+        outputs = of(x, torch.ones(2), torch.tensor([1, 1]), torch.tensor([0, 0]))
+        (found,) = torch.autograd.grad(outputs, x, [torch.tensor([2.0, 6.0])] * 2)
+        return found
+
+    off = {"off": ["fuse.inline", "fuse.vertical"]}
+    assert gradient(function).tolist() == pytest.approx([5 + 2 / 3, 3 + 2 / 3])
+    assert gradient(compiled(function, options=off)).tolist() == pytest.approx([5 + 2 / 3, 3 + 2 / 3])
+
+
 def test_a_training_step_is_the_same() -> None:
     def function(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(F.gelu(x @ w) @ v, (6,)).tanh()
