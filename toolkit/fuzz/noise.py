@@ -9,6 +9,7 @@ compiling it did: behind a comparison of close numbers, a floor, an argmax of eq
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -76,6 +77,37 @@ class OfIntegers(TorchFunctionMode):
         return _scaled(made, self.scale, self.generator)
 
 
+class Ties(TorchFunctionMode):
+    """Makes decisions on floats that are all but equal, or all but zero, as if they were.
+
+    Noise takes what is equal apart; where eager's rounding has done so, nothing brings it together.
+    """
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The call; where it makes no floats of floats, of tied ones."""
+        made = func(*args, **(kwargs or {}))
+        whole = isinstance(made, torch.Tensor) and not (
+            made.is_floating_point() or made.is_complex()
+        )
+        read = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()]
+        if not whole or not read or any(a is made for a in args):
+            return made
+        return func(*(self._tied(a, read) for a in args), **(kwargs or {}))
+
+    def _tied(self, value: Any, read: Sequence[torch.Tensor]) -> Any:
+        if not any(value is r for r in read) or not value.numel():
+            return value
+        close = self.scale * value.abs().nan_to_num(0, 0, 0).max()
+        tied = torch.where(value.abs() <= close, torch.zeros_like(value), value)
+        if value is read[0] or read[0].shape != value.shape or read[0].dtype != value.dtype:
+            return tied
+        return torch.where((value - read[0]).abs() <= close, read[0], value)
+
+
 @dataclass
 class Noise:
     """What eager does with the inputs of a program when they are wider, or slightly different."""
@@ -97,7 +129,7 @@ class Noise:
 
     @cached_property
     def noisy(self) -> list[Results]:
-        """Runs with noise in every float, and the signs of zeros changed."""
+        """Runs with noise in every float and the signs of zeros changed, and one with ties."""
         text = self.program.source()
         scale = next(e for name, e in EPSILONS if name in text)
         found: list[Results] = []
@@ -112,6 +144,8 @@ class Noise:
                     found.append(self._run(self.eager, noised))
             except Exception:
                 continue
+        with suppress(Exception), Ties(scale):
+            found.append(self._run(self.eager, lambda memory: memory.clone()))
         return found
 
     def _run(self, module: torch.nn.Module, change: Change) -> Results:

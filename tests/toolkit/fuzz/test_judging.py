@@ -108,6 +108,18 @@ def test_a_flip_behind_a_close_comparison_is_discarded_and_one_without_rounding_
     assert (exact.status, exact.signature) == (Status.FAILED, "forward | wrong value")
 
 
+def test_what_eagers_rounding_took_apart_may_be_equal() -> None:
+    """A mean that is all but an element: nothing that is near the inputs makes the rest zero."""
+    sevenths = "torch.tensor([0.1] * 7 + [0.3] * 200)"
+    rest = "torch.logical_not(a0 - a0[:7].sum() / 7)"
+    assert not eval(rest, {"torch": torch, "a0": eval(sevenths)}).any()
+    equal = torch.tensor([True] * 7 + [False] * 200)
+    found = verdict(rest, lambda v: equal, argument=sevenths)
+    assert found.status is Status.DISCARDED
+    other = verdict(rest, lambda v: ~equal, argument=sevenths)
+    assert other.signature == "forward | wrong value"
+
+
 def test_what_integers_are_rounded_to_explains_a_difference() -> None:
     """cos of exp(8) moves by 1e-4 when exp is another number in its last place."""
     integers = "torch.tensor([8, 0, 7, -9])"
