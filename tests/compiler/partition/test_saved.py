@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from graphs import aten_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judge import assert_same, gradients
 from programs import f32
 from torch import fx
@@ -231,7 +234,7 @@ def test_what_a_hook_gives_back_in_rows_is_laid_out_again(
         actual = gradients(compiled, mine := inputs())
     assert any(moved)
     assert_same(actual, gradients(function, inputs()))
-    assert [given.grad is not None for given in mine] == [True, True]
+    assert [leaf.grad is not None for leaf in mine] == [True, True]
 
 
 # -- graphs ---------------------------------------------------------------------------------
@@ -253,8 +256,7 @@ def test_who_cannot_have_other_strides_reads_a_copy() -> None:
     """A view that there is not, one of memory, and what backward returns."""
     module = aten_graph(readers, torch.ones(6, 5))
     (x,) = module.graph.find_nodes(op="placeholder")
-    given = gapped(x.meta["val"])
-    take_strides(module, [given])
+    take_strides(module, [gapped(x.meta["val"])])
     module.graph.lint()
     module.recompile()
     names = {n.name: n for n in module.graph.nodes}
@@ -266,6 +268,58 @@ def test_who_cannot_have_other_strides_reads_a_copy() -> None:
     value = torch.randn(6, 8)[:, :5]
     results = module(value)
     assert_same(results, readers(value.contiguous()))
+
+
+VIEWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x.view(-1),
+    lambda x: x.view(2, -1) if x.numel() % 2 == 0 else x,
+    lambda x: x.view(3, -1, 5) if x.numel() % 15 == 0 else x,
+    lambda x: x.transpose(0, -1),
+    lambda x: x[1:],
+    lambda x: x[..., ::2],
+    lambda x: x.unsqueeze(1).expand(-1, 2, *x.shape[1:]),
+    lambda x: x.split(2, -1)[0],
+    lambda x: x.select(-1, 0).unsqueeze(0),
+]
+
+
+@given(st.lists(st.sampled_from(VIEWS), max_size=4), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_views_of_views_give_what_they_gave(
+    views: list[Callable[[torch.Tensor], torch.Tensor]], returned_too: bool
+) -> None:
+    """Fake values of views say what there is; a copy is made where there is no view."""
+
+    possible, dense = [], torch.ones(6, 5)
+    for view in views:
+        with contextlib.suppress(RuntimeError, IndexError):
+            dense = view(dense)
+            possible.append(view)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen = [x]
+        for view in possible:
+            seen.append(view(seen[-1]))
+        computed = tuple(v.exp() for v in seen)
+        return (*computed, seen[-1]) if returned_too else computed
+
+    module = aten_graph(function, torch.ones(6, 5))
+    (x,) = module.graph.find_nodes(op="placeholder")
+    restride(module.graph, x, gapped(x.meta["val"]), results=True)
+    module.graph.lint()
+    module.recompile()
+    value = torch.randn(6, 8)[:, :5]
+    assert_same(module(value), function(value.contiguous()), strides=False)
+
+    class Compared(fx.Interpreter):
+        def run_node(self, node: fx.Node) -> Any:
+            made = super().run_node(node)
+            if isinstance(made, torch.Tensor) and node.target is not aten.exp.default:
+                steps = zip(made.size(), made.stride(), node.meta["val"].stride(), strict=True)
+                assert all(real == fake for size, real, fake in steps if size > 1), node
+            return made
+
+    Compared(module).run(value)
 
 
 def test_an_operator_that_is_not_torchs_reads_a_copy() -> None:
