@@ -13,11 +13,13 @@ from tcdebug.strategies.scope import Scope, Value, Want, layout, share_memory
 def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
     """Whether it may be written to: each element in a place of its own, and no gradient of it.
 
-    Nor may backward read what was there.
+    Nor may backward read what was there. AOTAutograd writes back whole inputs, which it refuses
+    where two indices of one lead to a place, be it elsewhere.
     """
-    apart = all(n <= 1 or s != 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    read = tensor.untyped_storage().data_ptr() in scope.saved
-    return apart and not tensor.requires_grad and not read and _dense(tensor)
+    place = tensor.untyped_storage().data_ptr()
+    whole = [v.tensor for v in scope.values if v.tensor.untyped_storage().data_ptr() == place]
+    writable = not tensor.requires_grad and place not in scope.saved
+    return writable and all(_dense(t) for t in (tensor, *whole))
 
 
 def _dense(tensor: torch.Tensor) -> bool:
@@ -33,9 +35,11 @@ def _dense(tensor: torch.Tensor) -> bool:
 def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
     """Whether torch handles two different inputs that share this memory.
 
-    AOTAutograd makes one tensor of the whole memory; it fails with symbolic sizes, and where the
-    inputs do not reach the end of it.
+    AOTAutograd makes one tensor of the whole memory; it fails with symbolic sizes, where the
+    inputs do not reach the end of it, and beside inputs that need gradients.
     """
+    if scope.gradients:
+        return False
     reached = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
     return scope.stretched is None and tensor.is_contiguous() and reached
 

@@ -63,7 +63,16 @@ def _as_strided(scope: Scope) -> str:
     sizes, strides = scope.choose((((2,), (1,)), ((2, 2), (1, 2)), ((2, 2), (1, 1)), ((3,), (0,))))
     offset = x.tensor.storage_offset()
     shift = "" if offset == 0 else f", {offset}"
-    return f"{x}.as_strided({sizes}, {strides}{shift})"
+    source = f"{x}.detach()" if _overlap(strides) and x.tensor.requires_grad else f"{x}"
+    return f"{source}.as_strided({sizes}, {strides}{shift})"
+
+
+def _overlap(strides: tuple[int, ...]) -> bool:
+    """Whether some places are read twice: AOTAutograd makes another gradient of them.
+
+    See docs/findings/overlapping_gradient.py.
+    """
+    return strides not in ((1,), (1, 2))
 
 
 def _part(template: str) -> Draw:
