@@ -60,6 +60,7 @@ from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
 from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
 from tcdebug.compiler.runtime.cuda.products import with_templates
 from tcdebug.compiler.runtime.load import load
+from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
@@ -230,14 +231,16 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         step.text = lambda: print_graph(inlined)
     with stages.stage("schedule", len(inlined.nodes)) as step:
         schedule = schedule_graph(inlined, gate)
+        if not this.options.templates:  # else a product that a template takes has no memory
+            schedule = in_place(schedule, gate)
         verify_schedule(schedule)
         step.nodes_after = len(schedule.steps)
         step.text = lambda: print_schedule(schedule)
     if this.options.templates:
         with stages.stage("products", len(schedule.steps)) as step:
-            schedule = templated = with_templates(
-                schedule, stages, this.options, seams.captured_sizes(module)
-            )
+            sizes = seams.captured_sizes(module)
+            schedule = with_templates(schedule, stages, this.options, sizes)
+            schedule = templated = in_place(schedule, gate)
             verify_schedule(schedule)
             step.nodes_after = len(schedule.steps)
             step.text = lambda: print_schedule(templated)

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping
+from tcdebug.compiler.ir.product_in_pieces import product_in_pieces, rows_of_a_piece
+from tcdebug.compiler.passes.purity import strided_as_eager
+from tcdebug.compiler.passes.strides import restride
 from tcdebug.compiler.passes.unfused_bias import on_gpu, read_by_loops
 
 aten = torch.ops.aten
@@ -33,9 +35,10 @@ def aligned_products(graph: fx.Graph) -> bool:
     cuBLAS has to take slow kernels for others, as those of a vocabulary of 50257: a step from one
     row in memory to the next that 16 bytes divide is not enough where that size is summed over.
     What is loaded is stored with zeros behind it. Of the result there are more rows, which nobody
-    reads, and more columns, which are left out by a copy where they must not be there.
+    reads, and more columns, which are left out by a copy where they must not be there: of a large
+    result piece by piece.
     """
-    kept = escaping(graph)
+    kept = strided_as_eager(graph)
     padded: dict[tuple[fx.Node, int, int], fx.Node] = {}
     changed = False
     for node in list(graph.nodes):
@@ -45,14 +48,18 @@ def aligned_products(graph: fx.Graph) -> bool:
         if gaps is None or not any(gaps):
             continue
         changed = True
+        view = node not in kept and read_by_loops(node)
         with graph.inserting_before(node):
-            product = _padded_product(graph, node, gaps, padded)
-            result = _without_gaps(
-                graph, product, node, view=node not in kept and read_by_loops(node)
-            )
+            target, given = node.target, _padded_operands(graph, node, gaps, padded)
+            if gaps[2] and not view and _has_pieces(given):
+                result = _in_pieces(graph, node, given)
+            else:
+                result = _without_gaps(graph, _call(graph, target, *given), node, view=view)
         result.meta = {**node.meta, "val": result.meta["val"]}
         node.replace_all_uses_with(result)
         graph.erase_node(node)
+        if view:
+            restride(graph, result, result.meta["val"], results=True)
     return changed
 
 
@@ -98,20 +105,19 @@ def _gaps(node: fx.Node) -> Gaps | None:
     )
 
 
-def _padded_product(
+def _padded_operands(
     graph: fx.Graph, node: fx.Node, gaps: Gaps, padded: dict[tuple[fx.Node, int, int], fx.Node]
-) -> fx.Node:
-    """The product of its operands with zeros behind them."""
+) -> list[fx.Node]:
+    """What a product is computed from, with zeros behind it."""
     rows, depth, columns = gaps
     left, right = _operands(node)
     biases = [bias for bias in node.args[:-2] if isinstance(bias, fx.Node)]
     size = [int(n) for n in node.meta["val"].shape]
-    given = [
+    return [
         *(_padded_bias(graph, bias, size, (rows, columns)) for bias in biases),
         _padded_operand(graph, left, rows, depth, padded),
         _padded_operand(graph, right, depth, columns, padded),
     ]
-    return _call(graph, node.target, *given)
 
 
 def _padded_operand(
@@ -143,6 +149,19 @@ def _padded_bias(
     ends = zip(reversed(shape), reversed(size), reversed(gaps), strict=False)
     pads = [pad for n, whole, gap in ends for pad in (0, gap if n == whole else 0)]
     return _call(graph, aten.constant_pad_nd.default, bias, pads) if any(pads) else bias
+
+
+def _has_pieces(given: list[fx.Node]) -> bool:
+    """Whether a product is large enough for several pieces, and its bias the same for each row."""
+    *biases, left, right = (node.meta["val"] for node in given)
+    return left.shape[0] > rows_of_a_piece(right) and all(bias.dim() < 2 for bias in biases)
+
+
+def _in_pieces(graph: fx.Graph, node: fx.Node, given: list[fx.Node]) -> fx.Node:
+    """The product without gaps, of which there is never more than a piece with them."""
+    *biases, left, right = given
+    size = (int(n) for n in node.meta["val"].shape)
+    return _call(graph, product_in_pieces(), left, right, *(biases or (None,)), *size)
 
 
 def _without_gaps(graph: fx.Graph, product: fx.Node, node: fx.Node, *, view: bool) -> fx.Node:

@@ -6,7 +6,7 @@ the very element that is written, and before it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -26,7 +26,7 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.schedule.align import Loops
 from tcdebug.compiler.schedule.fusion import overwritten_read
-from tcdebug.compiler.schedule.kernel import Kernel
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 UNIT = "memory.in_place"
 aten = torch.ops.aten
@@ -39,10 +39,9 @@ FRESH = frozenset(
 """Operators whose results are nobody else's."""
 
 
-def in_place(
-    graph: Graph, steps: list[Kernel | Extern], gate: Gate
-) -> list[Kernel | Extern]:
-    """The steps with results stored over what dies in the same kernel."""
+def in_place(schedule: Schedule, gate: Gate) -> Schedule:
+    """The schedule with results stored over what dies in the same kernel."""
+    graph, steps = schedule.graph, schedule.steps
     memory, buffers = memory_of(graph.nodes), graph.buffers()
     last = _last_reads(graph, steps, memory)
     changed: list[Kernel | Extern] = []
@@ -59,7 +58,7 @@ def in_place(
         own = {n for n in step.stored if n in buffers and not _into(kernel, n)}
         free = (free | own) - taken
         changed.append(kernel)
-    return changed
+    return Schedule(graph, tuple(changed))
 
 
 def _into(kernel: Kernel, name: str) -> bool:
@@ -67,7 +66,7 @@ def _into(kernel: Kernel, name: str) -> bool:
 
 
 def _last_reads(
-    graph: Graph, steps: list[Kernel | Extern], memory: Mapping[str, str]
+    graph: Graph, steps: Sequence[Kernel | Extern], memory: Mapping[str, str]
 ) -> dict[str, int]:
     """Memory -> the last step that reads it; none of what is returned."""
     last: dict[str, int] = {}

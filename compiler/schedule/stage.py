@@ -19,7 +19,6 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.schedule.align import Loops
 from tcdebug.compiler.schedule.fusion import Fusion, Group
-from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
 from tcdebug.compiler.schedule.split import split_reductions
@@ -41,7 +40,7 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
             steps.append(group)
         else:
             steps.append(_kernel(group.loops, needed, number))
-    return Schedule(graph, tuple(in_place(graph, steps, gate)))
+    return Schedule(graph, tuple(steps))
 
 
 def _needed_outside(graph: Graph, groups: list[Group | Extern]) -> set[str]:

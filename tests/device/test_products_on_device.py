@@ -235,3 +235,38 @@ def test_the_unit_switches_templates_off(tmp_path: Path) -> None:
     assert_as_exact_as_eager(function, compiled, given)
     (kernel,) = (tmp_path / "run").rglob("kernels/*.py")
     assert "tl.dot" not in kernel.read_text()
+
+
+def test_a_large_result_of_odd_size_needs_little_memory_beside_it() -> None:
+    """Computed in pieces of 32 MiB, without a second tensor as large as the result."""
+
+    def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, weight, bias)
+
+    given = randn(4096, 768, dtype=bf16), randn(30_001, 768, dtype=bf16), randn(30_001, dtype=bf16)
+    compiled = torch.compile(function, backend="tcdebug")
+    compiled(*given)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = compiled(*given)
+    assert result.is_contiguous()
+    size = result.numel() * result.element_size()
+    assert torch.cuda.max_memory_allocated() - before < 1.5 * size
+    torch.testing.assert_close(result, function(*given), rtol=2e-2, atol=0.3)
+
+
+def test_what_only_backward_reads_is_not_copied_out_of_its_gaps() -> None:
+    def loss(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(F.linear(x, weight).float(), target)
+
+    target = torch.randint(0, 30_001, (4096,), device="cuda")
+    given = randn(4096, 768, dtype=bf16), randn(30_001, 768, dtype=bf16) * 0.02
+    expected, found = (
+        torch.autograd.grad(
+            function(*(leaves := [g.clone().requires_grad_() for g in given]), target), leaves
+        )
+        for function in (loss, torch.compile(loss, backend="tcdebug"))
+    )
+    for wanted, made in zip(expected, found, strict=True):
+        assert made.stride() == wanted.stride()
+        torch.testing.assert_close(made, wanted, rtol=5e-2, atol=1e-5)

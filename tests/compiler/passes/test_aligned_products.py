@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.ir.product_in_pieces import product_in_pieces, rows_of_a_piece
 from tcdebug.compiler.passes.aligned_products import aligned_products
 
 aten = torch.ops.aten
@@ -102,6 +103,29 @@ def test_a_result_that_leaves_the_graph_is_copied_out_of_its_gaps() -> None:
     assert product.meta["val"].stride() == (5008, 1)
     assert result.target is aten.clone.default
     assert result.meta["val"].stride() == (5001, 1)
+
+
+def test_a_large_result_that_leaves_the_graph_is_computed_in_pieces() -> None:
+    sizes = ((30_001,), (8192, 768), (30_001, 768))
+    changed = applied(aligned_products, graph(with_bias, *sizes, device="cuda"))[1]
+    (result,) = changed.graph.output_node().all_input_nodes
+    assert result.target is product_in_pieces()
+    assert result.meta["val"].stride() == (30_001, 1)
+    assert [n.meta["val"].shape for n in result.all_input_nodes] == [
+        (8192, 768), (768, 30_008), (30_008,),
+    ]  # fmt: skip
+    assert rows_of_a_piece(result.args[1].meta["val"]) == 512
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, *, biased: bool) -> None:
+    """Rows that no piece divides, a left operand with more rows than are asked for."""
+    monkeypatch.setattr(import_module("tcdebug.compiler.ir.product_in_pieces"), "PIECE", 1)
+    left, right, bias = torch.randn(304, 8), torch.randn(8, 16), torch.randn(16) * biased
+    given = (left, right, bias if biased else None, 300, 13)
+    made = product_in_pieces()(*given)
+    torch.testing.assert_close(made, (bias + left @ right)[:300, :13])
+    torch.library.opcheck(product_in_pieces(), given)
 
 
 @pytest.mark.parametrize("function", SIZES)

@@ -21,6 +21,7 @@ from tcdebug.compiler.options import Options
 from tcdebug.compiler.parts import Parts
 from tcdebug.compiler.pipeline import ATEN
 from tcdebug.compiler.pipeline import Compile as PipelineCompile
+from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.stage import schedule_graph
@@ -87,7 +88,7 @@ def _up_to(
     inlined = inline_producers(lowered, gate)
     verify(inlined)
     captured.inlined.append(inlined)
-    schedule = schedule_graph(inlined, gate)
+    schedule = in_place(schedule_graph(inlined, gate), gate)
     verify_schedule(schedule)
     captured.schedules.append(schedule)
     chosen = {"lowered": lowered, "inlined": inlined, "scheduled": scheduled_graph(schedule)}[stage]

@@ -81,7 +81,8 @@ def test_a_parse_that_another_thread_disturbed_is_tried_again(
         tree: ast.AST = parse()
         return tree
 
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(function, "parse", disturbed)
     (built,) = compile_all(module, source.kernels, (SPEEDY,), 90).values()
     assert built.result().name == name
-    assert len(calls) == 2
+    assert len(calls) > 1

@@ -1,0 +1,70 @@
+"""tcdebug::product_in_pieces: a product of which columns are left out, some rows at a time.
+
+What cuBLAS writes for a piece is still in the GPU's cache when it is copied, and has no second
+tensor as large as the result.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+PIECE = 1 << 25
+"""Bytes of a piece: what fits into the 50 MB of cache of an H100, with an operand beside it."""
+ROWS = 128
+"""Of a piece, a multiple: those of a block of cuBLAS."""
+SCHEMA = (
+    "product_in_pieces(Tensor left, Tensor right, Tensor? bias, int rows, int columns) -> Tensor"
+)
+
+
+@cache
+def product_in_pieces() -> torch._ops.OpOverload:
+    """The first rows and columns of `left @ right`, plus `bias` for each row, rows contiguous.
+
+    Registered with torch when it is first asked for.
+    """
+    library = torch.library.Library("tcdebug", "FRAGMENT")  # type: ignore[no-untyped-call] # torch's
+    library.define(SCHEMA)  # type: ignore[no-untyped-call] # torch's
+    kind = "CompositeExplicitAutograd"
+    library.impl("product_in_pieces", _product, kind)  # type: ignore[no-untyped-call] # torch's
+    torch.library.register_fake("tcdebug::product_in_pieces", _fake, lib=library)
+    _KEPT.append(library)
+    operator: torch._ops.OpOverload = torch.ops.tcdebug.product_in_pieces.default
+    return operator
+
+
+_KEPT: list[torch.library.Library] = []  # what it registers lives as long as the library
+
+
+def rows_of_a_piece(right: torch.Tensor) -> int:
+    """How many rows of a product with this operand are computed at a time."""
+    return max(1, PIECE // (right.shape[1] * right.element_size() * ROWS)) * ROWS
+
+
+def _product(
+    left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, rows: int, columns: int
+) -> torch.Tensor:
+    result = left.new_empty(rows, columns)
+    step = rows_of_a_piece(right)
+    for start in range(0, rows, step):
+        part = left[start : min(start + step, rows)]
+        piece = part @ right if bias is None else torch.addmm(bias, part, right)
+        _crop(piece, result[start : start + step])
+    return result
+
+
+def _crop(piece: torch.Tensor, result: torch.Tensor) -> None:
+    if not piece.is_cuda:
+        result.copy_(piece[:, : result.shape[1]])
+        return
+    from tcdebug.compiler.runtime.cuda.crop import crop  # noqa: PLC0415 # start-up time: Triton
+
+    crop(piece, result)
+
+
+def _fake(
+    left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, rows: int, columns: int
+) -> torch.Tensor:
+    return left.new_empty(rows, columns)
