@@ -254,13 +254,16 @@ def is_mistaken(value: Value, scope: Scope) -> bool:
 
     Where several inputs share memory it does so with a view of that, see
     docs/findings/shared_inputs.py, and with another input that does not begin where its memory
-    does, see docs/findings/returned_input.py.
+    does, see docs/findings/returned_input.py. Of an input with gaps it forgets those where sizes
+    may change, see docs/findings/chunked_input.py.
     """
     inputs = [v.tensor for v in scope.values if v.name.startswith("a")]
     place, own = value.tensor.untyped_storage().data_ptr(), layout(value.tensor)
     if place in scope.shared:
         return all(layout(t) != own for t in inputs)
     its = [t for t in inputs if t.untyped_storage().data_ptr() == place]
+    if scope.stretched is not None and not all(t.is_contiguous() for t in its):
+        return True
     return bool(scope.shared) and any(t.storage_offset() for t in its)
 
 
