@@ -87,6 +87,28 @@ def gradients(net: torch.nn.Module, step: Callable[[], None]) -> list[torch.Tens
     return [p.grad.clone() for p in net.parameters() if p.grad is not None]
 
 
+@pytest.mark.parametrize("cleared", ["never", "between"])
+def test_gradients_that_are_kept_outlive_later_replays(tmp_path: Path, cleared: str) -> None:
+    """Summed over several steps, and cleared only when the next forward has run."""
+    plain, net = model(), model()
+    fast = captured(net, tmp_path)
+    for _ in range(8):
+        x = randn(16, 32)
+        held = [p.grad for p in net.parameters()]
+        before = [None if g is None else g.clone() for g in held]
+        losses = [f(x).pow(2).mean() for f in (plain, fast)]
+        assert all(g is b or torch.equal(g, b) for g, b in zip(held, before, strict=True))
+        if cleared == "between":
+            plain.zero_grad()
+            net.zero_grad()
+        del held
+        for loss in losses:
+            loss.backward()
+        for wanted, got in zip(plain.parameters(), net.parameters(), strict=True):
+            torch.testing.assert_close(got.grad, wanted.grad, rtol=1e-3, atol=1e-5)
+    assert len(events(tmp_path, "cuda_graph_captured")) <= 6
+
+
 @pytest.mark.parametrize("pending", [1, 2, 3])
 def test_training_gives_the_gradients_of_eager(tmp_path: Path, pending: int) -> None:
     plain, net = model(), model()

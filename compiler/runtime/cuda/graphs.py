@@ -6,15 +6,18 @@ read where they are; others are copied into the capture's memory before it is re
 are handed out as they are. They are safe: a capture of which an output is still in use is not
 replayed; another one takes its place, or, beyond `MOST`, the graph runs without.
 
-All captures on one stream share a memory pool: what one needs only while it runs, the next may use.
+The first captures of all graphs on one stream share a memory pool: what one needs only while it
+runs, the next may use. Its outputs may lie there, too, so a capture is not replayed while outputs
+of a later one are in use either. What is captured in place of it has memory to itself.
 """
 
 from __future__ import annotations
 
 import gc
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -34,7 +37,7 @@ SMALL = 1 << 16
 """Bytes of an output that is copied out rather than watched, where backward needs others."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Capture:
     """A CUDA graph with the memory that it reads and writes."""
 
@@ -49,6 +52,8 @@ class Capture:
     outputs: list[Any]
     watched: tuple[tuple[int, int], ...]
     """(storage, how often it is held while nobody uses it) of the outputs."""
+    shared: Shared | None
+    """The memory that it shares with others, None where it has its own."""
 
     def reads(self, args: Sequence[Any]) -> bool:
         """Whether the inputs that it reads where they are, are there."""
@@ -57,6 +62,30 @@ class Capture:
     def free(self) -> bool:
         """Whether nobody uses its outputs any more."""
         return all(seams.storage_uses(storage) <= held for storage, held in self.watched)
+
+    def harmless(self) -> bool:
+        """Whether nothing is in use that it would write to while it runs."""
+        return self.shared is None or all(later.free() for later in self.shared.after(self))
+
+
+@dataclass(eq=False)
+class Shared:
+    """A pool of memory, with the captures that were made in it, in order."""
+
+    pool: Any
+    holder: Any
+    """A capture that keeps it: else the memory is given up with the last one that is dropped, and
+    the next capture into it fails."""
+    captures: list[weakref.ref[Capture]] = field(default_factory=list)
+
+    def after(self, capture: Capture) -> Iterable[Capture]:
+        """What was captured later, and may have its outputs where this one works."""
+        for known in reversed(self.captures):
+            later = known()
+            if later is capture:
+                return
+            if later is not None:
+                yield later
 
 
 class CudaGraphs:
@@ -91,7 +120,7 @@ class CudaGraphs:
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         key = tuple(args[k] for k in self._sizes)
         for capture in self._captures.get(key, ()):
-            if capture.reads(args) and capture.free():
+            if capture.reads(args) and capture.free() and capture.harmless():
                 return self._replay(capture, args)
         addresses = tuple(a.data_ptr() if isinstance(a, torch.Tensor) else 0 for a in args)
         self._gears |= gears_of(args)
@@ -148,9 +177,9 @@ class CudaGraphs:
         for k in copied:
             inputs[k] = _like(args[k])
         graph = torch.cuda.CUDAGraph()
-        current = torch.cuda.current_stream()
+        shared = None if key in self._captures else _shared(torch.cuda.current_stream())
         try:
-            outputs = _recorded(graph, current, lambda: self._function(list(inputs)))
+            outputs = _recorded(graph, shared, lambda: self._function(list(inputs)))
         except RuntimeError as error:
             self._off = f"a capture failed: {str(error).splitlines()[0]}"
             self._skip(self._off)
@@ -164,7 +193,9 @@ class CudaGraphs:
         del outputs
         own = [seams.storage_id(o) for o in self._watched(kept, direct, args)]
         watched = tuple((storage, seams.storage_uses(storage)) for storage in dict.fromkeys(own))
-        capture = Capture(graph, inputs, copied, direct, returned, kept, watched)
+        capture = Capture(graph, inputs, copied, direct, returned, kept, watched, shared)
+        if shared is not None:
+            shared.captures.append(weakref.ref(capture))
         self._captures.setdefault(key, []).append(capture)
         seconds = round(time.perf_counter() - start, 6)
         self._log.emit(CudaGraphCaptured(list(key), len(copied), len(direct), seconds))
@@ -202,26 +233,22 @@ class CudaGraphs:
 
 
 @lru_cache(maxsize=16)
-def _pool(stream: torch.cuda.Stream) -> tuple[Any, torch.cuda.CUDAGraph]:
-    """The memory that captures made on a stream share, and a capture that holds it.
-
-    Without one, the memory is given up with the last capture that is dropped, and the next
-    capture into it fails.
-    """
+def _shared(stream: torch.cuda.Stream) -> Shared:
+    """The memory that first captures on a stream share."""
     pool, holder = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(holder, pool=pool, capture_error_mode="thread_local"):
         torch.zeros(1, device="cuda")
-    return pool, holder
+    return Shared(pool, holder)
 
 
 def _recorded(
-    graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, run: Callable[[], Sequence[Any]]
+    graph: torch.cuda.CUDAGraph, shared: Shared | None, run: Callable[[], Sequence[Any]]
 ) -> list[Any]:
     """What running gives, its launches recorded. Raises what it raises, and leaves no trace.
 
     Nothing is collected meanwhile: to free a tensor or an older graph may end a capture.
     """
-    pool, _ = _pool(stream)
+    pool = shared.pool if shared is not None else None
     collecting = gc.isenabled()
     gc.disable()
     try:
