@@ -13,6 +13,7 @@ from tcdebug.compiler.ir.graph import Extern, Graph, memory_of, output_refs, rea
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 from tcdebug.compiler.schedule.fusion import Group
+from tcdebug.compiler.schedule.in_place import FRESH
 
 UNIT = "memory.order"
 WORTH = 1 << 20
@@ -34,10 +35,12 @@ class Lifetimes:
         sizes = {name: bytes_of(buffer) for name, buffer in graph.buffers().items()}
         held = {i.name for i in graph.inputs if i.name.startswith(HELD)} | set(graph.constants)
         held |= {owner.get(name, name) for name in output_refs(graph)}
-        self.asked = [
-            sum(sizes.get(n, 0) for n in _names(s) if n in needed and n not in owner) for s in steps
-        ]
+        made = [[n for n in _names(s) if n in needed and n not in owner] for s in steps]
+        self.made = [[sizes.get(n, 0) for n in names] for names in made]
+        self.asked = [sum(bytes_made) for bytes_made in self.made]
         self.sizes = sizes
+        self.calls = {k for k, step in enumerate(steps) if isinstance(step, Extern)}
+        self.own = {n for k, names in enumerate(made) if is_fresh(steps[k]) for n in names}
         self.readers: dict[str, set[int]] = {}
         for k, step in enumerate(steps):
             if is_view(step):
@@ -59,12 +62,20 @@ class Lifetimes:
         ]
 
     def peak(self, order: Sequence[int]) -> int:
-        """Bytes that are in use at most when the steps run in an order."""
+        """Bytes that are in use at most when the steps run in an order.
+
+        A kernel is taken to store over what dies in it and is as large: see `memory.in_place`.
+        """
         left = {name: set(readers) for name, readers in self.readers.items()}
         live = most = self.given
         for k in order:
-            live += self.asked[k]
+            fresh = list(self.made[k])
+            for name in self.uses[k] if k not in self.calls else ():
+                if name in self.own and left[name] == {k} and self.sizes[name] in fresh:
+                    fresh.remove(self.sizes[name])
+            live += sum(fresh)
             most = max(most, live)
+            live += self.asked[k] - sum(fresh)
             for name in self.uses[k]:
                 left[name].discard(k)
                 live -= self.sizes.get(name, 0) if not left[name] else 0
@@ -147,6 +158,11 @@ def is_view(step: Step) -> bool:
     if not isinstance(step, Extern):
         return False
     return step.alias_of is not None and not (step.effect or step.binds or step.mutates)
+
+
+def is_fresh(step: Step) -> bool:
+    """Whether what a step makes is nobody else's."""
+    return not isinstance(step, Extern) or step.target in FRESH
 
 
 def _names(step: Step) -> Sequence[str]:

@@ -13,9 +13,10 @@ from judge import assert_as_eager, compiled
 from programs import f32
 from stages import capture
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate import Gate, Toggles
 from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.schedule import memory_order
+from tcdebug.compiler.schedule.fusion import Fusion
 from tcdebug.compiler.schedule.kernel import Schedule
 
 UNIT = "memory.order"
@@ -59,6 +60,14 @@ def test_the_peak_is_that_of_what_is_alive() -> None:
     small = 1024 * 8 * 4
     assert found.peak(runs) == 2 * 2**21 + small
     assert found.peak([runs[0], runs[3], runs[1], runs[2]]) == 2**21 + 2 * small
+
+
+def test_what_is_stored_over_counts_once() -> None:
+    """2 MiB of a product and of what a kernel makes of it, in place."""
+    (graph,) = capture(lambda a, b: (a @ b).relu() @ b.t(), *large()[:2]).inlined
+    steps = Fusion(graph, Gate()).run()
+    found = memory_order.Lifetimes(graph, steps, {"mm", "relu", "mm_1"})
+    assert found.peak(range(len(steps))) == 2**21 + 512 * 8 * 4
 
 
 def test_a_write_stays_behind_what_reads_the_memory_before() -> None:
