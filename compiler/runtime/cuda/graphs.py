@@ -229,7 +229,7 @@ class CudaGraphs:
     def _handed_out(self, output: Any) -> Any:
         if not isinstance(output, torch.Tensor):
             return output
-        return output.clone() if self._is_copied_out(output) else output.detach()
+        return _copy(output) if self._is_copied_out(output) else output.detach()
 
 
 @lru_cache(maxsize=16)
@@ -268,6 +268,15 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     """Memory for a tensor of the same layout."""
     size, stride = tensor.size(), tensor.stride()
     return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in the same layout, with the gaps and repetitions that it has."""
+    if tensor.is_contiguous():
+        return tensor.clone()
+    start, end = _span(tensor)
+    memory = tensor.as_strided(((end - start) // tensor.element_size(),), (1,)).clone()
+    return memory.as_strided(tensor.size(), tensor.stride(), 0)
 
 
 def _position(output: Any, inputs: Sequence[Any]) -> int | None:
