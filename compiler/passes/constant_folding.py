@@ -93,11 +93,19 @@ def _computed(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tenso
     return result
 
 
+def _once(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """The first of the elements that a layout has several times."""
+    for dim, (size, stride) in enumerate(zip(expected.shape, expected.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            value = value.narrow(dim, 0, 1)
+    return value
+
+
 def _replace(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> None:
     """Put a constant in the place of a node, in the layout that the node has."""
     expected = node.meta["val"]
     laid_out = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype)
-    laid_out.copy_(value)
+    _once(laid_out, expected).copy_(_once(value, expected))
     module = graph.owning_module
     assert module is not None
     name = f"folded_{node.name}"

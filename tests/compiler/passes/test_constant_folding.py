@@ -77,6 +77,15 @@ def test_a_constant_has_the_strides_that_it_had() -> None:
     assert_as_eager(compiled(function), function, [f32(4, 3)])
 
 
+def test_a_constant_that_is_repeated_stays_one_row() -> None:
+    """As the logarithm of relative positions, which DeBERTa-v2 expands."""
+
+    def repeated(x: torch.Tensor) -> torch.Tensor:
+        return x + aten.expand.default(aten.unsqueeze.default(table(), 0), [3, 4])
+
+    assert folded(repeated, f32(3, 4)) == {"add.Tensor": 1}
+
+
 def test_sizes_that_change_are_no_constants() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x * torch.arange(x.shape[0]).sin()
