@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
@@ -25,10 +26,36 @@ def _from_kernel(load: Load) -> bool:
     return not load.index
 
 
-def _stores_last(nodes: tuple[FlatNode, ...]) -> tuple[FlatNode, ...]:
-    """What overwrites memory after what may compute a value again from it."""
-    read = {name for node in nodes for name in reads_of(node)}
-    return tuple(sorted(nodes, key=lambda n: bool(n.into) and n.name not in read))
+def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> list[FlatNode]:
+    """What overwrites memory as late as can be: after all that reads it, or may do so again."""
+    own = {node.name: node for node in nodes}
+    earlier = {name: node for name, node in made.items() if name not in own and not node.kind}
+    waits = {node.name: reads_of(node) & own.keys() for node in nodes}
+    for store in (node for node in nodes if node.into):
+        for node in nodes:
+            dependent = node is store or store.name in _above(node, own)
+            if not dependent and store.into in _above(node, earlier):
+                waits[store.name].add(node.name)
+    ordered: list[FlatNode] = []
+    left = sorted(nodes, key=lambda n: bool(n.into))
+    while left:
+        ready = (n for n in left if not waits[n.name] & {other.name for other in left})
+        chosen = next(ready, None)
+        assert chosen is not None, "stores over memory wait for each other in a circle"
+        left.remove(chosen)
+        ordered.append(chosen)
+    return ordered
+
+
+def _above(node: FlatNode, through: Mapping[str, FlatNode]) -> set[str]:
+    """The memory and the values that a node is computed from, and through these nodes."""
+    found, left = set[str](), [node]
+    while left:
+        latest = left.pop()
+        new = reads_of(latest) - found
+        found |= new | _memory_read(latest)
+        left += [through[name] for name in new if name in through]
+    return found
 
 
 def _memory_read(node: FlatNode) -> set[str]:
@@ -54,17 +81,13 @@ def segments(kernel: FlatKernel) -> list[Segment]:
             sweep[node.name] = last + (not node.inside)
     for node in reversed(kernel.nodes):
         if node.inside and not node.kind:
-            users = [
-                sweep[n.name] for n in kernel.nodes if n.inside and node.name in reads_of(n)
-            ]
+            users = [sweep[n.name] for n in kernel.nodes if n.inside and node.name in reads_of(n)]
             if users:
                 sweep[node.name] = max(sweep[node.name], min(users))
     result: list[Segment] = []
     for number in range(max(sweep.values(), default=0) + 1):
         for inside in (False, True):
-            nodes = tuple(
-                n for n in kernel.nodes if n.inside == inside and sweep[n.name] == number
-            )
+            nodes = tuple(n for n in kernel.nodes if n.inside == inside and sweep[n.name] == number)
             if nodes:
-                result.append(Segment(inside, _stores_last(nodes)))
+                result.append(Segment(inside, tuple(_stores_last(nodes, made))))
     return result

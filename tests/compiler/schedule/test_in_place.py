@@ -16,7 +16,13 @@ from stages import at_stage, capture
 from torch.nn import functional as F
 from traced_on_cuda import cuda, triton_of
 
+from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.sweeps import segments
 from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.ir.build import call
+from tcdebug.compiler.ir.expr import Expr, Load
+from tcdebug.compiler.ir.graph import Origin
+from tcdebug.compiler.ir.index import Axis, Index, to_index
 from tcdebug.compiler.schedule.in_place import UNIT
 
 
@@ -63,6 +69,24 @@ def test_on_a_gpu_a_result_is_written_over_what_it_is_made_of() -> None:
     torch._dynamo.reset()
     beside = triton_of(lambda: (lambda x: ((x @ x).sum(0), x.t().sin()), (cuda(9, 9),)))
     assert [dict(k.call.into) for k in beside.kernels.values()] == [{}] * len(beside.kernels)
+
+
+def test_a_late_store_reads_before_others_overwrite() -> None:
+    """As in RWKV: what nothing waits for is stored last, but before what it reads is replaced."""
+    index = to_index(Axis("i0", to_index(8)))
+
+    def node(name: str, body: Expr, into: str = "") -> FlatNode:
+        return FlatNode(name, torch.float32, "", True, index, body, Origin(name, "aten.x"), into)
+
+    def load(name: str, *at: Index) -> Load:
+        return Load(torch.float32, name, at)
+
+    late = node("late", call("add", load("one", index), load("two", index)), into="two")
+    first = node("first", call("neg", load("one", index)), into="one")
+    reader = node("reader", call("neg", load("first")))
+    kernel = FlatKernel("kernel", (), (), (late, first, reader), frozenset(("late", "first")))
+    (segment,) = segments(kernel)
+    assert [n.name for n in segment.nodes] == ["late", "first", "reader"]
 
 
 def test_memory_that_is_taken_over_twice_is_not_given_away() -> None:
