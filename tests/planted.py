@@ -239,7 +239,6 @@ def _live_buffer(writer: wrapper.WrapperWriter, buffer: Any) -> str | None:
 PLANTS: dict[str, Callable[[str], None]] = {
     "pregrad.fused_attention": partial(plant_pregrad_pass, "pregrad.fused_attention"),
     "pregrad.whole_interpolation": partial(plant_pregrad_pass, "pregrad.whole_interpolation"),
-    "pregrad.dense_mask": partial(plant_pregrad_pass, "pregrad.dense_mask"),
     "passes.algebraic": partial(plant_pass, "passes.algebraic"),
     "passes.joined_pieces": partial(plant_pass, "passes.joined_pieces"),
     "passes.updates_in_place": partial(plant_pass, "passes.updates_in_place"),

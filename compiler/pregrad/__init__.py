@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from torch import fx
 
-from tcdebug.compiler.pregrad.dense_mask import dense_mask
 from tcdebug.compiler.pregrad.dropout_removal import dropout_removal
 from tcdebug.compiler.pregrad.fused_attention import fused_attention
 from tcdebug.compiler.pregrad.redundant_casts import redundant_casts
@@ -24,5 +23,4 @@ PREGRAD_PASSES: tuple[Pass, ...] = (
     redundant_casts,
     fused_attention,
     whole_interpolation,
-    dense_mask,
 )

@@ -19,7 +19,6 @@ FAST = {
 UNITS = (
     "pregrad.fused_attention",
     "pregrad.whole_interpolation",
-    "pregrad.dense_mask",
     "passes.algebraic",
     "passes.joined_pieces",
     "passes.constant_folding",
