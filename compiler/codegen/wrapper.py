@@ -17,6 +17,7 @@ from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
     Graph,
+    Node,
     Ref,
     extern_refs,
     output_refs,
@@ -84,6 +85,7 @@ class WrapperWriter:
         }
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
+        self.views = {n.name for n in self.graph.nodes if _is_view(n)}
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
         self.launches: list[Launch] = []
         self.late: list[str] | None = None  # what waits for the launch to end, None outside of one
@@ -93,7 +95,7 @@ class WrapperWriter:
         self._arguments()
         for steps in together(self.schedule, self.calls, self.last_use, self.buffers):
             self._steps(steps)
-        returned = ", ".join(self._value(o) for o in self.graph.outputs)
+        returned = ", ".join(self._returned(o) for o in self.graph.outputs)
         self.lines.append(f"return ({returned}{',' if len(self.graph.outputs) == 1 else ''})")
         body = "\n".join(f"    {line}" for line in self.lines)
         text = f"def call(args):\n{body}\n"
@@ -282,6 +284,15 @@ class WrapperWriter:
         target = self._object(DIRECT.get(node.target, node.target), target_text(node.target))
         return f"{target}({', '.join([*args, *kwargs])})"
 
+    def _returned(self, output: Any) -> str:
+        """A result; a view without its tie to what it is a view of.
+
+        That may be a result too, and need a gradient: then torch takes the view to need one.
+        """
+        if isinstance(output, Ref) and output.name in self.views:
+            return f"{self._value(output)}.detach()"
+        return self._value(output)
+
     def _value(self, value: Any) -> str:
         """An argument or output as Python."""
         match value:
@@ -321,6 +332,11 @@ def _in_rows(buffer: Buffer) -> bool:
     """Whether the elements surely lie one after the other."""
     behind = [product(buffer.size[k + 1 :]) for k in range(len(buffer.size))]
     return list(buffer.stride) == behind
+
+
+def _is_view(node: Node) -> bool:
+    """Whether a node names memory of another as a tensor."""
+    return isinstance(node, Extern) and node.alias_of is not None and node.out is not None
 
 
 def _layout(buffer: Buffer) -> tuple[Any, ...]:

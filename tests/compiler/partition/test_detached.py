@@ -14,6 +14,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "beside_itself": lambda x: ((y := x.exp()), y.detach()),
     "read_and_returned": lambda x: ((d := x.exp().detach()), d.sin() * x),
     "twice": lambda x: x.exp().detach().detach() * x,
+    "seen_otherwise": lambda x: ((y := x.exp()) * 2, y.detach().as_strided((2, 2), (1, 1)), y),
     "of_an_input": lambda x: (x.detach(), x * 2),
 }
 
