@@ -248,7 +248,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     with stages.stage("codegen", len(schedule.steps)) as step:
         sources = write_kernels(schedule, gate)
         calls = {name: call for s in sources.values() for name, call in s.calls.items()}
-        wrapper = WrapperWriter(schedule, calls, gate, saved=direction == "backward").write()
+        wrapper = WrapperWriter(schedule, calls, gate, direction=direction).write()
         step.text = lambda: wrapper.text
         step.suffix = "wrapper.py"
     lines = origins(schedule, lowered.graph)

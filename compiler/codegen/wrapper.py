@@ -19,10 +19,11 @@ from tcdebug.compiler.ir.graph import (
     Graph,
     Node,
     Ref,
+    contiguous_strides,
     extern_refs,
     output_refs,
 )
-from tcdebug.compiler.ir.index import Index, Symbol, product, render
+from tcdebug.compiler.ir.index import Index, Symbol, render
 from tcdebug.compiler.ir.printer import target_text
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -49,7 +50,8 @@ class WrapperSource:
 class WrapperWriter:
     """Writes the wrapper of one schedule.
 
-    What was `saved` for it, hooks on saved tensors may give back laid out in rows.
+    What a `backward` is given, hooks on saved tensors may have laid out in rows. What a `forward`
+    returns, autograd looks at.
     """
 
     def __init__(
@@ -58,10 +60,10 @@ class WrapperWriter:
         calls: Mapping[str, KernelCall],
         gate: Gate,
         *,
-        saved: bool = False,
+        direction: str = "inference",
     ) -> None:
         self.schedule = schedule
-        self.saved = saved
+        self.direction = direction
         self.graph: Graph = schedule.graph
         self.calls = calls
         self.gate = gate
@@ -85,7 +87,7 @@ class WrapperWriter:
         }
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
-        self.views = {n.name for n in self.graph.nodes if _is_view(n)}
+        self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
         self.launches: list[Launch] = []
         self.late: list[str] | None = None  # what waits for the launch to end, None outside of one
@@ -160,7 +162,7 @@ class WrapperWriter:
         for spec in self.graph.inputs:
             if spec.buffer is not None:
                 self._bind_sizes(spec.buffer, known)
-        for spec in self.graph.inputs if self.saved else ():
+        for spec in self.graph.inputs if self.direction == "backward" else ():
             if spec.buffer is not None and not _in_rows(spec.buffer):
                 self._lay_out(spec.buffer)
         if any("threads" in call.after for call in self.calls.values()):
@@ -289,7 +291,8 @@ class WrapperWriter:
 
         That may be a result too, and need a gradient: then torch takes the view to need one.
         """
-        if isinstance(output, Ref) and output.name in self.views:
+        looked_at = self.direction == "forward"
+        if looked_at and isinstance(output, Ref) and output.name in self.views:
             return f"{self._value(output)}.detach()"
         return self._value(output)
 
@@ -330,11 +333,10 @@ class WrapperWriter:
 
 def _in_rows(buffer: Buffer) -> bool:
     """Whether the elements surely lie one after the other."""
-    behind = [product(buffer.size[k + 1 :]) for k in range(len(buffer.size))]
-    return list(buffer.stride) == behind
+    return buffer.stride == contiguous_strides(buffer.size)
 
 
-def _is_view(node: Node) -> bool:
+def _is_alias(node: Node) -> bool:
     """Whether a node names memory of another as a tensor."""
     return isinstance(node, Extern) and node.alias_of is not None and node.out is not None
 

@@ -69,6 +69,12 @@ class Buffer:
         return product(self.size)
 
 
+def contiguous_strides(size: Sequence[Index]) -> tuple[Index, ...]:
+    """Row-major strides."""
+    strides = [product(size[k + 1 :]) for k in range(len(size))]
+    return tuple(strides)
+
+
 @dataclass(frozen=True)
 class Ref:
     """An argument of an extern call that is a value of the graph."""
@@ -185,6 +191,11 @@ class Extern:
     mutates: tuple[str, ...] = ()
     effect: bool = False
     binds: Mapping[Symbol, Path] = field(default_factory=dict)
+
+    @property
+    def only_views(self) -> bool:
+        """Whether it does nothing but name memory that is there."""
+        return self.alias_of is not None and not (self.effect or self.binds or self.mutates)
 
 
 LoopNode = Pointwise | Reduction | Scan

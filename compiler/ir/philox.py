@@ -10,6 +10,8 @@ from functools import cache
 
 import torch
 
+from tcdebug.compiler.ir.own_operators import register
+
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
@@ -49,17 +51,8 @@ def random_bits() -> torch._ops.OpOverload:
 
     Registered with torch when it is first asked for.
     """
-    library = torch.library.Library("tcdebug", "FRAGMENT")  # type: ignore[no-untyped-call] # torch's
-    library.define(SCHEMA)  # type: ignore[no-untyped-call] # torch's
-    kind = "CompositeExplicitAutograd"
-    library.impl("random_bits", _bits, kind)  # type: ignore[no-untyped-call] # torch's
-    torch.library.register_fake("tcdebug::random_bits", _fake, lib=library)
-    _KEPT.append(library)
-    operator: torch._ops.OpOverload = torch.ops.tcdebug.random_bits.default
+    operator: torch._ops.OpOverload = register(SCHEMA, _bits, _fake)
     return operator
-
-
-_KEPT: list[torch.library.Library] = []  # what it registers lives as long as the library
 
 
 def _bits(seed: torch.Tensor, stream: int, size: list[int]) -> torch.Tensor:

@@ -10,6 +10,8 @@ from functools import cache
 
 import torch
 
+from tcdebug.compiler.ir.own_operators import register
+
 PIECE = 1 << 25
 """Bytes of a piece: what fits into the 50 MB of cache of an H100, with an operand beside it."""
 ROWS = 128
@@ -25,17 +27,8 @@ def product_in_pieces() -> torch._ops.OpOverload:
 
     Registered with torch when it is first asked for.
     """
-    library = torch.library.Library("tcdebug", "FRAGMENT")  # type: ignore[no-untyped-call] # torch's
-    library.define(SCHEMA)  # type: ignore[no-untyped-call] # torch's
-    kind = "CompositeExplicitAutograd"
-    library.impl("product_in_pieces", _product, kind)  # type: ignore[no-untyped-call] # torch's
-    torch.library.register_fake("tcdebug::product_in_pieces", _fake, lib=library)
-    _KEPT.append(library)
-    operator: torch._ops.OpOverload = torch.ops.tcdebug.product_in_pieces.default
+    operator: torch._ops.OpOverload = register(SCHEMA, _product, _fake)
     return operator
-
-
-_KEPT: list[torch.library.Library] = []  # what it registers lives as long as the library
 
 
 def rows_of_a_piece(right: torch.Tensor) -> int:

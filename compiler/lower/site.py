@@ -11,9 +11,18 @@ from torch import fx
 
 from tcdebug.compiler.ir.build import cast, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Load, Parameter
-from tcdebug.compiler.ir.graph import Buffer, LoopNode, Origin, Pointwise, Ref, Scan, Scatter
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    LoopNode,
+    Origin,
+    Pointwise,
+    Ref,
+    Scan,
+    Scatter,
+    contiguous_strides,
+)
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
-from tcdebug.compiler.ir.index import ZERO, Axis, Index, product, to_index
+from tcdebug.compiler.ir.index import ZERO, Axis, Index, to_index
 from tcdebug.compiler.ir.operations import STORABLE, gives_place
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.lower.sizes import Sizes
@@ -41,12 +50,6 @@ def make_axes(
             axes.append(Axis(f"{prefix}{len(axes)}", size[k]))
             point[k] = to_index(axes[-1])
     return tuple(axes), tuple(point)
-
-
-def contiguous_strides(size: Sequence[Index]) -> tuple[Index, ...]:
-    """Row-major strides."""
-    strides = [product(size[k + 1 :]) for k in range(len(size))]
-    return tuple(strides)
 
 
 @dataclass(frozen=True)

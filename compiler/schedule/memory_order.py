@@ -40,10 +40,10 @@ class Lifetimes:
         self.asked = [sum(bytes_made) for bytes_made in self.made]
         self.sizes = sizes
         self.calls = {k for k, step in enumerate(steps) if isinstance(step, Extern)}
-        self.own = {n for k, names in enumerate(made) if is_fresh(steps[k]) for n in names}
+        self.own = {n for k, names in enumerate(made) if _is_fresh(steps[k]) for n in names}
         self.readers: dict[str, set[int]] = {}
         for k, step in enumerate(steps):
-            if is_view(step):
+            if _is_view(step):
                 continue
             used = {owner.get(name, name) for name in _touched(step)}
             for name in used - held:
@@ -103,7 +103,7 @@ def _freeing_first(
 
     Views ask for nothing: each runs when the first step needs it.
     """
-    views = {k for k, step in enumerate(steps) if is_view(step)}
+    views = {k for k, step in enumerate(steps) if _is_view(step)}
     waiting = _through_views(before, views)
     after: dict[int, list[int]] = {}
     for k, found in enumerate(waiting):
@@ -153,14 +153,11 @@ def _through_views(before: Sequence[set[int]], views: set[int]) -> list[set[int]
     return waiting
 
 
-def is_view(step: Step) -> bool:
-    """Whether a step only names memory that is there."""
-    if not isinstance(step, Extern):
-        return False
-    return step.alias_of is not None and not (step.effect or step.binds or step.mutates)
+def _is_view(step: Step) -> bool:
+    return isinstance(step, Extern) and step.only_views
 
 
-def is_fresh(step: Step) -> bool:
+def _is_fresh(step: Step) -> bool:
     """Whether what a step makes is nobody else's."""
     return not isinstance(step, Extern) or step.target in FRESH
 

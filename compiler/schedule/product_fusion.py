@@ -259,14 +259,10 @@ def _without_unread_views(schedule: Schedule) -> Schedule:
     needed = set(output_refs(schedule.graph))
     steps: list[Step] = []
     for step in reversed(schedule.steps):
-        if isinstance(step, Extern) and step.name not in needed and _is_view(step):
+        if isinstance(step, Extern) and step.name not in needed and step.only_views:
             continue
         steps.append(step)
         needed |= _needed(step)
     kept = {name for step in steps for name in _computed(step)}
     nodes = tuple(n for n in schedule.graph.nodes if n.name in kept)
     return Schedule(replace(schedule.graph, nodes=nodes), tuple(reversed(steps)))
-
-
-def _is_view(call: Extern) -> bool:
-    return call.alias_of is not None and not call.effect and not call.binds

@@ -38,10 +38,9 @@ def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
     AOTAutograd makes one tensor of the whole memory; it fails with symbolic sizes, where the
     inputs do not reach the end of it, and beside inputs that need gradients.
     """
-    if scope.gradients:
-        return False
     reached = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-    return scope.stretched is None and tensor.is_contiguous() and reached
+    fixed = scope.stretched is None and not scope.gradients
+    return fixed and tensor.is_contiguous() and reached
 
 
 def _target(scope: Scope, kinds: str) -> Value:

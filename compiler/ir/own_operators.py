@@ -1,0 +1,27 @@
+"""Operators of this compiler's own, as torch sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+NAMESPACE = "tcdebug"
+
+
+def register(schema: str, function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """The operator of a schema, registered with torch: what computes it, and its fake tensors.
+
+    Once a process for each schema; torch raises RuntimeError otherwise.
+    """
+    name = schema.partition("(")[0]
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call] # torch's
+    library.define(schema)  # type: ignore[no-untyped-call] # torch's
+    library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call] # torch's
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
+    _KEPT.append(library)
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+_KEPT: list[torch.library.Library] = []  # what they register lives as long as they do
