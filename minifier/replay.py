@@ -13,6 +13,7 @@ from tcdebug.compiler.gate import Toggles
 from tcdebug.minifier.ambient import restored
 from tcdebug.minifier.case import Case, Change, Input, clone_values, flatten
 from tcdebug.minifier.compare import Difference, Referee, first_difference
+from tcdebug.minifier.draws import with_equal_draws
 from tcdebug.minifier.layout import layout_difference
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.source import load
@@ -224,11 +225,15 @@ def _wrong(
 
 
 def _reference(case: Case, module: torch.nn.Module) -> Results | None:
-    """A float64 run, None where the graph insists on its own dtypes."""
-    try:
+    """A float64 run that draws what eager draws; None where the graph insists on its dtypes."""
+
+    def widened() -> Results:
         for value in [*module.buffers(), *module.parameters()]:
             if value.is_floating_point():
                 value.data = value.data.double()
         return run(module, case, dtype=torch.float64)
+
+    try:
+        return with_equal_draws(lambda: run(module, case), widened, seed=SEED)
     except Exception:
         return None

@@ -18,7 +18,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tcdebug.minifier.case import Change, Input, clone_values, tensors_of
-from tcdebug.minifier.replay import Results, run
+from tcdebug.minifier.draws import with_equal_draws
+from tcdebug.minifier.replay import SEED, Results, run
 from tcdebug.strategies.program import Program
 
 RUNS = 3
@@ -119,11 +120,13 @@ class Noise:
 
     @cached_property
     def reference(self) -> Results | None:
-        """A float64 run; None where there is none, or where it draws other random numbers."""
-        if self.program.random:
-            return None
+        """A float64 run with the random numbers of eager; None where there is none."""
         try:
-            return self._run(self.wide(), _widened)
+            return with_equal_draws(
+                lambda: self._run(self.eager, torch.clone),
+                lambda: self._run(self.wide(), _widened),
+                seed=SEED,
+            )
         except Exception:
             return None
 

@@ -44,7 +44,6 @@ class Program:
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
     exact: tuple[str, ...] = ()
-    random: bool = False
     dynamic: bool = False
     off: tuple[str, ...] = ()
     invalid: str = ""

@@ -73,22 +73,21 @@ def programs(
     scope.gradients = scope.integer(0, 3) == 3
     if scope.integer(0, 4) == 4:
         scope.stretched = scope.choose(STRETCHED)
-    invalid, random = "", False
+    invalid = ""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         while len(scope.steps) < longest and not invalid:
-            line = draw(_line(scope, chances))
-            if line is None:
+            refused = draw(_line(scope, chances))
+            if refused is None:
                 break
-            row, invalid = line
-            random |= row.random
-    return _finished(scope, invalid, random, draw(toggles(units)) if units else ())
+            invalid = refused
+    return _finished(scope, invalid, draw(toggles(units)) if units else ())
 
 
 @st.composite
-def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> tuple[Row, str] | None:
-    """Another line: its row, and why eager refused it. None ends the program."""
+def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> str | None:
+    """Another line, and why eager refused it, empty when it did not. None ends the program."""
     ends = draw(st.integers(0, 11)) == 0  # of the first line too: all are drawn alike, and can
     if ends and scope.steps:  # stand in each other's place when the shrinker leaves one out
         return None
@@ -97,8 +96,8 @@ def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> tup
     try:
         scope.add(row.name, row.draw(scope), row.exact or row in VIEWS)
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
-        return row, f"{row.name}: {type(error).__name__}: {str(error)[:200]}"
-    return row, ""
+        return f"{row.name}: {type(error).__name__}: {str(error)[:200]}"
+    return ""
 
 
 @cache
@@ -116,7 +115,7 @@ def _chances() -> Mapping[str, Sequence[Row]]:
     }
 
 
-def _finished(scope: Scope, invalid: str, random: bool, off: tuple[str, ...]) -> Program:
+def _finished(scope: Scope, invalid: str, off: tuple[str, ...]) -> Program:
     """The program; what no line reads is returned, and sometimes one more."""
     parts = [v for v in scope.values if v.name.startswith("v") and is_mistaken(v, scope)]
     for value in parts:
@@ -134,7 +133,6 @@ def _finished(scope: Scope, invalid: str, random: bool, off: tuple[str, ...]) ->
         tuple(scope.steps),
         tuple(outputs),
         tuple(n for n in outputs if n in exact),
-        random,
         scope.stretched is not None,
         off,
         invalid,

@@ -13,12 +13,11 @@ Draw = Callable[[Scope], str]
 
 @dataclass(frozen=True)
 class Row:
-    """An operation. `exact`: its result is rounded nowhere; `random`: it draws random numbers."""
+    """An operation. `exact`: its result is rounded nowhere."""
 
     name: str
     draw: Draw
     exact: bool = False
-    random: bool = False
 
 
 def of_one(template: str, want: Want) -> Draw:

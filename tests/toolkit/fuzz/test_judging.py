@@ -120,6 +120,17 @@ def test_what_eagers_rounding_took_apart_may_be_equal() -> None:
     assert other.signature == "forward | wrong value"
 
 
+def test_a_result_that_is_better_than_eagers_passes_beside_random_numbers() -> None:
+    """In bfloat16 eager rounds -log(1 + exp(-6)) to 0; a float64 run has other random numbers."""
+    rows = "torch.tensor([[6.0, 0.0]] + [[1.0, 0.0]] * 99, dtype=torch.bfloat16)"
+    beside = "torch.log_softmax(a0, 1) + (torch.rand_like(a0) < -1)"
+    assert eval("torch.log_softmax(a0, 1)[0, 0]", {"torch": torch, "a0": eval(rows)}) == 0
+    right = torch.tensor([[-0.002476, -6.0]] + [[-0.3125, -1.3125]] * 99, dtype=torch.bfloat16)
+    assert verdict(beside, lambda v: right, argument=rows).status is Status.PASSED
+    wrong = verdict(beside, lambda v: right * 3, argument=rows)
+    assert wrong.signature == "forward | wrong value"
+
+
 def test_what_integers_are_rounded_to_explains_a_difference() -> None:
     """cos of exp(8) moves by 1e-4 when exp is another number in its last place."""
     integers = "torch.tensor([8, 0, 7, -9])"
