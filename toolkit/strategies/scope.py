@@ -255,16 +255,27 @@ def is_mistaken(value: Value, scope: Scope) -> bool:
     Where several inputs share memory it does so with a view of that, see
     docs/findings/shared_inputs.py, and with another input that does not begin where its memory
     does, see docs/findings/returned_input.py. Of an input with gaps it forgets those where sizes
-    may change, see docs/findings/chunked_input.py.
+    may change, see docs/findings/chunked_input.py. Of a view of what was made, it makes no detached
+    view again where it has made another, see docs/findings/detached_view.py.
     """
     inputs = [v.tensor for v in scope.values if v.name.startswith("a")]
     place, own = value.tensor.untyped_storage().data_ptr(), layout(value.tensor)
     if place in scope.shared:
         return all(layout(t) != own for t in inputs)
+    if _detached_view(value) and any(
+        v.tensor.requires_grad and share_memory(v, value) for v in scope.values
+    ):
+        return all(t.untyped_storage().data_ptr() != place for t in inputs)
     its = [t for t in inputs if t.untyped_storage().data_ptr() == place]
     if scope.stretched is not None and not all(t.is_contiguous() for t in its):
         return True
     return bool(scope.shared) and any(t.storage_offset() for t in its)
+
+
+def _detached_view(value: Value) -> bool:
+    """Whether it has no gradient, and its memory is not laid out as it is, in rows."""
+    whole = value.tensor.nbytes == value.tensor.untyped_storage().nbytes()
+    return not (value.tensor.requires_grad or (whole and value.tensor.is_contiguous()))
 
 
 def layout(tensor: torch.Tensor) -> tuple[object, ...]:

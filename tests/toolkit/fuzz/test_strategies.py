@@ -107,6 +107,20 @@ def test_what_autograd_mistakes_where_inputs_share_memory_is_known_as_such() -> 
     assert [is_mistaken(value, scope) for value in scope.values[-2:]] == [True, False]
 
 
+def test_no_detached_view_is_returned_of_what_is_made_with_a_gradient() -> None:
+    """With another view of it, AOTAutograd makes it again with an assertion."""
+    scope = Scope(lambda strategy: None)
+    scope._argument("torch.ones((4, 3), requires_grad=True)", "")
+    for op, text in (
+        ("mul", "a0 * 2"), ("detach", "v0.detach()"), ("permute", "v0.mT"),
+        ("detach", "v2.detach()"), ("slice", "v1[1:]"), ("mul", "v3 * 2"),
+        ("detach", "a0.detach()[1:]"),
+    ):  # fmt: skip
+        scope.add(op, text, exact=True)
+    mistaken = [v.name for v in scope.values if is_mistaken(v, scope)]
+    assert mistaken == ["v3", "v4"]
+
+
 def test_a_program_with_two_given_operations_shrinks_to_these_two_and_one_element() -> None:
     def wanted(program: Program) -> bool:
         return not program.invalid and "tanh>sum" in program.pairs
