@@ -114,7 +114,7 @@ def test_a_large_result_that_leaves_the_graph_is_computed_in_pieces() -> None:
     assert [n.meta["val"].shape for n in result.all_input_nodes] == [
         (8192, 768), (768, 30_008), (30_008,),
     ]  # fmt: skip
-    assert rows_of_a_piece(result.args[1].meta["val"]) == 512
+    assert rows_of_a_piece(result.args[1].meta["val"]) == 1024
 
 
 @pytest.mark.parametrize("biased", [False, True])
