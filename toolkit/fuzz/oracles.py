@@ -9,19 +9,18 @@ the same answer with units off and on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import fx
 
 from tcdebug.compiler.gate import Toggles
 from tcdebug.fuzz.noise import Arguments, Noise
 from tcdebug.fuzz.verdict import Status, Verdict, failed
-from tcdebug.minifier.case import clone_values
 from tcdebug.minifier.compare import difference
 from tcdebug.minifier.layout import STRIDES, layout_difference, strides
 from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
@@ -115,24 +114,39 @@ class Called:
         found = layout_difference(*runs)
         if found is None:
             return None
-        if found.what == STRIDES and self._faked() == [strides(v) for v in actual.outputs]:
+        if found.what == STRIDES and self._planned() == [strides(v) for v in actual.outputs]:
             raise Discarded(f"{found.where}: the fake kernels of torch have these strides too")
         detail = f"{found.where}: {found.detail}"
         return Outcome(Kind.WRONG, "forward", f"forward | wrong {found.what}", detail)
 
-    def _faked(self) -> list[list[int]] | None:
+    def _planned(self) -> list[list[int]] | None:
         """Strides of the outputs by the fake kernels that every backend plans with."""
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        values = clone_values(self.arguments.values())
         try:
-            with mode, torch.compiler.set_stance(self.program.eager_stance):
-                outputs = self.module(*(mode.from_tensor(v) for v in values))
+            with fresh_capture():
+                compiled = torch.compile(self.module, backend=_as_planned)
+                return [strides(v) for v in run(compiled, self.arguments).outputs]
         except Exception:  # such as a size that only the data gives
             return None
-        return [strides(v) for v in outputs]
 
     def _exact(self, what: str, place: int) -> bool:
         return what == "output" and self.program.outputs[place] in self.program.exact
+
+
+def _as_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A backend that gives results the strides of the graph's fake tensors, and is eager else."""
+    returned = module.graph.output_node().args[0]
+    assert isinstance(returned, (tuple, list))
+    planned = [node.meta["example_value"] for node in returned if isinstance(node, fx.Node)]
+
+    def call(*values: Any) -> list[Any]:
+        results = list(module(*values))
+        for place, (fake, result) in enumerate(zip(planned, results, strict=True)):
+            if isinstance(result, torch.Tensor) and result.stride() != fake.stride():
+                laid_out = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+                results[place] = laid_out.copy_(result.detach())
+        return results
+
+    return call
 
 
 def loaded(text: str, filename: str) -> dict[str, Any]:

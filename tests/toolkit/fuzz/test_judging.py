@@ -87,6 +87,10 @@ def test_strides_that_the_fake_kernels_of_torch_have_too_are_no_fault_of_a_backe
     faked = verdict(f"torch.floor_divide({columns})", by_rows)
     assert faked.status is Status.DISCARDED
     assert "fake kernels" in faked.message
+    body = "lambda i, t: i < 0, lambda i, t: (i + 1, t.sin())"
+    loop = f"torch.while_loop({body}, (torch.ones(()), a0))[1]"
+    behind = verdict(f"torch.floor_divide({columns.replace('a0', loop)})", by_rows)
+    assert behind.status is Status.DISCARDED
     other = verdict(f"torch.sub({columns})", by_rows)
     assert other.signature == "forward | wrong strides"
 
