@@ -239,6 +239,7 @@ def _live_buffer(writer: wrapper.WrapperWriter, buffer: Any) -> str | None:
 PLANTS: dict[str, Callable[[str], None]] = {
     "pregrad.fused_attention": partial(plant_pregrad_pass, "pregrad.fused_attention"),
     "pregrad.whole_interpolation": partial(plant_pregrad_pass, "pregrad.whole_interpolation"),
+    "pregrad.redundant_masks": partial(plant_pregrad_pass, "pregrad.redundant_masks"),
     "passes.algebraic": partial(plant_pass, "passes.algebraic"),
     "passes.joined_pieces": partial(plant_pass, "passes.joined_pieces"),
     "passes.updates_in_place": partial(plant_pass, "passes.updates_in_place"),

@@ -19,6 +19,7 @@ FAST = {
 UNITS = (
     "pregrad.fused_attention",
     "pregrad.whole_interpolation",
+    "pregrad.redundant_masks",
     "passes.algebraic",
     "passes.joined_pieces",
     "passes.constant_folding",

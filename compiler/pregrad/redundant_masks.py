@@ -1,0 +1,174 @@
+"""pregrad.redundant_masks"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.node import map_arg
+
+from tcdebug.compiler.pregrad.intervals import RULES, Interval, intervals, is_view
+
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
+
+MASK = 3
+"""The place of `attn_mask` among the arguments."""
+
+METADATA = ("size", "dim", "numel")
+"""Methods that look at no element."""
+
+OPERANDS = ((0, "query"), (1, "key"), (2, "value"))
+
+SHORTEST = 16
+"""With fewer keys than this, the lanes of a vector, attention on a CPU gives zeros to a query that
+holds NaN, unless it has a mask."""
+
+REARRANGING = ("transpose", "permute", "flatten", "reshape", "contiguous")
+"""Methods that may make the same of two layouts."""
+
+
+def redundant_masks(graph: fx.Graph) -> bool:
+    """Remove a mask of attention that hides no key from any query: the fastest kernels take none.
+
+    Only one that depends on no input and is only read. Attention with dropout keeps it: another
+    kernel would draw other numbers.
+    """
+    attentions = [n for n in graph.nodes if n.target is ATTENTION and _mask(n) is not None]
+    known = intervals(graph) if attentions else {}
+    changed = False
+    for node in attentions:
+        mask = _mask(node)
+        if mask is None or mask not in known or not _masks_nothing(mask, known):
+            continue
+        if _supported(node, mask) and _remove(graph, node):
+            _erase(graph, mask, known)
+            changed = True
+    return changed
+
+
+def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+
+
+def _mask(node: fx.Node) -> fx.Node | None:
+    mask = _argument(node, MASK, "attn_mask")
+    return mask if isinstance(mask, fx.Node) else None
+
+
+def _example(node: Any) -> Any:
+    return node.meta.get("example_value") if isinstance(node, fx.Node) else node
+
+
+def _masks_nothing(mask: fx.Node, known: Mapping[fx.Node, Interval]) -> bool:
+    """Whether bools are all true, or floats all zero, and stay so until attention reads them."""
+    value = _example(mask)
+    nothing = Interval(1, 1) if value.dtype == torch.bool else Interval(0, 0)
+    if known[mask] != nothing or value.requires_grad:
+        return False
+    sources, waiting = {mask}, [mask]
+    while waiting:
+        found = {n for n in waiting.pop().all_input_nodes if n in known} - sources
+        sources |= found
+        waiting += found
+    return all(_only_read(n) for n in sources)
+
+
+def _only_read(node: fx.Node) -> bool:
+    """Whether nothing writes to the memory of a tensor: an unknown call might."""
+    for user in node.users:
+        if user.op == "output" or user.target is ATTENTION or user.target in METADATA:
+            continue
+        if not user.op.startswith("call_") or user.target not in RULES or "out" in user.kwargs:
+            return False
+        if is_view(user) and not _only_read(user):
+            return False
+    return True
+
+
+def _supported(node: fx.Node, mask: fx.Node) -> bool:
+    """Whether the result is the same without a mask, if that masks nothing."""
+    result, value = _example(node), _example(mask)
+    query, key, _ = operands = [_example(_argument(node, k, name)) for k, name in OPERANDS]
+    # others are of a level of vmap or torch.func.grad that has ended, or of a class of their own
+    if any(getattr(t, "fake_mode", None) is None for t in (result, *operands)):
+        return False
+    if any(t.layout != torch.strided for t in operands):
+        return False
+    if _argument(node, 4, "dropout_p", 0.0) != 0 or _argument(node, 5, "is_causal", False):
+        return False
+    if query.device.type == "cpu" and not statically_known_true(key.shape[-2] >= SHORTEST):
+        return False
+    # with another dtype than its operands it is in an autocast, which casts the mask too
+    return result.dtype == query.dtype or value.dtype in (torch.bool, query.dtype)
+
+
+def _remove(graph: fx.Graph, node: fx.Node) -> bool:
+    """Leave the mask out, unless the result cannot be laid out as it was with one."""
+    old, new = _example(node), _without_mask(node)
+    if new.dtype != old.dtype or not _equal(new.shape, old.shape):
+        return False
+    rearranged = _rearranged(node, new)
+    row_major = old.clone(memory_format=torch.contiguous_format)
+    if rearranged is None and not _equal(old.stride(), row_major.stride()):
+        return False
+    if len(node.args) > MASK:
+        node.update_arg(MASK, None)
+    else:
+        node.update_kwarg("attn_mask", None)
+    if rearranged is None:
+        with graph.inserting_after(node):
+            copy = graph.call_method("clone", (node,), {"memory_format": torch.contiguous_format})
+        copy.meta = dict(node.meta)
+        node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
+    for changed, value in rearranged or [(node, new)]:
+        changed.meta["example_value"] = value
+    return True
+
+
+def _without_mask(node: fx.Node) -> torch.Tensor:
+    """What attention gives without a mask, in the layout of the kernel that is taken then."""
+    old = _example(node)
+    arguments = [_example(_argument(node, k, name)).to(old.dtype) for k, name in OPERANDS]
+    options = {
+        name: map_arg(_argument(node, k, name, default), _example)
+        for k, name, default in ((6, "scale", None), (7, "enable_gqa", False))
+    }
+    with old.fake_mode, torch.set_grad_enabled(old.requires_grad):
+        return ATTENTION(*arguments, **options)
+
+
+def _rearranged(node: fx.Node, value: torch.Tensor) -> list[tuple[fx.Node, torch.Tensor]] | None:
+    """The calls up to one that makes the same as before of a result in another layout.
+
+    None where another call sees the layout, or two calls one memory that was not one before.
+    """
+    found = [(node, value)]
+    while not _equal(value.stride(), _example(node).stride()):
+        user = next(iter(node.users)) if len(node.users) == 1 else None
+        if user is None or user.op != "call_method" or user.target not in REARRANGING:
+            return None
+        args, kwargs = map_arg((user.args[1:], dict(user.kwargs)), _example)
+        value = getattr(value, user.target)(*args, **kwargs)
+        node = user
+        found.append((node, value))
+    return found
+
+
+def _equal(left: Sequence[int | torch.SymInt], right: Sequence[int | torch.SymInt]) -> bool:
+    """Whether sizes or strides are known to be the same; asks for no guard."""
+    if len(left) != len(right):
+        return False
+    return all(statically_known_true(x == y) for x, y in zip(left, right, strict=True))
+
+
+def _erase(graph: fx.Graph, node: fx.Node, known: Mapping[fx.Node, Interval]) -> None:
+    """Remove a constant that nothing reads, and what only it read."""
+    if node.users or node not in known:
+        return
+    sources = node.all_input_nodes
+    graph.erase_node(node)
+    for source in sources:
+        _erase(graph, source, known)
