@@ -53,6 +53,8 @@ class InterpretedCodegen(TritonCodegen):
 
     def __init__(self) -> None:
         self.sources: list[str] = []
+        self.row: int | None = None
+        """Elements of a row that a loop takes at a time, where not as many as on a device."""
 
     def build(
         self, source: TritonSource, launches: Sequence[Launch], stages: Stages, options: Options
@@ -63,22 +65,26 @@ class InterpretedCodegen(TritonCodegen):
         module = import_source(source.text, options.cache_dir)
         module.libdevice = library.libdevice = Libdevice()
         kernels = source.kernels.items()
-        return {f"run_{n}": _runner(k, getattr(module, k.call.code)) for n, k in kernels}
+        return {f"run_{n}": _runner(k, getattr(module, k.call.code), self.row) for n, k in kernels}
 
 
-def _runner(kernel: TritonKernel, function: Any) -> Any:
+def _runner(kernel: TritonKernel, function: Any, row: int | None) -> Any:
     import triton.language as tl  # noqa: PLC0415 # only here, with the interpreter on
 
+    tile = kernel.tile
+    if row is not None:
+        assert not tile.persistent and not tile.group("r").exact, "as written for other sizes"
+        tile = tile.resized({"r": row}, tile.warps)
     types = [t.removeprefix("*") for t in kernel.signature.values()]
 
     def run(stream: int, wide: int, x: int, y: int, alone: int, *given: Any) -> int:
-        blocks = {g.name: g.block for g in kernel.tile.groups}
+        blocks = {g.name: g.block for g in tile.groups}
         programs = -(-x // blocks["x"]) * -(-y // blocks.get("y", 1)) * alone
         values = [
             _at(value, TYPES[name]) if name in TYPES and isinstance(value, int) else value
             for value, name in zip(given, types, strict=True)
         ]
-        fixed = constants(kernel.tile, WIDE if wide else 0, tl)
+        fixed = constants(tile, WIDE if wide else 0, tl)
         if programs:
             function[(programs,)](*values, **fixed)
         return 0

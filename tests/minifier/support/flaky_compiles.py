@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate import Decision, Gate, Toggles
 from tcdebug.minifier.bisect import Ask, Verdict, bisect
 from tcdebug.minifier.flaky import Rate, Tally, settle
 from tcdebug.minifier.outcome import Kind, Outcome
@@ -25,6 +26,16 @@ WHOLE_UNIT = tuple(("lower.aten.add.Tensor", f"n{k}") for k in range(9, 30))
 
 Step = tuple[str, str]
 """What the gate is asked: unit and subject."""
+
+
+@cache
+def decided(off: tuple[str, ...]) -> tuple[Decision, ...]:
+    """What the gate decides of the steps; the same in every run."""
+    gate = Gate(Toggles.parse(off), "g-0")
+    for step in STEPS:
+        gate.allows(*step)
+    return tuple(gate.decisions)
+
 
 @dataclass
 class Flaky:
@@ -65,12 +76,12 @@ class Flaky:
 
     def run(self, toggles: Toggles) -> Outcome:
         self.runs += 1
-        gate = Gate(toggles, "g-0")
-        taken = [step for step in STEPS if gate.allows(*step)]
-        faulty = self.always or bool(set(self.culprits) & set(taken))
+        decisions = decided(tuple(toggles.texts()))
+        taken = {(d.unit, d.subject) for d in decisions if d.allowed}
+        faulty = self.always or not taken.isdisjoint(self.culprits)
         fails = self.generator.random() < self.p and faulty
         end = WRONG if fails else OK
-        return Outcome(end.kind, end.phase, end.signature, decisions=tuple(gate.decisions))
+        return Outcome(end.kind, end.phase, end.signature, decisions=decisions)
 
     def bisected(self, wanted: float = 0.99) -> Sure:
         failure = self.ask(Toggles(), "the failure")
