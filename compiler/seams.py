@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,8 +16,9 @@ from torch import fx
 from torch._decomp import _core_aten_decompositions_post_autograd as core_aten_decompositions
 from torch._decomp import get_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper
-from torch._dynamo.utils import flatten_graph_inputs, get_metrics_context
+from torch._dynamo.utils import counters, flatten_graph_inputs, get_metrics_context
 from torch._functorch import config as functorch_config
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext
@@ -65,14 +67,129 @@ def aot_autograd(
         made = _untraced(compile_backward, "it compiles")(graph, inputs)
         return _untraced(made, "it is compiled")
 
+    compile_inference = others.pop("inference_compiler", None) or fw_compiler
+
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if any(isinstance(given, (list, tuple, dict)) for given in inputs):
             flat: Callable[..., Any] = flatten_graph_inputs(module, inputs, backend)
             return flat
+        counters["aot_autograd"]["total"] += 1  # how torch knows where buckets of DDP went
+        inference = Inference(compile_inference)
         compilers = {"fw_compiler": fw_compiler, "bw_compiler": backward, **others}
-        return _untraced(aot_module_simplified(module, inputs, **compilers), "it is compiled")
+        compilers["inference_compiler"] = inference.compile
+        made = aot_module_simplified(module, inputs, **compilers)
+        return _untraced(inference.straight(module, made), "it is compiled")
 
     return backend
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a version of torch puts around each inference graph, from the outside in.
+
+    `mark` names its function that notes the sizes of a result that may change.
+    """
+
+    functions: tuple[str, ...]
+    mark: str
+
+
+AROUND = {
+    "2.11": Around(
+        ("forward", "runtime_wrapper", "wrapper", "inner_fn"), "maybe_mark_dynamic_helper"
+    ),
+    "2.13": Around(("forward", "runtime_wrapper"), "mark_dynamo_propagated_dynamic_indices"),
+}
+"""Versions whose wrappers have been read; graphs are not called straight in others."""
+
+
+def offer_straight(compiled: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> None:
+    """Say of a compiled graph that it can be called straight.
+
+    `make` gives what takes its arguments as they are, where `compiled` takes them in a list. It
+    turns gradients off itself, if it calls what heeds them.
+    """
+    compiled.straight = make  # type: ignore[attr-defined] # read by `Inference` alone
+
+
+@dataclass
+class Inference:
+    """An inference graph that is called straight, past what AOTAutograd puts around it, if it can.
+
+    That writes back inputs, makes aliases of outputs anew, takes tensor subclasses apart and more,
+    and takes 1.5 us of each call also where nothing is to be done. `compiler` compiles the graph.
+    """
+
+    compiler: Compiler
+    _compiled: Callable[..., Any] | None = field(default=None, init=False)
+    _metadata: Any = field(default=None, init=False)
+
+    def compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        """What AOTAutograd is given as a compiler."""
+        self._compiled = self.compiler(graph, examples)
+        context = TracingContext.try_get()
+        self._metadata = None if context is None else context.fw_metadata
+        return self._compiled
+
+    def straight(self, module: Any, made: Callable[..., Any]) -> Callable[..., Any]:
+        """What AOTAutograd has made of a module, or the graph itself where that does the same."""
+        around = AROUND.get(".".join(torch.__version__.split(".")[:2]))
+        make = getattr(self._compiled, "straight", None)
+        if around is None or make is None or not _asks_for_nothing(self._metadata):
+            return made
+        if not isinstance(module, fx.GraphModule) or any(True for _ in _held(module)):
+            return made  # the graph has other arguments
+        if torch._C._is_any_autocast_enabled() or _around(made, self._compiled) != around.functions:
+            return made
+        run: Callable[..., Any] = make()
+        return _marking(run, getattr(runtime_wrappers, around.mark), self._metadata)
+
+
+def _asks_for_nothing(metadata: Any) -> bool:
+    """Whether AOTAutograd has nothing to do before and after an inference graph."""
+    return metadata is not None and not (
+        metadata.num_mutated_inp_runtime_indices
+        or metadata.num_mutated_graph_handled_indices
+        or metadata.num_outputs_aliased
+        or metadata.num_intermediate_bases
+        or metadata.tokens
+        or metadata.is_rng_op_functionalized
+        or metadata.grad_enabled_mutation is not None
+    )
+
+
+def _held(module: fx.GraphModule) -> Any:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _around(made: Any, compiled: Any) -> tuple[str, ...] | None:
+    """The names of the functions from the outermost to the graph; None where it is not reached."""
+    names: list[str] = []
+    while made is not compiled:
+        if made is None or not hasattr(made, "__code__"):
+            return None
+        names.append(made.__code__.co_name)
+        made = getattr(made, "__wrapped__", None)
+    return tuple(names)
+
+
+def _marking(
+    run: Callable[..., Any], mark: Callable[[torch.Tensor, set[int]], None], metadata: Any
+) -> Callable[..., Any]:
+    """A graph that notes which sizes of its results may change, for graphs that these go into."""
+    if not metadata.dynamic_outputs:
+        return run
+    dims = [info.dynamic_dims for info in metadata.output_info]
+    changing = [(place, some) for place, some in enumerate(dims) if some is not None]
+
+    def marked(*args: Any) -> Any:
+        results = run(*args)
+        for place, some in changing:
+            mark(results[place], some)
+        return results
+
+    return marked
 
 
 def _untraced(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
@@ -205,6 +322,9 @@ def cuda_capability() -> int:
     major, minor = torch.cuda.get_device_capability()
     return major * 10 + minor
 
+
+set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
+"""A microsecond faster than the public context managers."""
 
 _dynamo_guards: Any = torch._C._dynamo.guards  # its stub does not have all of its functions
 

@@ -12,6 +12,7 @@ import torch
 from tcdebug.compiler.codegen.call import KernelCall
 from tcdebug.compiler.codegen.direct import DIRECT
 from tcdebug.compiler.codegen.launches import Launch, launch, together
+from tcdebug.compiler.codegen.python_text import function_text, path_text, tuple_text
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -28,6 +29,9 @@ from tcdebug.compiler.ir.printer import target_text
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
+aten = torch.ops.aten
+SIZES = frozenset((aten.expand.default, aten.view.default))
+"""Operators that take sizes one by one too, which torch reads 0.5 us faster than a list."""
 REUSE = "memory.reuse"
 LITTLE = 1 << 20
 """Bytes that a GPU can spare."""
@@ -45,6 +49,11 @@ class WrapperSource:
     """Whether it launches on streams of GPUs."""
     launches: tuple[Launch, ...] = ()
     """Those of several kernels."""
+    straight: str = ""
+    """For inference, a `call` that takes its arguments as they are and turns gradients off itself.
+
+    Empty where operators are called of which only torch knows what they need around them.
+    """
 
 
 class WrapperWriter:
@@ -94,16 +103,34 @@ class WrapperWriter:
 
     def write(self) -> WrapperSource:
         """The whole function."""
+        names = [spec.name for spec in self.graph.inputs]
+        taken = [f"{', '.join(names)}{',' if len(names) == 1 else ''} = args"] if names else []
         self._arguments()
         for steps in together(self.schedule, self.calls, self.last_use, self.buffers):
             self._steps(steps)
         returned = ", ".join(self._returned(o) for o in self.graph.outputs)
         self.lines.append(f"return ({returned}{',' if len(self.graph.outputs) == 1 else ''})")
-        body = "\n".join(f"    {line}" for line in self.lines)
-        text = f"def call(args):\n{body}\n"
         return WrapperSource(
-            text, self.names, self.device, bool(self.devices), tuple(self.launches)
+            function_text("args", [*taken, "args.clear()", *self.lines]),
+            self.names,
+            self.device,
+            bool(self.devices),
+            tuple(self.launches),
+            self._straight(names),
         )
+
+    def _straight(self, names: Sequence[str]) -> str:
+        """The text of `WrapperSource.straight`, once all lines are there."""
+        externs = [step.target for step in self.schedule.steps if isinstance(step, Extern)]
+        if self.direction != "inference" or not all(map(_is_plain, externs)):
+            return ""
+        lines = self.lines
+        if externs or any(call.parameters for call in self.calls.values()):  # torch is called
+            off, on = (f"    set_grad_enabled({value})" for value in (False, True))
+            lines = [f"    {line}" for line in lines]
+            lines = ["if grad_enabled := is_grad_enabled():", off, "try:", *lines]
+            lines += ["finally:", "    if grad_enabled:", f"    {on}"]
+        return function_text(", ".join(names), lines)
 
     # -- lifetimes --------------------------------------------------------------------------
 
@@ -150,10 +177,6 @@ class WrapperWriter:
     # -- steps ------------------------------------------------------------------------------
 
     def _arguments(self) -> None:
-        names = [spec.name for spec in self.graph.inputs]
-        if names:
-            self.lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = args")
-        self.lines.append("args.clear()")
         known: set[Symbol] = set()
         for spec in self.graph.inputs:
             if spec.symbol is not None and spec.symbol not in known:
@@ -245,7 +268,7 @@ class WrapperWriter:
                 break
             self._delete(name)
         else:
-            size, stride = _tuple(buffer.size), _tuple(buffer.stride)
+            size, stride = tuple_text(buffer.size), tuple_text(buffer.stride)
             dtype = self._dtype(buffer)
             if buffer.device == self.device:
                 call = f"empty_strided_cuda({size}, {stride}, {dtype})"
@@ -266,7 +289,7 @@ class WrapperWriter:
     def _extern(self, node: Extern) -> None:
         self.lines.append(f"{node.name} = {self._call(node)}")
         for symbol, path in node.binds.items():
-            self.lines.append(f"{symbol.name} = int({_followed(node.name, path)})")
+            self.lines.append(f"{symbol.name} = int({path_text(node.name, path)})")
         if node.out is not None:
             self._lay_out(node.out)
         for name in (*extern_refs(node), node.alias_of or ""):
@@ -275,11 +298,15 @@ class WrapperWriter:
     def _lay_out(self, buffer: Buffer) -> None:
         """Make sure of the strides of what kernels read and others have made."""
         if (name := buffer.name) in self.read_by_kernels:
-            layout = f"{self._dtype(buffer)}, {_tuple(buffer.size)}, {_tuple(buffer.stride)}"
+            size, stride = tuple_text(buffer.size), tuple_text(buffer.stride)
+            layout = f"{self._dtype(buffer)}, {size}, {stride}"
             self.lines.append(f"{name} = laid_out({name}, {layout})")
 
     def _call(self, node: Extern) -> str:
-        args = [self._value(a) for a in node.args]
+        given = node.args
+        if node.target in SIZES and given[1]:
+            given = (given[0], *given[1])
+        args = [self._value(a) for a in given]
         if node.target is operator.getitem:
             return f"{args[0]}[{args[1]}]"
         kwargs = [f"{k}={self._value(v)}" for k, v in node.kwargs.items()]
@@ -336,6 +363,11 @@ def _in_rows(buffer: Buffer) -> bool:
     return buffer.stride == contiguous_strides(buffer.size)
 
 
+def _is_plain(target: Any) -> bool:
+    """Whether a callable is an operator of torch's own that runs as it is."""
+    return target is operator.getitem or getattr(target, "namespace", "") == "aten"
+
+
 def _is_alias(node: Node) -> bool:
     """Whether a node names memory of another as a tensor."""
     return isinstance(node, Extern) and node.alias_of is not None and node.out is not None
@@ -343,42 +375,3 @@ def _is_alias(node: Node) -> bool:
 
 def _layout(buffer: Buffer) -> tuple[Any, ...]:
     return (buffer.dtype, buffer.size, buffer.stride, buffer.device)
-
-
-def _tuple(indices: Sequence[Index]) -> str:
-    inner = ", ".join(render(i) for i in indices)
-    return f"({inner}{',' if len(indices) == 1 else ''})"
-
-
-def _followed(name: str, path: Sequence[tuple[str, Any]]) -> str:
-    text = name
-    for step, argument in path:
-        match step:
-            case "call":
-                text = f"{text}.{argument}()"
-            case "item":
-                text = f"{text}[{argument}]"
-            case _:
-                text = f"({text} // {argument})"
-    return text
-
-
-def laid_out(
-    value: torch.Tensor, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]
-) -> torch.Tensor:
-    """The result of an extern call in the dtype and strides that kernels were written for.
-
-    Eager's kernels do not always give what their fake counterparts promise, nor hooks on saved
-    tensors what they were given. Raises RuntimeError where the size differs: then nothing that was
-    compiled is right.
-    """
-    if value.stride() == stride and value.dtype == dtype and value.size() == size:
-        return value
-    if tuple(value.size()) != tuple(size):
-        raise RuntimeError(f"an operator returned size {tuple(value.size())}, not {tuple(size)}")
-    value = value.to(dtype)
-    if all(n <= 1 or a == s for n, a, s in zip(size, value.stride(), stride, strict=True)):
-        return value
-    once = value[tuple(slice(1 if step == 0 else None) for step in stride)]  # was expanded
-    memory = torch.empty_strided(once.size(), stride, dtype=dtype, device=value.device)
-    return memory.copy_(once).expand(size)

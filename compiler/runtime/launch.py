@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.codegen.wrapper import WrapperSource, laid_out
+from tcdebug.compiler.codegen.wrapper import WrapperSource
 from tcdebug.compiler.errors import KernelError
 
 INDEX_OUT_OF_RANGE = 1
@@ -31,39 +31,70 @@ def raise_status(status: int, *kernels: str) -> NoReturn:
     raise KernelError(f"{kernel} ended with status {status}")
 
 
+def laid_out(
+    value: torch.Tensor, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]
+) -> torch.Tensor:
+    """The result of an extern call in the dtype and strides that kernels were written for.
+
+    Eager's kernels do not always give what their fake counterparts promise, nor hooks on saved
+    tensors what they were given. Raises RuntimeError where the size differs: then nothing that was
+    compiled is right.
+    """
+    if value.stride() == stride and value.dtype == dtype and value.size() == size:
+        return value
+    if tuple(value.size()) != tuple(size):
+        raise RuntimeError(f"an operator returned size {tuple(value.size())}, not {tuple(size)}")
+    value = value.to(dtype)
+    if all(n <= 1 or a == s for n, a, s in zip(size, value.stride(), stride, strict=True)):
+        return value
+    once = value[tuple(slice(1 if step == 0 else None) for step in stride)]  # was expanded
+    memory = torch.empty_strided(once.size(), stride, dtype=dtype, device=value.device)
+    return memory.copy_(once).expand(size)
+
+
 def load_wrapper(
     source: WrapperSource, kernels: Mapping[str, Any], name: str
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    """The wrapper as a callable that takes its arguments in a list, which it empties."""
+    """The wrapper as a callable that takes its arguments in a list, which it empties.
+
+    AOTAutograd is offered the `straight` one, which is made if it is wanted.
+    """
     namespace: dict[str, Any] = {
         **source.names,
         "empty_strided": torch.empty_strided,
         "empty_strided_cpu": seams.empty_strided_cpu,
         "get_num_threads": torch.get_num_threads,
+        "is_grad_enabled": torch.is_grad_enabled,
         "laid_out": laid_out,
         "raise_status": raise_status,
+        "set_grad_enabled": seams.set_grad_enabled,
         **kernels,
     }
     if source.streams:
         namespace |= seams.cuda_functions()
-    filename = f"<tcdebug {name}>"
-    # tracebacks show the wrapper's lines
-    linecache.cache[filename] = (len(source.text), None, source.text.splitlines(True), filename)
-    exec(compile(source.text, filename, "exec"), namespace)
-    function: Callable[[list[Any]], Sequence[Any]] = namespace["call"]
-    return function if source.device is None else on_device(function, source.device)
+
+    def load(text: str, filename: str) -> Callable[..., Any]:
+        # tracebacks show the wrapper's lines
+        linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+        own = dict(namespace)
+        exec(compile(text, filename, "exec"), own)
+        function: Callable[..., Any] = own["call"]
+        return function if source.device is None else on_device(function, source.device)
+
+    wrapper = load(source.text, f"<tcdebug {name}>")
+    if source.straight:
+        seams.offer_straight(wrapper, lambda: load(source.straight, f"<tcdebug {name} straight>"))
+    return wrapper
 
 
-def on_device(
-    function: Callable[[list[Any]], Sequence[Any]], device: torch.device
-) -> Callable[[list[Any]], Sequence[Any]]:
+def on_device(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """A wrapper that runs with a GPU as the current one, which its launches take for granted."""
     current, index = torch.cuda.current_device, device.index
 
-    def run(args: list[Any]) -> Sequence[Any]:
+    def run(*args: Any) -> Any:
         if current() == index:
-            return function(args)
+            return function(*args)
         with torch.cuda.device(index):
-            return function(args)
+            return function(*args)
 
     return run

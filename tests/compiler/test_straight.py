@@ -1,0 +1,258 @@
+"""Which inference graphs are called past AOTAutograd's wrappers, and that nobody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any
+
+import pytest
+import torch
+from judge import assert_same, copies
+from programs import f32
+from torch import fx
+from torch._dynamo.backends.distributed import DDPOptimizer
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
+
+from tcdebug.compiler import backend as public
+from tcdebug.compiler import seams
+
+Function = Callable[..., Any]
+w, b = f32(4, 3), f32(4)
+
+
+class Compiled:
+    """A function through the whole compiler; `straight` says how its graphs are called."""
+
+    def __init__(self, function: Function, **options: Any) -> None:
+        self.straight: list[bool] = []
+        self.run = torch.compile(function, backend=self.backend, **options)
+
+    def backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Function:
+        """The compiler."""
+        made = public.backend(module, inputs)
+        inner: Any = made._torchdynamo_orig_callable  # type: ignore[attr-defined] # torch.compiler.disable's
+        cells = [c.cell_contents for c in inner.__closure__ or ()]
+        texts = [getattr(f, "__code__", None) for f in (inner, *cells)]
+        self.straight.append(any(t.co_filename.endswith(" straight>") for t in texts if t))
+        return made
+
+
+def kernels(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.exp() + 1, x.sum(1)
+
+
+def products(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.linear(x, w, b).relu().view(-1, 2)
+
+
+def detached(x: torch.Tensor) -> torch.Tensor:
+    return x.detach() @ w.t()
+
+
+@pytest.mark.parametrize("function", [kernels, products])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_graph_of_which_nothing_is_asked_is_called_straight(
+    function: Function, mode: Callable[[], AbstractContextManager[None]], dynamic: bool | None
+) -> None:
+    compiled = Compiled(function, dynamic=dynamic)
+    with mode():
+        for rows in (2, 6):
+            x = f32(rows, 3)
+            assert_same(compiled.run(x), function(x))
+        assert torch.is_grad_enabled() == (mode is torch.enable_grad)
+    assert set(compiled.straight) == {True}
+
+
+def test_parameters_without_gradients_are_no_obstacle() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    compiled = Compiled(model)
+    with torch.no_grad():
+        assert_same(compiled.run(f32(2, 3)), model(f32(2, 3)))
+    assert compiled.straight == [True]
+
+
+def test_results_need_no_gradient_where_inputs_do() -> None:
+    compiled = Compiled(detached)
+    x = f32(2, 3).requires_grad_()
+    result = compiled.run(x)
+    assert compiled.straight == [True]
+    assert_same(result, detached(x))
+    assert not result.requires_grad
+    assert torch.is_grad_enabled()
+
+
+def test_gradients_are_on_again_after_an_error() -> None:
+    def f(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return (x @ w.t())[places]
+
+    compiled = Compiled(f)
+    assert_same(compiled.run(f32(2, 3), torch.tensor([1])), f(f32(2, 3), torch.tensor([1])))
+    with pytest.raises(IndexError, match="found by cpp_"):
+        compiled.run(f32(2, 3), torch.tensor([2]))
+    assert torch.is_grad_enabled()
+    assert compiled.straight == [True]
+
+
+def adds_in_place(x: torch.Tensor) -> torch.Tensor:
+    return x.add_(1) * 2
+
+
+def view_of_input(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.view(-1), x * 2
+
+
+def view_and_base(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x * 2
+    return y, y.view(-1)
+
+
+@torch.library.custom_op("tcdebug_straight::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def custom(x: torch.Tensor) -> torch.Tensor:
+    return torch.ops.tcdebug_straight.twice(x) + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "straight"),
+    [(adds_in_place, False), (view_of_input, False), (custom, False), (view_and_base, True)],
+)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_a_graph_of_which_something_is_asked_is_not(
+    function: Function, straight: bool, mode: Callable[[], AbstractContextManager[None]]
+) -> None:
+    compiled = Compiled(function)
+    with mode():
+        (mine,), (theirs,) = copies([f32(2, 3)]), copies([f32(2, 3)])
+        results, expected = compiled.run(mine), function(theirs)
+        assert_same(results, expected)
+        assert_same(mine, theirs)
+        assert mine._version == theirs._version
+        if isinstance(expected, tuple):
+            found = [r.untyped_storage().data_ptr() == mine.data_ptr() for r in results]
+            wanted = [e.untyped_storage().data_ptr() == theirs.data_ptr() for e in expected]
+            assert found == wanted
+            first, second = (r.untyped_storage().data_ptr() for r in results)
+            assert (first == second) == (function is view_and_base)
+    assert compiled.straight == [straight]
+
+
+def test_a_graph_that_trains_is_not() -> None:
+    compiled = Compiled(kernels)
+    compiled.run(f32(2, 3).requires_grad_())[0].sum().backward()
+    assert compiled.straight == [False]
+
+
+@pytest.mark.parametrize("function", [kernels, products])
+def test_tensor_subclasses_are_taken_apart(function: Function) -> None:
+    compiled = Compiled(function)
+    x = TwoTensor(f32(2, 3), f32(2, 3) + 1)
+    results, expected = compiled.run(x), function(x)
+    for part in ("a", "b"):
+        assert_same(
+            [getattr(r, part) for r in torch.utils._pytree.tree_leaves(results)],
+            [getattr(e, part) for e in torch.utils._pytree.tree_leaves(expected)],
+        )
+    assert compiled.straight == [False]
+
+
+def test_a_graph_under_autocast_gives_what_eager_gives_under_it() -> None:
+    compiled = Compiled(products)
+    x = f32(2, 3)
+    assert_same(compiled.run(x), products(x))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = compiled.run(x)
+        assert result.dtype == torch.bfloat16
+        assert_same(result, products(x))
+    assert_same(compiled.run(x), products(x))
+    assert compiled.straight == [True, False]
+
+
+def test_functions_that_transform_see_no_difference() -> None:
+    compiled = Compiled(kernels)
+    compiled.run(f32(2, 3))
+    xs = torch.stack([f32(2, 3), f32(2, 3) + 1])
+    assert_same(torch.vmap(compiled.run)(xs), torch.vmap(kernels)(xs))
+    gradient = torch.func.grad(lambda x: compiled.run(x)[0].sum())
+    assert_same(gradient(xs[0]), xs[0].exp())
+
+
+def test_sizes_that_change_are_noted_on_results_as_aot_autograd_does() -> None:
+    compiled = Compiled(kernels, dynamic=True)
+    reference = torch.compile(kernels, backend="aot_eager", dynamic=True)
+    found = [vars(r) for r in compiled.run(f32(4, 3))]
+    assert found == [vars(r) for r in reference(f32(4, 3))]
+    assert [list(each.values()) for each in found] == [[{0, 1}], [{0}]]
+    assert compiled.straight == [True]
+
+
+def test_nothing_is_called_straight_in_a_torch_that_nobody_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seams, "AROUND", {})
+    compiled = Compiled(kernels)
+    assert_same(compiled.run(f32(2, 3)), kernels(f32(2, 3)))
+    assert compiled.straight == [False]
+
+
+def test_what_torch_puts_around_a_graph_besides_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchs = seams.aot_module_simplified
+
+    def more(*args: Any, **kwargs: Any) -> Function:
+        made = torchs(*args, **kwargs)
+        return wraps(made)(lambda *given: [each + 1 for each in made(*given)])
+
+    monkeypatch.setattr(seams, "aot_module_simplified", more)
+    compiled = Compiled(kernels)
+    assert_same(compiled.run(f32(2, 3)), tuple(each + 1 for each in kernels(f32(2, 3))))
+    assert compiled.straight == [False]
+
+
+@pytest.mark.parametrize("weighs", [False, True])
+def test_a_module_with_weights_of_its_own_is_given_them(weighs: bool) -> None:
+    class Scale(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(f32(3), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x * (self.weight if weighs else 2) + 1,)
+
+    compiled, module = Compiled(kernels), fx.symbolic_trace(Scale())
+    with tracing(TracingContext(FakeTensorMode())):
+        run = compiled.backend(module, [f32(2, 3)])
+    assert_same(run(f32(2, 3)), module(f32(2, 3)))
+    assert compiled.straight == [not weighs]
+
+
+def test_buckets_of_ddp_are_compiled_one_by_one() -> None:
+    layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()) for _ in range(4)]
+    model = torch.nn.Sequential(*layers)
+    compiled = Compiled(model)
+    buckets = DDPOptimizer(600_000, backend_compile_fn=compiled.backend, first_bucket_cap=300_000)
+    run = torch.compile(model, backend=buckets.compile_fn)
+    x = f32(2, 256)
+    with torch.no_grad():
+        assert_same([run(x), run(x)], [model(x), model(x)])
+    assert len(compiled.straight) > 1
+    assert_same(*([torch.autograd.grad(f(x).sum(), [*model.parameters()])] for f in (run, model)))
+
+
+def test_a_compiler_of_a_vendor_is_called_as_torch_calls_it() -> None:
+    def vendors(graph: fx.GraphModule, inputs: Sequence[Any]) -> Function:
+        return graph.forward
+
+    run = torch.compile(kernels, backend=public.get_backend(inference_compiler=vendors))
+    assert_same(run(f32(2, 3)), kernels(f32(2, 3)))
