@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -172,10 +171,10 @@ def test_a_flag_that_does_not_exist_is_noticed_and_a_script_may_have_its_own() -
 # -- examples ---------------------------------------------------------------------------------
 
 
-def run_python(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_python(python: str, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """A script in a folder of its own, with a kernel cache of its own."""
     return subprocess.run(
-        [sys.executable, str(path)],
+        [python, str(path)],
         cwd=folder,
         env={**os.environ, "TCDEBUG_CACHE_DIR": str(folder / "cache"), "TCDEBUG_LOG": "0"},
         capture_output=True,
@@ -186,8 +185,10 @@ def run_python(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-def test_an_example_prints_what_its_page_shows(path: Path, tmp_path: Path) -> None:
-    done = run_python(path, tmp_path)
+def test_an_example_prints_what_its_page_shows(
+    path: Path, tmp_path: Path, warm_python: str
+) -> None:
+    done = run_python(warm_python, path, tmp_path)
     assert done.returncode == 0, done.stderr
     link = f"examples/{path.name}"
     page = next(p for p in DOCS.glob("*.md") if link in p.read_text() and p.name != "index.md")
@@ -215,12 +216,14 @@ torch.compile(f, backend="tcdebug", options={"run_dir": "run"})(x, w).sum().back
 """
 
 
-def test_every_event_of_a_real_compile_fits_the_published_schema(tmp_path: Path) -> None:
+def test_every_event_of_a_real_compile_fits_the_published_schema(
+    tmp_path: Path, warm_python: str
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(COMPILED)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     environment["TCDEBUG_CACHE_DIR"] = str(tmp_path / "cache")
-    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=environment, check=True)
+    subprocess.run([warm_python, str(script)], cwd=tmp_path, env=environment, check=True)
     schema = json.loads((DOCS / "events.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)

@@ -36,6 +36,7 @@ def broken_in_two(x: torch.Tensor) -> torch.Tensor:
     return y.tanh()
 
 
+@pytest.mark.usefixtures("warm")
 def test_each_graph_between_breaks_is_a_script_that_passes(tmp_path: Path) -> None:
     compiled = torch.compile(broken_in_two, backend="aot_eager")
     capture = written(tmp_path, lambda: compiled(torch.randn(3, requires_grad=True)))
@@ -128,6 +129,7 @@ def test_the_random_numbers_of_the_program_stay_what_they_are(tmp_path: Path) ->
 # -- as a test ------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_test_is_a_script_with_a_test_in_it_and_its_data_beside_it(tmp_path: Path) -> None:
     big = torch.randn(12, 12)
     compiled = torch.compile(torch.linalg.cholesky, backend="eager")
@@ -143,6 +145,7 @@ def test_a_test_is_a_script_with_a_test_in_it_and_its_data_beside_it(tmp_path: P
     assert "Run it: pytest test_graph_0.py, or python test_graph_0.py." in test.read_text()
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_test_fails_while_the_bug_is_there(tmp_path: Path) -> None:
     compiled = torch.compile(torch.tanh, backend=backends.raises)
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths

@@ -94,6 +94,7 @@ def asked(folder: Path, script: str, target: str = "eager") -> Oracle:
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_candidate_is_a_script_that_the_command_reads(tmp_path: Path) -> None:
     oracle = asked(tmp_path, HOLDS_TANH)
     tanh = captured(lambda x: x.tanh() + 1, torch.ones(3))
@@ -103,6 +104,7 @@ def test_a_candidate_is_a_script_that_the_command_reads(tmp_path: Path) -> None:
     assert list((tmp_path / "check").iterdir()) == []
 
 
+@pytest.mark.usefixtures("warm")
 def test_an_edited_check_is_asked_again(tmp_path: Path) -> None:
     case = captured(lambda x: x.tanh() + 1, torch.ones(3))
     assert asked(tmp_path, HOLDS_TANH).ask(case, Toggles(), "bad").failed

@@ -107,6 +107,7 @@ def test_the_third_recompile_leaves_the_graph_of_the_third_recompile(tmp_path: P
     assert tuple(value.shape) == (5, 2)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_compile_for_sizes_that_are_symbols_leaves_the_numbers(tmp_path: Path) -> None:
     def symbols_abort(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if any(isinstance(i, torch.SymInt) for i in inputs):

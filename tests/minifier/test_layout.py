@@ -83,6 +83,7 @@ def set_up():
         ("aliasing", "v.clone()", 1),
     ],
 )
+@pytest.mark.usefixtures("warm")
 def test_a_repro_judges_layout_where_that_was_the_failure(
     what: str, change: str, status: int, tmp_path: Path
 ) -> None:

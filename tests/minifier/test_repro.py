@@ -163,6 +163,7 @@ def test_dynamic_dimensions_are_marked(tmp_path: Path) -> None:
     assert "torch._dynamo.maybe_mark_dynamic(values[0], 0)" in text
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_nearest_passing_case_is_written_beside_and_told_apart(tmp_path: Path) -> None:
     case = captured(linear, torch.randn(2, 3), torch.randn(3, 4))
     passing = captured(lambda x, w: torch.sigmoid(x @ w).sum(-1), *case.values())
@@ -446,6 +447,7 @@ def test_a_wrong_number_is_reproduced_in_a_process_of_its_own(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("runs", "status"), [(3, 1), (2, 0)])
+@pytest.mark.usefixtures("warm")
 def test_where_a_failure_is_flaky_so_many_runs_have_to_pass(
     tmp_path: Path, runs: int, status: int
 ) -> None:
@@ -463,6 +465,7 @@ def test_where_a_failure_is_flaky_so_many_runs_have_to_pass(
     assert ran.read_text() == "x" * runs
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_repro_of_the_compiler_takes_units_and_stored_data(tmp_path: Path) -> None:
     """Run elsewhere, next to its data only: nothing is wrong here, whatever is off."""
     case = captured(checkpointed, torch.randn(12, 12, requires_grad=True))
@@ -524,6 +527,7 @@ def test_how_a_script_ends(
     "body", ["raise ValueError('eager')", "import os; os.abort()", "import os; os._exit(0)"]
 )
 @pytest.mark.usefixtures("backward_after_fork")
+@pytest.mark.usefixtures("warm")
 def test_what_fails_in_eager_is_not_judged(
     body: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -536,6 +540,7 @@ def test_what_fails_in_eager_is_not_judged(
     assert "it cannot tell: eager fails" in done.output
 
 
+@pytest.mark.usefixtures("warm")
 def test_of_the_variants_of_a_repro_the_simplest_that_fails_is_left(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
     failing = planted_repro(tmp_path / "other", EXCEPTION, "raise KeyError('tanh')")
@@ -548,6 +553,7 @@ def test_of_the_variants_of_a_repro_the_simplest_that_fails_is_left(tmp_path: Pa
     assert names == ["repro.log", "repro.py", "repro.safetensors"]
 
 
+@pytest.mark.usefixtures("warm")
 def test_where_no_variant_fails_the_bare_one_is_left(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
     (tmp_path / IN_SCRIPT).write_text("")

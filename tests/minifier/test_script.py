@@ -110,6 +110,7 @@ def test_a_script_that_fails_with_other_numbers_has_the_same_bug() -> None:
     assert not first.same_bug(outcome_of(SCRIPT_FAILED, SYNTAX, 30.0))
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text("import sys\nraise ValueError(f'size {len(sys.argv)}')\n")

@@ -1,0 +1,69 @@
+"""What is started in place of Python behaves as Python does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHOWS = """
+import os, sys
+import helper
+print(sys.argv, os.getcwd(), os.environ["SEEN"], __name__, __file__, sys.executable, sys.path[0])
+print(sorted(globals()), sys.modules["__main__"].helper is helper, "tcdebug" in sys.modules)
+print(sys.stdin.read(), file=sys.stderr)
+"""
+ENDS = {
+    "ends": "pass",
+    "exits": "import sys; sys.exit(7)",
+    "says why": "raise SystemExit('no data')",
+    "raises": "import atexit; atexit.register(print, 'at exit'); raise KeyError(3)",
+    "aborts": "import os; os.abort()",
+    "is killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+def run(python: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, *arguments], cwd=folder, env={"SEEN": "1"}, input="given", capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["script.py", "inner/script.py"])
+def test_a_script_sees_what_it_would_see(warm_python: str, tmp_path: Path, place: str) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(SHOWS)
+    (path.parent / "helper.py").write_text("")
+    warm, fresh = (run(p, tmp_path, place, "-x", "a b") for p in (warm_python, sys.executable))
+    assert (warm.stdout, warm.stderr) == (fresh.stdout, fresh.stderr)
+    assert fresh.returncode == warm.returncode == 0
+
+
+@pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
+def test_a_process_ends_as_it_would_end(warm_python: str, tmp_path: Path, text: str) -> None:
+    warm, fresh = (run(p, tmp_path, "-c", text) for p in (warm_python, sys.executable))
+    assert (warm.returncode, warm.stdout) == (fresh.returncode, fresh.stdout)
+    assert warm.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
+
+
+def test_torch_is_there_before_a_script_imports_it_and_not_in_another_environment(
+    warm_python: str, tmp_path: Path
+) -> None:
+    text = "import sys; print('torch' in sys.modules)"
+    assert run(warm_python, tmp_path, "-c", text).stdout == "True\n"
+    other = {"SEEN": "1", "TORCH_LOGS": "dynamo"}
+    done = subprocess.run([warm_python, "-c", text], env=other, capture_output=True, text=True)
+    assert done.stdout == "False\n"
+
+
+def test_what_is_given_up_is_ended(warm_python: str, tmp_path: Path) -> None:
+    text = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(1000)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run([warm_python, "-c", text], cwd=tmp_path, timeout=1)
+    process = int((tmp_path / "pid").read_text())
+    assert run(warm_python, tmp_path, "-c", "pass").returncode == 0
+    assert not Path(f"/proc/{process}").exists()
