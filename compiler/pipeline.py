@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -187,7 +188,8 @@ def compile_joint(
             this.gate.scope = "joint"
 
     this.gate.scope = "joint"
-    with stages.stage("aot", len(module.graph.nodes), foreign=True):
+    drawing = seams.every_draw() if this.options.fallback_random else nullcontext()
+    with stages.stage("aot", len(module.graph.nodes), foreign=True), drawing:
         backend = seams.aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),

@@ -33,6 +33,7 @@ __all__ = [
     "compile_id",
     "core_aten_decompositions",
     "default_partition",
+    "every_draw",
     "get_decompositions",
     "graph_break",
     "min_cut_rematerialization_partition",
@@ -51,6 +52,16 @@ TRACING = "tcdebug"
 """The name of the handler that writes torch's structured trace to our events."""
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def every_draw() -> AbstractContextManager[object]:
+    """While it lasts, torch leaves random numbers in a graph that nobody reads.
+
+    What is drawn after them would be other numbers than eager's. torch looks at inductor's config
+    for that, whatever the backend, and has loaded it by then.
+    """
+    patched: AbstractContextManager[object] = torch._inductor.config.patch(fallback_random=True)
+    return patched
 
 
 def aot_autograd(

@@ -124,6 +124,27 @@ def test_two_draws_of_random_numbers_differ_and_a_seed_repeats_them() -> None:
     assert torch.equal(first, again)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (torch.zeros(torch.rand_like(x).shape), torch.rand_like(x)),
+        lambda x: (torch.zeros(torch.randn_like(x).shape), torch.rand_like(x) * x),
+        lambda x: (torch.zeros(F.dropout(x, 0.5).shape), F.dropout(x, 0.5)),
+        lambda x: (torch.zeros(x.clone().uniform_().shape), torch.rand(3)),
+        lambda x: (torch.rand_like(x), torch.zeros(torch.bernoulli(x.abs().clamp(max=1)).shape)),
+    ],
+)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_numbers_that_nobody_reads_are_drawn_as_well(function: Any, gradients: bool) -> None:
+    """Else what is drawn after them would differ from eager, in the graph and behind it."""
+
+    def drawn(f: Any) -> Any:
+        torch.manual_seed(5)
+        return f(f32(8).requires_grad_(gradients)), torch.get_rng_state()
+
+    assert_same(drawn(compiled(function)), drawn(function))
+
+
 def test_complex_numbers_are_left_to_aten() -> None:
     def function(x: torch.Tensor) -> Any:
         z = torch.complex(x, x * 2)
