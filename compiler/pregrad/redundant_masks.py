@@ -107,11 +107,13 @@ def _supported(node: fx.Node, mask: fx.Node) -> bool:
 
 def _remove(graph: fx.Graph, node: fx.Node) -> bool:
     """Leave the mask out, unless the result cannot be laid out as it was with one."""
-    old, new = _example(node), _without_mask(node)
-    if new.dtype != old.dtype or not _equal(new.shape, old.shape):
-        return False
-    rearranged = _rearranged(node, new)
-    row_major = old.clone(memory_format=torch.contiguous_format)
+    old = _example(node)
+    with old.fake_mode, torch.set_grad_enabled(old.requires_grad):
+        new = _without_mask(node, old.dtype)
+        if new.dtype != old.dtype or not _equal(new.shape, old.shape):
+            return False
+        rearranged = _rearranged(node, new)
+        row_major = old.clone(memory_format=torch.contiguous_format)
     if rearranged is None and not _equal(old.stride(), row_major.stride()):
         return False
     if len(node.args) > MASK:
@@ -128,16 +130,14 @@ def _remove(graph: fx.Graph, node: fx.Node) -> bool:
     return True
 
 
-def _without_mask(node: fx.Node) -> torch.Tensor:
+def _without_mask(node: fx.Node, dtype: torch.dtype) -> torch.Tensor:
     """What attention gives without a mask, in the layout of the kernel that is taken then."""
-    old = _example(node)
-    arguments = [_example(_argument(node, k, name)).to(old.dtype) for k, name in OPERANDS]
+    arguments = [_example(_argument(node, k, name)).to(dtype) for k, name in OPERANDS]
     options = {
         name: map_arg(_argument(node, k, name, default), _example)
         for k, name, default in ((6, "scale", None), (7, "enable_gqa", False))
     }
-    with old.fake_mode, torch.set_grad_enabled(old.requires_grad):
-        return ATTENTION(*arguments, **options)
+    return ATTENTION(*arguments, **options)
 
 
 def _rearranged(node: fx.Node, value: torch.Tensor) -> list[tuple[fx.Node, torch.Tensor]] | None:

@@ -11,8 +11,10 @@ import torch
 from graphs import applied, ops, torch_graph
 from judge import assert_as_eager, assert_same, compiled, copies, gradients
 from programs import f32
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from traced_on_cuda import cuda
 
 from tcdebug.compiler.pregrad.redundant_masks import redundant_masks
 
@@ -332,6 +334,19 @@ def test_in_an_autocast_too(function: Program) -> None:
 
     assert after(cast, f32(*HEADS))[0]
     assert_same(rewritten(cast)(f32(*HEADS)), cast(f32(*HEADS)), exact=True)
+
+
+def test_on_a_gpu_the_number_of_keys_does_not_matter() -> None:
+    def function(q: torch.Tensor) -> Any:
+        batch, _, length, _ = q.shape
+        queries = torch.arange(length, device=q.device).view(1, 1, length, 1)
+        return merged(ATTENTION(q, q, q, (queries >= 0).expand(batch, -1, length, length)))
+
+    torch._dynamo.reset()
+    with FakeTensorMode(), torch.no_grad():
+        changed, module = applied(redundant_masks, torch_graph(function, cuda(3, 2, 8, 4)))
+    assert changed
+    assert masks(module) == [None]
 
 
 @pytest.mark.usefixtures("_any_length")
