@@ -44,9 +44,12 @@ def _product(
     step = rows_of_a_piece(right)
     for start in range(0, rows, step):
         part = left[start : min(start + step, rows)]
-        piece = part @ right if bias is None else torch.addmm(bias, part, right)
-        _crop(piece, result[start : start + step])
+        _crop(_piece(part, right, bias), result[start : start + step])  # no name: one at a time
     return result
+
+
+def _piece(part: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return part @ right if bias is None else torch.addmm(bias, part, right)
 
 
 def _crop(piece: torch.Tensor, result: torch.Tensor) -> None:

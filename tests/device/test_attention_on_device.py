@@ -76,12 +76,6 @@ def test_it_is_eager_s_and_computed_by_a_fused_kernel(tmp_path: Path, length: in
     assert PRODUCT not in calls(tmp_path)
 
 
-def test_without_the_pass_it_is_taken_apart(tmp_path: Path) -> None:
-    q = heads(512)
-    assert_close(compiled(layers, tmp_path, off="pregrad.redundant_masks")(q), layers(q))
-    assert fused(tmp_path) == 0, calls(tmp_path)
-
-
 def test_a_result_that_is_returned_has_eager_s_strides(tmp_path: Path) -> None:
     q = heads(512)
     assert_close(compiled(attention, tmp_path)(q), attention(q))

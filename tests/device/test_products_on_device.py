@@ -238,7 +238,7 @@ def test_the_unit_switches_templates_off(tmp_path: Path) -> None:
 
 
 def test_a_large_result_of_odd_size_needs_little_memory_beside_it() -> None:
-    """Computed in pieces of 32 MiB, without a second tensor as large as the result."""
+    """Computed in pieces of 64 MiB, of which there is one at a time."""
 
     def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return F.linear(x, weight, bias)
