@@ -16,6 +16,7 @@ import pytest
 from tcdebug.cli import cli
 
 SECONDS = 280
+WARM_SITE = str(Path(__file__).parents[1] / "warm" / "site")
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,13 @@ def environment(kernels: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def python(tmp_path: Path, environment: Mapping[str, str]) -> Command:
-    """Run Python with these arguments in `tmp_path`, and wait."""
+def python(tmp_path: Path, environment: Mapping[str, str], warm_python: str) -> Command:
+    """Run Python with these arguments in `tmp_path`, and wait. Torch is there before a script."""
 
     def run(*args: str, **variables: str) -> Finished:
+        fresh = args[0].startswith("-") or variables
         done = subprocess.run(
-            [sys.executable, *args],
+            [sys.executable if fresh else warm_python, *args],
             cwd=tmp_path,
             env={**environment, **variables},
             capture_output=True,
@@ -73,9 +75,13 @@ def python(tmp_path: Path, environment: Mapping[str, str]) -> Command:
 
 
 @pytest.fixture
-def tcdebug(python: Command) -> Command:
-    """Run `tcdebug` with these arguments in `tmp_path`, and wait."""
-    return lambda *args, **variables: python("-m", "tcdebug", *args, **variables)
+def tcdebug(python: Command, warm_python: str) -> Command:
+    """Run `tcdebug` with these arguments in `tmp_path`, and wait.
+
+    The repro scripts that it checks find torch imported; its own processes import it.
+    """
+    warm = {"PYTHONPATH": WARM_SITE, "WARM_PYTHON": warm_python}
+    return lambda *args, **variables: python("-m", "tcdebug", *args, **{**warm, **variables})
 
 
 @pytest.fixture
