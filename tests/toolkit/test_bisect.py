@@ -248,7 +248,7 @@ torch.compile(model, backend="tcdebug")(torch.ones(3))
     assert process.returncode == 130
     assert json.loads(output)["status"] == "interrupted"
     known = _answers(tmp_path)
-    done = tcdebug("bisect", "--json", name)
+    done = tcdebug("bisect", "--json", name, PYTHONPATH="")  # the environment of the first
     assert done.json["status"] == "confirmed"
     assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
     assert "going on from" in done.stderr
