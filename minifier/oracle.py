@@ -39,6 +39,7 @@ from tcdebug.minifier.runs import Run, Runs
 from tcdebug.minifier.slippage import OtherFailures
 from tcdebug.minifier.surroundings import surroundings
 from tcdebug.minifier.targets import Target
+from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.verify import (
     FAILS,
     PASSES,
@@ -56,6 +57,8 @@ AS_SLOW = 3.0
 """How many times the seconds of the slowest run that ended: a busy machine is no hang."""
 LEAST_SECONDS = 5.0
 """No candidate is given less: the machine may be busy."""
+LEAST_OF_OTHERS = 15.0
+"""Nor less than this with another compiler: a run that crashed did not build all kernels."""
 FORK_REFUSED = "fork-based multiprocessing"
 """What autograd says in a child that was forked after it started threads for devices."""
 
@@ -251,8 +254,9 @@ class Oracle:
         """CPU seconds of the runs that have ended."""
         return self._runs.cpu_seconds
 
-    def tighten(self, seconds: float, least: float = LEAST_SECONDS) -> None:
+    def tighten(self, seconds: float) -> None:
         """Take the time of a first run, which was alone, as the measure of a hang."""
+        least = LEAST_SECONDS if self.target.name == EMBEDDED else LEAST_OF_OTHERS
         crowd = max(1.0, self.jobs / (os.cpu_count() or 1))
         limit = crowd * max(least, SLOWER * seconds)
         self.limits = Limits(min(limit, self.limits.seconds), self.limits.memory)

@@ -31,7 +31,7 @@ from tcdebug.minifier.children import followed
 from tcdebug.minifier.investigate import Found, Investigation
 from tcdebug.minifier.isolation import die_with_parent
 from tcdebug.minifier.job import FAULT, REPORT, SCRIPT_FAILED, Job
-from tcdebug.minifier.oracle import LEAST_SECONDS, Answers, Budget, BudgetUsed, Oracle
+from tcdebug.minifier.oracle import Answers, Budget, BudgetUsed, Oracle
 from tcdebug.minifier.outcome import Kind, Outcome
 from tcdebug.minifier.recorder import Recorder
 from tcdebug.minifier.report import Report
@@ -41,9 +41,6 @@ from tcdebug.minifier.switching import Switching
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 from tcdebug.minifier.threads import Threads, one_thread
 from tcdebug.minifier.watcher import compile_patched
-
-LEAST_OF_OTHERS = 15.0
-"""The least limit of a hang where it is not known how long another compiler builds its kernels."""
 
 
 class Finished(BaseException):
@@ -144,12 +141,10 @@ class Session:
 
     def _tighten(self, oracle: Oracle, case: Case, base: Toggles, outcome: Outcome) -> None:
         """Measure a hang by a run that ended: this one, or one with everything off."""
-        least = LEAST_SECONDS
         if outcome.kind is Kind.HANG:
             outcome = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
-            least = least if oracle.target.name == EMBEDDED else LEAST_OF_OTHERS
         if outcome.kind is not Kind.HANG:
-            oracle.tighten(outcome.seconds, least)
+            oracle.tighten(outcome.seconds)
 
     def _oracle(self, backend: Backend, ordinal: int, setup: str) -> Oracle:
         if backend.name not in self.warm:
