@@ -176,11 +176,11 @@ def _moments(
     freedom = call("maximum", degrees, constant(compute, 0))
 
     def variance(point: Point) -> Expr:
-        rounding = cast(
-            call("sub", exact_mean(point), cast(mean_of(point), exact)), compute
-        )
-        added = call("mul", call("mul", rounding, rounding), count)
-        return call("div", call("sub", scatter.at(point), added), freedom)
+        rounding = call("sub", exact_mean(point), cast(mean_of(point), exact))
+        # its square may be infinite in the dtype of computing where that of a distance is, too
+        added = call("mul", call("mul", rounding, rounding), exact_count)
+        found = call("sub", cast(scatter.at(point), exact), added)
+        return call("div", cast(found, compute), freedom)
 
     full = Tensor(compute, total.size, variance), Tensor(compute, total.size, mean_of)
     if keepdim:

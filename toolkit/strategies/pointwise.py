@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tcdebug.strategies.arguments import kind_of
 from tcdebug.strategies.row import Draw, Row, of_one
 from tcdebug.strategies.scope import Scope, Value, Want
@@ -43,11 +45,19 @@ LOGICAL = ("logical_and", "logical_or", "logical_xor")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
 
 
+def _finite(x: Value) -> str:
+    """With the numbers that stand for infinities: by itself, a float64 run has others."""
+    if x.tensor.dtype == torch.float64:
+        return f"torch.nan_to_num({x})"
+    most = torch.finfo(x.tensor.dtype).max
+    return f"torch.nan_to_num({x}, 0.0, {most!r}, {-most!r})"
+
+
 def _activation(name: str) -> Draw:
     def draw(scope: Scope) -> str:
         x = scope.operand(Want(FLOATS))
         unsure = name in UNSURE_OF_NAN and scope.gradients and bool(x.tensor.isnan().any())
-        operand = f"torch.nan_to_num({x})" if unsure else str(x)
+        operand = _finite(x) if unsure else str(x)
         return f"torch.nn.functional.{name}({operand})"
 
     return draw
@@ -187,7 +197,7 @@ POINTWISE = (
     Row("lerp", _three("torch.lerp({x}, {y}, {z})")),
     Row("addcmul", _three("torch.addcmul({x}, {y}, {z}, value=0.5)")),
     Row("addcdiv", _three("torch.addcdiv({x}, {y}, {z})")),
-    Row("nan_to_num", of_one("torch.nan_to_num({x})", Want(FLOATS)), exact=True),
+    Row("nan_to_num", lambda scope: _finite(scope.operand(Want(FLOATS))), exact=True),
     Row("heaviside", _alike("heaviside"), exact=True),
     Row("glu", of_one("torch.nn.functional.glu(torch.cat(({x}, {x})), 0)", Want("f", 1))),
     Row("complex_mul", of_one("{x} * {x}", Want("c"))),

@@ -1,4 +1,4 @@
-"""Standard deviations, also of numbers whose squares no float32 holds."""
+"""Standard deviations and variances, also of numbers whose squares no float32 holds."""
 
 from __future__ import annotations
 
@@ -33,3 +33,21 @@ def test_a_deviation_is_rounded_once(name: str) -> None:
 
     for made, wanted in zip(compiled(function)(x), function(x), strict=True):
         torch.testing.assert_close(made, wanted, equal_nan=True, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("length", [2, 3, 40])
+def test_a_variance_that_no_float32_holds_is_infinite(length: int) -> None:
+    """Not NaN: the mean is rounded by more than the root of what float32 holds."""
+    x = torch.full((2, length), 1e30)
+    x[:, 0] = 2e30
+    torch._dynamo.reset()
+    variance, mean = compiled(lambda x: torch.var_mean(x, -1))(x)
+    assert variance.tolist() == [torch.inf] * 2
+    torch.testing.assert_close(mean, x.double().mean(-1).float())
+
+
+def test_a_batch_of_the_largest_floats_is_normalised_to_zeros() -> None:
+    largest = torch.full((4, 2), torch.finfo(torch.float32).max)
+    torch._dynamo.reset()
+    normalised = compiled(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True))
+    assert normalised(largest).eq(0).all()

@@ -135,6 +135,15 @@ def test_a_result_that_is_better_than_eagers_passes_beside_random_numbers() -> N
     assert wrong.signature == "forward | wrong value"
 
 
+def test_an_overflow_that_only_eager_has_is_no_fault() -> None:
+    """Of two elements that are the largest float, eager's variance is infinite."""
+    most = torch.finfo(torch.float32).max
+    largest = "torch.tensor([float('inf'), float('inf')])"
+    spread = f"torch.nan_to_num(a0, 0.0, {most!r}).var(-1)"
+    assert eval(spread, {"torch": torch, "a0": eval(largest)}).isinf()
+    assert verdict(spread, torch.zeros_like, argument=largest).status is Status.PASSED
+
+
 def test_what_integers_are_rounded_to_explains_a_difference() -> None:
     """cos of exp(8) moves by 1e-4 when exp is another number in its last place."""
     integers = "torch.tensor([8, 0, 7, -9])"

@@ -107,6 +107,18 @@ def test_what_autograd_mistakes_where_inputs_share_memory_is_known_as_such() -> 
     assert [is_mistaken(value, scope) for value in scope.values[-2:]] == [True, False]
 
 
+def test_a_float64_run_has_the_same_numbers_in_place_of_infinities() -> None:
+    (row,) = (r for _, r in ROWS if r.name == "nan_to_num")
+    texts = {s.text for p in drawn(60, [row], longest=1) for s in p.steps}
+    limits = {t.partition(", ")[2] for t in texts}
+    assert limits == {
+        "",  # of float64
+        "0.0, 3.4028234663852886e+38, -3.4028234663852886e+38)",
+        "0.0, 3.3895313892515355e+38, -3.3895313892515355e+38)",
+        "0.0, 65504.0, -65504.0)",
+    }
+
+
 def test_no_detached_view_is_returned_of_what_is_made_with_a_gradient() -> None:
     """With another view of it, AOTAutograd makes it again with an assertion."""
     scope = Scope(lambda strategy: None)
