@@ -58,7 +58,7 @@ def every_draw() -> AbstractContextManager[object]:
     """While it lasts, torch leaves random numbers in a graph that nobody reads.
 
     What is drawn after them would be other numbers than eager's. torch looks at inductor's config
-    for that, whatever the backend, and has loaded it by then.
+    for that, whatever the backend: tracing a graph loads it in any case.
     """
     patched: AbstractContextManager[object] = torch._inductor.config.patch(fallback_random=True)
     return patched

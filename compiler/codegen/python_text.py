@@ -14,10 +14,14 @@ def function_text(parameters: str, lines: Sequence[str]) -> str:
     return f"def call({parameters}):\n{body}\n"
 
 
+def items_text(items: Sequence[str]) -> str:
+    """The items of a tuple, also of one."""
+    return f"{items[0]}," if len(items) == 1 else ", ".join(items)
+
+
 def tuple_text(indices: Sequence[Index]) -> str:
     """Sizes or strides as a tuple."""
-    inner = ", ".join(render(i) for i in indices)
-    return f"({inner}{',' if len(indices) == 1 else ''})"
+    return f"({items_text([render(i) for i in indices])})"
 
 
 def path_text(name: str, path: Sequence[tuple[str, Any]]) -> str:

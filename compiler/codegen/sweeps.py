@@ -31,15 +31,18 @@ def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> l
     own = {node.name: node for node in nodes}
     earlier = {name: node for name, node in made.items() if name not in own and not node.kind}
     waits = {node.name: reads_of(node) & own.keys() for node in nodes}
-    for store in (node for node in nodes if node.into):
-        for node in nodes:
-            dependent = node is store or store.name in _above(node, own)
-            if not dependent and store.into in _above(node, earlier):
+    stores = [node for node in nodes if node.into]
+    for node in nodes if stores else ():
+        needed, memory = _above(node, own), _above(node, earlier)
+        for store in stores:
+            dependent = node is store or store.name in needed
+            if not dependent and store.into in memory:
                 waits[store.name].add(node.name)
     ordered: list[FlatNode] = []
     left = sorted(nodes, key=lambda n: bool(n.into))
     while left:
-        ready = (n for n in left if not waits[n.name] & {other.name for other in left})
+        names = {n.name for n in left}
+        ready = (n for n in left if not waits[n.name] & names)
         chosen = next(ready, None)
         assert chosen is not None, "stores over memory wait for each other in a circle"
         left.remove(chosen)

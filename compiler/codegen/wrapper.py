@@ -12,7 +12,7 @@ import torch
 from tcdebug.compiler.codegen.call import KernelCall
 from tcdebug.compiler.codegen.direct import DIRECT
 from tcdebug.compiler.codegen.launches import Launch, launch, together
-from tcdebug.compiler.codegen.python_text import function_text, path_text, tuple_text
+from tcdebug.compiler.codegen.python_text import function_text, items_text, path_text, tuple_text
 from tcdebug.compiler.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -104,12 +104,12 @@ class WrapperWriter:
     def write(self) -> WrapperSource:
         """The whole function."""
         names = [spec.name for spec in self.graph.inputs]
-        taken = [f"{', '.join(names)}{',' if len(names) == 1 else ''} = args"] if names else []
+        taken = [f"{items_text(names)} = args"] if names else []
         self._arguments()
         for steps in together(self.schedule, self.calls, self.last_use, self.buffers):
             self._steps(steps)
-        returned = ", ".join(self._returned(o) for o in self.graph.outputs)
-        self.lines.append(f"return ({returned}{',' if len(self.graph.outputs) == 1 else ''})")
+        returned = [self._returned(o) for o in self.graph.outputs]
+        self.lines.append(f"return ({items_text(returned)})")
         return WrapperSource(
             function_text("args", [*taken, "args.clear()", *self.lines]),
             self.names,

@@ -82,17 +82,12 @@ def cpu_seconds_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def test_an_exception_in_backward_that_the_script_swallows_is_found(
-    tcdebug: Command, script: Script
-) -> None:
+def test_an_exception_in_backward_is_found(tcdebug: Command, script: Script) -> None:
     name = script(
         NO_COS
         + """
 f = torch.compile(lambda x: torch.sin(x * 2).sum(), backend="tcdebug")
-try:
-    f(torch.ones(2, 4, requires_grad=True)).backward()
-except Exception:
-    pass
+f(torch.ones(2, 4, requires_grad=True)).backward()
 """
     )
     before = cpu_seconds_of_children()
@@ -105,6 +100,22 @@ except Exception:
     assert report["nodes_after"] == report["nodes_before"] == 3
     assert report["faults"][0]["stages"]["ended_before"] == "lower (backward)"
     assert 0.9 * used < report["cpu_seconds"] <= used, "the cost is that of the whole command"
+
+
+def test_a_failure_that_the_script_swallows_is_found(tcdebug: Command, script: Script) -> None:
+    name = script(
+        NO_COS
+        + """
+f = torch.compile(lambda x: torch.cos(x), backend="tcdebug")
+try:
+    f(torch.ones(3))
+except Exception:
+    pass
+"""
+    )
+    report = tcdebug("bisect", "--json", "--no-minify", name).json
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.cos.default"]
+    assert report["nodes_after"] == report["nodes_before"] == 1
 
 
 @pytest.mark.slow
@@ -188,10 +199,10 @@ def mine(module, inputs):
 
 linear = torch.nn.Linear(8, 8)
 def model(x):
-    for _ in range(2):
+    for _ in range(6):
         x = linear(x).relu() + x.mean(0)
     x = torch.tanh(x)
-    for _ in range(2):
+    for _ in range(6):
         x = linear(x).relu() + x.mean(0)
     return x
 torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
@@ -199,7 +210,7 @@ torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
     )
     done = tcdebug("bisect", "--json", name)
     assert done.status == 0
-    assert done.json["nodes_before"] == 17
+    assert done.json["nodes_before"] == 49
     assert done.json["nodes_after"] == 1
     assert done.json["layer"] == "layer.backend"
     assert done.json["ladder"] == [{"backend": "aot_eager_decomp_partition", "outcome": "ok"}]

@@ -148,7 +148,7 @@ class Noise:
             except Exception:
                 continue
         with suppress(Exception), Ties(scale):
-            found.append(self._run(self.eager, lambda memory: memory.clone()))
+            found.append(self._run(self.eager, torch.clone))
         return found
 
     def _run(self, module: torch.nn.Module, change: Change) -> Results:

@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.runtime.launch import laid_out
 from tcdebug.fuzz.noise import Arguments, Noise
 from tcdebug.fuzz.verdict import Status, Verdict, failed
 from tcdebug.minifier.compare import difference
@@ -139,12 +140,12 @@ def _as_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., 
     planned = [node.meta["example_value"] for node in returned if isinstance(node, fx.Node)]
 
     def call(*values: Any) -> list[Any]:
-        results = list(module(*values))
-        for place, (fake, result) in enumerate(zip(planned, results, strict=True)):
-            if isinstance(result, torch.Tensor) and result.stride() != fake.stride():
-                laid_out = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-                results[place] = laid_out.copy_(result.detach())
-        return results
+        return [
+            laid_out(result.detach(), result.dtype, fake.shape, fake.stride())
+            if isinstance(result, torch.Tensor)
+            else result
+            for fake, result in zip(planned, module(*values), strict=True)
+        ]
 
     return call
 

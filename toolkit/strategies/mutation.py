@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from tcdebug.strategies.row import Draw, Row
-from tcdebug.strategies.scope import Scope, Value, Want, layout, share_memory
+from tcdebug.strategies.scope import Scope, Value, Want, fills_memory, layout, share_memory
 
 
 def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
@@ -38,9 +38,7 @@ def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
     AOTAutograd makes one tensor of the whole memory; it fails with symbolic sizes, where the
     inputs do not reach the end of it, and beside inputs that need gradients.
     """
-    reached = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-    fixed = scope.stretched is None and not scope.gradients
-    return fixed and tensor.is_contiguous() and reached
+    return scope.stretched is None and not scope.gradients and fills_memory(tensor)
 
 
 def _target(scope: Scope, kinds: str) -> Value:

@@ -262,20 +262,18 @@ def is_mistaken(value: Value, scope: Scope) -> bool:
     place, own = value.tensor.untyped_storage().data_ptr(), layout(value.tensor)
     if place in scope.shared:
         return all(layout(t) != own for t in inputs)
-    if _detached_view(value) and any(
-        v.tensor.requires_grad and share_memory(v, value) for v in scope.values
-    ):
-        return all(t.untyped_storage().data_ptr() != place for t in inputs)
     its = [t for t in inputs if t.untyped_storage().data_ptr() == place]
+    tied = any(v.tensor.requires_grad and share_memory(v, value) for v in scope.values)
+    if tied and not value.tensor.requires_grad and not fills_memory(value.tensor):
+        return not its
     if scope.stretched is not None and not all(t.is_contiguous() for t in its):
         return True
     return bool(scope.shared) and any(t.storage_offset() for t in its)
 
 
-def _detached_view(value: Value) -> bool:
-    """Whether it has no gradient, and its memory is not laid out as it is, in rows."""
-    whole = value.tensor.nbytes == value.tensor.untyped_storage().nbytes()
-    return not (value.tensor.requires_grad or (whole and value.tensor.is_contiguous()))
+def fills_memory(tensor: torch.Tensor) -> bool:
+    """Whether its elements are all of its memory, in rows."""
+    return tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes()
 
 
 def layout(tensor: torch.Tensor) -> tuple[object, ...]:
