@@ -32,7 +32,7 @@ from tcdebug.cli_options import (
     complete_run,
     options,
 )
-from tcdebug.minifier.wanted import ORACLES
+from tcdebug.minifier.cases.criteria import ORACLES
 
 
 def _regex(context: click.Context, option: click.Parameter, given: str) -> str:

@@ -17,8 +17,9 @@ from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.options import Options
 from tcdebug.compiler.pipeline import compile_captured
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.script_setup import Script
-from tcdebug.minifier.watcher import Watcher, backward_watched
+from tcdebug.minifier.capture.interception import backward_watched
+from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.repros.script_setup import Script
 
 
 def backend(

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.compiler.run_folder import BASE
-from tcdebug.minifier.outcome import Kind
-from tcdebug.minifier.report import Failure, Fault, Report
-from tcdebug.minifier.running import left_running
+from tcdebug.minifier.capture.running import left_running
+from tcdebug.minifier.cases.outcome import Kind
+from tcdebug.minifier.investigation.report import Failure, Fault, Report
 from tcdebug.run_dir import Record, Run, runs
 
 PACKAGES = ("triton", "numpy", "tcdebug")

@@ -12,9 +12,9 @@ import torch
 
 from tcdebug.compiler import run_folder
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.minifier.capture import Capture, every_backend
-from tcdebug.minifier.isolation import Limits, run_isolated
-from tcdebug.minifier.verify import PASSES, verify
+from tcdebug.minifier.capture.capture import Capture, every_backend
+from tcdebug.minifier.processes.isolation import Limits, run_isolated
+from tcdebug.minifier.repros.verify import PASSES, verify
 
 UNLIMITED = Limits(seconds=float(1 << 30), memory=1 << 60)
 

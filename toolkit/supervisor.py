@@ -26,13 +26,21 @@ from tcdebug.compiler.events import EnvSnapshot, RunEnd, RunStart, WorkerExit, W
 from tcdebug.compiler.gate import Toggles
 from tcdebug.descendants import Descendants
 from tcdebug.display.progress import Progress
-from tcdebug.minifier.bisect import Ask, Verdict, bisect
-from tcdebug.minifier.job import FAULT, REPORT, SCRIPT_FAILED, Job, start
-from tcdebug.minifier.outcome import Outcome
-from tcdebug.minifier.report import STATUS_EXIT, Culprit, Failure, Fault, Report, culprits
-from tcdebug.minifier.script import ScriptOracle, kill_group, write_repro
-from tcdebug.minifier.sure import surely
-from tcdebug.minifier.verify import PASSES, verify
+from tcdebug.minifier.bisection.bisect import Ask, Verdict, bisect
+from tcdebug.minifier.bisection.certainty import surely
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.investigation.report import (
+    STATUS_EXIT,
+    Culprit,
+    Failure,
+    Fault,
+    Report,
+    culprits,
+)
+from tcdebug.minifier.investigation.script import ScriptOracle, kill_group
+from tcdebug.minifier.processes.job import FAULT, REPORT, SCRIPT_FAILED, Job, start
+from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.repros.verify import PASSES, verify
 from tcdebug.run_dir import Tail, find, runs
 
 POLL = 0.1

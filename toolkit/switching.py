@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Decision, Toggles
-from tcdebug.minifier.children import followed
+from tcdebug.minifier.processes.subprocess_hook import followed
 from tcdebug.minifier.targets import inductor
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from tcdebug.compiler import run_folder
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.running import left_running
-from tcdebug.minifier.script_setup import Script
-from tcdebug.minifier.torch_trace import traced
-from tcdebug.minifier.watcher import Watcher, backward_watched, compile_patched
+from tcdebug.minifier.capture.interception import backward_watched, compile_patched
+from tcdebug.minifier.capture.running import left_running
+from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.repros.script_setup import Script
+from tcdebug.minifier.trace.torch_trace import traced
 from tcdebug.notebook import Recorded
 from tcdebug.run_dir import find
 

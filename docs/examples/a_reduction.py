@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.minifier.case import Case, Recipe, from_captured
-from tcdebug.minifier.reducer import Reducer
-from tcdebug.minifier.reductions.simplify_inputs import make
-from tcdebug.minifier.repro import input_text
-from tcdebug.minifier.source import module_source
+from tcdebug.minifier.cases.case import Case, Recipe, from_captured
+from tcdebug.minifier.cases.source import module_source
+from tcdebug.minifier.reduction.details.simplify_inputs import make
+from tcdebug.minifier.reduction.reducer import Reducer
+from tcdebug.minifier.repros.repro import input_text
 
 ONES = Recipe("ones")
 

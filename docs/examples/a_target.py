@@ -16,11 +16,11 @@ from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import DecisionTaken, StageText
 from tcdebug.compiler.fingerprint import graph_id
 from tcdebug.compiler.gate import Decision, Gate, Toggles
-from tcdebug.minifier.bisect import bisect
-from tcdebug.minifier.case import Case, from_captured
-from tcdebug.minifier.isolation import Limits
-from tcdebug.minifier.oracle import Answers, Budget, Oracle
-from tcdebug.minifier.stages import find_stage
+from tcdebug.minifier.bisection.bisect import bisect
+from tcdebug.minifier.cases.case import Case, from_captured
+from tcdebug.minifier.investigation.stages import find_stage
+from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.processes.isolation import Limits
 
 
 class Peephole:

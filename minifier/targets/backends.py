@@ -15,7 +15,7 @@ from torch import fx
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Toggles
-from tcdebug.minifier.ladder import rung
+from tcdebug.minifier.targets.ladder import rung
 
 EMBEDDED = "tcdebug"
 INDUCTOR = "inductor"

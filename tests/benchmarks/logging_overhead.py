@@ -24,7 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tcdebug.compiler import pipeline
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.graph_text import GraphText
-from tcdebug.minifier.torch_trace import traced
+from tcdebug.minifier.trace.torch_trace import traced
 
 ONLY_FOR_LOGS = (
     (EventLog, "emit"),

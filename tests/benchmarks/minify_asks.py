@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "minifier" / "support"))
 from block_graphs import PLANTED, SIZES, arguments, block_graph, blocks, holds
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.minifier.case import Case
-from tcdebug.minifier.reducer import OPERATORS, Reducer
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.reduction.reducer import OPERATORS, Reducer
 
 MOST_ASKS = 500
 """After so many it is stopped."""

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tcdebug.cli import cli
 from tcdebug.formats import FORMATS
-from tcdebug.minifier.report import Culprit, Failure, Fault, Report, StageDiff
+from tcdebug.minifier.investigation.report import Culprit, Failure, Fault, Report, StageDiff
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.explanation import BreakCost, Explanation
 from tcdebug.reading.results import of_explanation, of_report

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tcdebug.cli import cli
-from tcdebug.minifier.wanted import ORACLES
+from tcdebug.minifier.cases.criteria import ORACLES
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]

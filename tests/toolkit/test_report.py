@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tcdebug.display.report import show_report
-from tcdebug.minifier.report import Failure, Fault, Report, StageDiff
+from tcdebug.minifier.investigation.report import Failure, Fault, Report, StageDiff
 
 FX = [
     "@@ -3,2 +3,5 @@",

@@ -278,7 +278,7 @@ def test_a_process_that_cannot_be_forked_makes_the_call_itself(
     text = """
 from pathlib import Path
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.minifier.capture import Capture
+from tcdebug.minifier.capture.capture import Capture
 from tcdebug.saving import _saved_here
 norm = torch.nn.BatchNorm1d(4)
 compiled = torch.compile(norm, backend="aot_eager")

@@ -14,8 +14,8 @@ from tcdebug.compiler import codes
 from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
 from tcdebug.formats import FORMATS
-from tcdebug.minifier.job import Job
-from tcdebug.minifier.request import Request, start
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.request import Request, start
 from tcdebug.reading.explanation import explain
 from tcdebug.reading.results import of_explanation
 from tcdebug.run_dir import find

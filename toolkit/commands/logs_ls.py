@@ -11,7 +11,7 @@ from tcdebug.cli_options import USAGE
 from tcdebug.compiler.run_folder import BASE
 from tcdebug.display.console import error, write
 from tcdebug.display.tables import show_table
-from tcdebug.minifier.job import REPORT
+from tcdebug.minifier.processes.job import REPORT
 from tcdebug.run_dir import Run, read, runs
 
 

@@ -10,10 +10,10 @@ from tcdebug.commands.run import INTERRUPTED, stop
 from tcdebug.compiler.events import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
-from tcdebug.minifier.as_test import is_repro, write_test
-from tcdebug.minifier.job import Job
-from tcdebug.minifier.request import Request, start
-from tcdebug.minifier.verify import PASSES, verify
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.request import Request, start
+from tcdebug.minifier.repros.as_test import is_repro, write_test
+from tcdebug.minifier.repros.verify import PASSES, verify
 from tcdebug.run_dir import NoRun, Run, find
 from tcdebug.supervisor import Supervisor, begin
 

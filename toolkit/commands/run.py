@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tcdebug.display.console import note
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.job import SCRIPT_FAILED, Job
-from tcdebug.minifier.request import Request, start
-from tcdebug.minifier.running import left_running
+from tcdebug.minifier.capture.running import left_running
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.processes.request import Request, start
 from tcdebug.run_dir import find
 from tcdebug.supervisor import begin
 

@@ -9,9 +9,9 @@ import msgspec
 from tcdebug.display.console import write
 from tcdebug.display.report import show_report
 from tcdebug.formats import FORMATS
-from tcdebug.minifier.isolation import Limits
-from tcdebug.minifier.job import Job
-from tcdebug.minifier.wanted import Wanted
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.job import Job
 from tcdebug.reading.results import of_report
 from tcdebug.supervisor import begin
 

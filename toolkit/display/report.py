@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
-from tcdebug.minifier.report import Failure, Fault, Report, StageDiff
-from tcdebug.minifier.verify import settle
+from tcdebug.minifier.investigation.report import Failure, Fault, Report, StageDiff
+from tcdebug.minifier.repros.verify import settle
 
 HEADLINES = {
     "confirmed": "[good]found[/] and confirmed both ways",

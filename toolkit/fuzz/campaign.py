@@ -14,7 +14,7 @@ import msgspec
 
 from tcdebug.fuzz.job import BAD_JOB, FuzzJob
 from tcdebug.fuzz.tally import Tally
-from tcdebug.minifier.job import own_caches
+from tcdebug.minifier.processes.job import own_caches
 from tcdebug.run_dir import Tail
 
 POLL = 0.2

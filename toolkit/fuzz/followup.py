@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.fuzz.findings import PROGRAM, REPRO, Finding
-from tcdebug.minifier.layout import ALIASING, STRIDES
-from tcdebug.minifier.report import Report
+from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.judging.layout import ALIASING, STRIDES
 
 SECONDS = 240
 """What the minifier may take for one finding."""

@@ -22,11 +22,11 @@ from tcdebug.compiler.gate import Toggles
 from tcdebug.compiler.runtime.launch import laid_out
 from tcdebug.fuzz.noise import Arguments, Noise
 from tcdebug.fuzz.verdict import Status, Verdict, failed
-from tcdebug.minifier.compare import difference
-from tcdebug.minifier.layout import STRIDES, layout_difference, strides
-from tcdebug.minifier.outcome import Kind, Outcome, exception_signature, root_cause
-from tcdebug.minifier.replay import Progress, Results, fresh_capture, run
-from tcdebug.minifier.source import run_text
+from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.cases.source import run_text
+from tcdebug.minifier.judging.compare import difference
+from tcdebug.minifier.judging.layout import STRIDES, layout_difference, strides
+from tcdebug.minifier.judging.replay import Progress, Results, fresh_capture, run
 from tcdebug.minifier.targets import Target
 from tcdebug.strategies.program import Program
 

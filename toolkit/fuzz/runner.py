@@ -16,8 +16,8 @@ from typing import Protocol
 import msgspec
 
 from tcdebug.fuzz.verdict import Status, Verdict, failed
-from tcdebug.minifier.endings import outcome_of
-from tcdebug.minifier.isolation import POLL, Child, Limits, start
+from tcdebug.minifier.judging.endings import outcome_of
+from tcdebug.minifier.processes.isolation import POLL, Child, Limits, start
 from tcdebug.strategies.program import Program
 
 Notify = Callable[[str], None]

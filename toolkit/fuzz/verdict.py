@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tcdebug.minifier.outcome import Outcome
+from tcdebug.minifier.cases.outcome import Outcome
 
 
 class Status(StrEnum):

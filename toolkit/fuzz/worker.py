@@ -27,12 +27,12 @@ from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
 from tcdebug.fuzz.runner import Notify, Runner
 from tcdebug.fuzz.verdict import Verdict
-from tcdebug.minifier.decisions import read_decisions
-from tcdebug.minifier.isolation import die_with_parent
-from tcdebug.minifier.replay import SEED
-from tcdebug.minifier.session import warm_up
+from tcdebug.minifier.cases.decisions import read_decisions
+from tcdebug.minifier.judging.replay import SEED
+from tcdebug.minifier.processes.isolation import die_with_parent
+from tcdebug.minifier.processes.threads import one_thread
+from tcdebug.minifier.sessions.session import warm_up
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
-from tcdebug.minifier.threads import one_thread
 from tcdebug.strategies.program import Program, script
 from tcdebug.strategies.toggles import FAMILIES
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tcdebug.formats import Heading, Result
-from tcdebug.minifier.report import Fault, Report
+from tcdebug.minifier.investigation.report import Fault, Report
 from tcdebug.reading.explanation import Explanation
 
 

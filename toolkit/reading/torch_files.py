@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tcdebug.compiler.event_log import EventLog
-from tcdebug.minifier.trace_records import Translator
+from tcdebug.minifier.trace.trace_records import Translator
 
 PREFIX = re.compile(r"V(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) +(\d+) [^\]]+\] ")
 RANK = re.compile(r"_rank_(\d+)_")

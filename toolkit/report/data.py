@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.minifier.job import REPORT
-from tcdebug.minifier.report import Report
+from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.processes.job import REPORT
 from tcdebug.reading.comparison import Comparison, compare_records, divergences
 from tcdebug.reading.dataflow import Flow, flow
 from tcdebug.reading.explanation import Explanation, explain, source_line

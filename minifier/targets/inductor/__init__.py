@@ -17,7 +17,7 @@ from torch._inductor import config
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import DecisionTaken
 from tcdebug.compiler.gate import Decision, Gate, Toggles
-from tcdebug.minifier.settings import described, set_back
+from tcdebug.minifier.cases.settings import described, set_back
 from tcdebug.minifier.targets.inductor.autograd import decompositions_and_partition
 from tcdebug.minifier.targets.inductor.codegen import kernels
 from tcdebug.minifier.targets.inductor.fusion import fusions

@@ -11,8 +11,8 @@ from typing import Any
 from torch._inductor import config
 
 from tcdebug.compiler.gate import Gate
-from tcdebug.minifier import settings
-from tcdebug.minifier.settings import value
+from tcdebug.minifier.cases import settings
+from tcdebug.minifier.cases.settings import value
 
 CONFIG = "torch._inductor.config"
 

@@ -17,7 +17,7 @@ from torch._logging._internal import trace_log
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import StageText
-from tcdebug.minifier.torch_trace import handled
+from tcdebug.minifier.trace.torch_trace import handled
 
 TRACED = (
     "dynamo_output_graph",

@@ -9,9 +9,9 @@ from torch._inductor import lowering
 from torch._inductor.decomposition import select_decomp_table
 
 from tcdebug.compiler.units import Unit
-from tcdebug.minifier.ladder import BELOW
 from tcdebug.minifier.targets.inductor.autograd import RECOMPUTE
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, LOWERING
+from tcdebug.minifier.targets.ladder import BELOW
 
 FUSION = {
     "fuse.inline": "compute a value inside its readers instead of storing it, node by node",

@@ -14,10 +14,10 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Fallback
-from tcdebug.minifier.isolation import Limits, Notify, run_isolated
-from tcdebug.minifier.settings import changed
+from tcdebug.minifier.cases.settings import changed
+from tcdebug.minifier.processes.isolation import Limits, Notify, run_isolated
+from tcdebug.minifier.processes.partial_objects import remove_torn
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
-from tcdebug.minifier.torn import remove_torn
 
 
 def register() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from captured import captured, targets
 
-from tcdebug.minifier.case import Case
+from tcdebug.minifier.cases.case import Case
 
 SIZES = (64, 125, 247, 491)
 ONCE = ((1 / 6, torch.exp), (1 / 2, torch.relu), (5 / 6, torch.sin))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.minifier.case import Case, from_captured
+from tcdebug.minifier.cases.case import Case, from_captured
 
 
 class Recorded:

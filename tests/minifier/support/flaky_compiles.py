@@ -9,10 +9,10 @@ from functools import cache
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Decision, Gate, Toggles
-from tcdebug.minifier.bisect import Ask, Verdict, bisect
-from tcdebug.minifier.flaky import Rate, Tally, settle
-from tcdebug.minifier.outcome import Kind, Outcome
-from tcdebug.minifier.sure import Sure, surely
+from tcdebug.minifier.bisection.bisect import Ask, Verdict, bisect
+from tcdebug.minifier.bisection.certainty import Sure, surely
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.search.repeats import Rate, Tally, settle
 
 OK = Outcome(Kind.OK)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")

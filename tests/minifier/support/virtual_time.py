@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tcdebug.minifier.ahead import searched
+from tcdebug.minifier.search.rehearsal import searched
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from torch._logging._internal import trace_log
 
 from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.gate import Toggles
-from tcdebug.minifier.stages import read_stages
+from tcdebug.minifier.investigation.stages import read_stages
 from tcdebug.minifier.targets import inductor
 
 ONCE = ["dynamo_output_graph", "before_pre_grad_graph", "after_pre_grad_graph"]

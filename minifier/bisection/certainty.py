@@ -1,0 +1,136 @@
+"""A bisection that is sure of its culprit, or names none: repeats as many as the failure asks for.
+
+A failure that shows every time is bisected with one run a question, and only the passes that the
+verdict rests on are repeated. When any question is answered in two ways, or nothing is confirmed,
+the rate of the failure is measured and every pass of a new search repeated accordingly; answers
+that are known already are used.
+
+Of the doubt that is allowed each search has half. In the second the rate decides how often is
+repeated, and what is so chosen holds for all rates together with half the doubt for each; see
+`test_what_is_chosen_by_the_rate_holds_for_all_rates_together`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tcdebug.compiler.gate import ALL, Toggles
+from tcdebug.minifier.bisection.bisect import Ask, Verdict
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.search.repeats import Rate, passes_needed
+
+FURTHER = 4
+"""Runs of a failure after its first, before it is taken to show every time."""
+MANY = 12
+"""Runs by which the rate of one is measured that does not."""
+EXPECTED_PASSES = 10
+"""Questions of a search that pass, to begin with."""
+
+
+class Repeatable(Protocol):
+    """What a bisection asks, able to repeat its runs: `CaseOracle`, `ScriptOracle`."""
+
+    @property
+    def contradicted(self) -> bool: ...
+
+    def need(self, passes: int) -> None: ...
+
+    def ask(self, toggles: Toggles, purpose: str) -> Outcome: ...
+
+    def rate(self, toggles: Toggles, failure: Outcome, runs: int) -> Rate: ...
+
+
+@dataclass(frozen=True)
+class Sure:
+    """A verdict, confirmed only where it is sure; how often the failure shows; how sure it is."""
+
+    verdict: Verdict
+    rate: Rate
+    confidence: float
+
+    def notes(self, wanted: float) -> Iterable[str]:
+        """What a report says about it."""
+        if self.rate.failed < self.rate.runs:
+            low = self.rate.lower(wanted)
+            yield (
+                f"it is flaky: it failed again in {self.rate.failed} of {self.rate.runs} runs "
+                f"(at least {low:.0%} of the time, with a confidence of {wanted:.0%})"
+            )
+        if self.confidence < wanted and not self.verdict.core:
+            yield f"a culprit could not be named with a confidence of {wanted:.0%}"
+
+
+def surely(
+    asked: Repeatable,
+    failure: Outcome,
+    base: Toggles,
+    search: Callable[[Ask], Verdict],
+    wanted: float,
+) -> Sure:
+    """The verdict of a search, given what to ask, once it is sure that no pass was luck.
+
+    Of a failure that is flaky, passes go on to be repeated as often afterwards.
+    """
+    rate = asked.rate(base, failure, FURTHER)
+    doubt = 1 - wanted
+    if rate.failed == rate.runs:
+        verdict = search(asked.ask)
+        if verdict.core:  # it fails with everything off: no pass is believed
+            return Sure(verdict, rate, 1.0)
+        if verdict.confirmed and _rests_on_passes(asked, rate, verdict, base, 1 - doubt / 2):
+            asked.need(1)
+            return Sure(verdict, rate, wanted)
+    rate = asked.rate(base, failure, MANY)
+    verdict = _repeated(asked, rate, search, 1 - doubt / 4)
+    return Sure(verdict, rate, wanted if verdict.faults else 0.0)
+
+
+def _rests_on_passes(
+    asked: Repeatable, rate: Rate, verdict: Verdict, base: Toggles, wanted: float
+) -> bool:
+    """Whether all that a verdict rests on passes again and again.
+
+    That is the run with all faults off. Where that takes a whole unit, the place in it rests on
+    the run that ended before it.
+    """
+    if asked.contradicted or any(len(fault.decisions) > 1 for fault in verdict.faults):
+        return False
+    questions: list[Toggles] = []
+    toggles = base
+    for fault in verdict.faults:
+        if fault.whole_unit:
+            before = fault.failure.decisions.index(fault.decisions[0])
+            questions.append(toggles.limited(ALL, before))
+        toggles = fault.held_back(toggles)
+    questions.append(toggles)
+    passes = passes_needed(rate, len(questions), wanted)
+    if passes is None:
+        return False
+    asked.need(passes)
+    return not any(asked.ask(q, "once more, what passed").failed for q in questions)
+
+
+def _repeated(
+    asked: Repeatable, rate: Rate, search: Callable[[Ask], Verdict], wanted: float
+) -> Verdict:
+    """A search with every pass repeated: more often if it needed more passes than expected."""
+    answers = EXPECTED_PASSES
+    while (passes := passes_needed(rate, answers, wanted)) is not None:
+        asked.need(passes)
+        passed: set[tuple[str, ...]] = set()
+
+        def ask(
+            toggles: Toggles, purpose: str, passed: set[tuple[str, ...]] = passed
+        ) -> Outcome:
+            outcome = asked.ask(toggles, purpose)
+            if not outcome.failed:
+                passed.add(tuple(toggles.texts()))
+            return outcome
+
+        verdict = search(ask)
+        if len(passed) <= answers:
+            return verdict
+        answers = len(passed)
+    return Verdict()

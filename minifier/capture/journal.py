@@ -1,0 +1,184 @@
+"""What lies ready on disk while a graph compiles or runs, for the case that the process ends in it.
+
+A folder a graph: its repro scripts, and a mark as long as the graph is at work. Who finds the mark
+after the process has ended knows where it ended: see `running`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from tcdebug.minifier.capture.running import RUNNING, mark, unmark
+from tcdebug.minifier.cases import environment
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import Case, Input, tensors_of
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.stored import LiveTensors
+from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
+from tcdebug.minifier.repros import repro
+from tcdebug.minifier.repros.script_setup import Script, script_setup
+from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, SECONDS
+from tcdebug.minifier.targets.backends import Backend
+
+ENDED_SECONDS = 60.0
+"""How long a repro of a process that ended gives its graph: it may have been a hang."""
+MOST_BYTES = 16 << 20
+"""Inputs of more than this are stored only when every call is journalled."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A graph where it runs: what its repro is made of, and where that is written."""
+
+    case: Case
+    backend: Backend
+    ordinal: int
+    path: Path
+    ambient: Ambient
+
+    def without_values(self) -> Scene:
+        """The scene without the tensors of a call, which would be kept alive."""
+        empty = {i.name: replace(i, value=None) for i in self.case.inputs}
+        return replace(self, case=self.case.with_inputs(empty))
+
+
+@dataclass
+class Journal:
+    """Writes the repros of a process's graphs, ahead and when they fail."""
+
+    folder: Path
+    script: Script | None = None
+    """What a repro can fall back on where the graph alone does not fail."""
+    pid: int = field(default_factory=os.getpid)
+    """The process whose graphs are named by their numbers alone; forked ones add theirs."""
+    latest: dict[Path, Latest] = field(default_factory=dict)
+
+    def path(self, ordinal: int) -> Path:
+        """Where the repro of a graph of this process is."""
+        own = os.getpid()
+        name = str(ordinal) if own == self.pid else f"{ordinal}-{own}"
+        return self.folder / "graphs" / name / "repro.py"
+
+    def write(self, scene: Scene, outcome: Outcome, seconds: float = SECONDS) -> str:
+        """Write a repro, and beside it what may fail where that does not; see `verify.settle`."""
+        seeded = SimplifyInputs()
+        case = snug(scene.case)
+        simple = seeded.apply(case, seeded.edits(case)) or case
+        values_matter = outcome.phase != "compile" and _bytes(case) <= MOST_BYTES
+        as_called = case if values_matter else simple
+        variables = environment.given()
+        bare = repro.Repro(outcome, scene.backend.call(), ambient=scene.ambient, seconds=seconds)
+        if self.script is not None:
+            scene.path.parent.mkdir(parents=True, exist_ok=True)
+            setup = script_setup(
+                self.script, scene.ordinal, scene.path.parent, scene.backend.name
+            )
+            in_script = replace(bare, setup=setup, variables=variables)
+            if not scene.backend.named:
+                return repro.write(as_called, in_script, scene.path)
+            repro.write(simple, in_script, scene.path.with_name(IN_SCRIPT))
+        if as_called is not simple or variables:
+            here = replace(bare, variables=variables)
+            repro.write(as_called, here, scene.path.with_name(AS_CALLED))
+        return repro.write(simple, bare, scene.path)
+
+    def ahead(self, scene: Scene, phase: str) -> None:
+        """Let a repro lie ready for the case that the process ends in this phase."""
+        with contextlib.suppress(Exception):  # what cannot be written down runs all the same
+            self.write(scene, ended_in(phase), ENDED_SECONDS)
+            mark(scene.path, os.getpid(), phase)
+
+    def call(self, scene: Scene, phase: str) -> None:
+        """Let a repro of this very call lie ready; only values that changed are written."""
+        with contextlib.suppress(Exception):  # as above
+            latest = self.latest.get(scene.path)
+            if latest is None or not latest.follow(scene):
+                self.latest[scene.path] = self._first(scene, phase)
+            mark(scene.path, os.getpid(), phase)
+
+    def _first(self, scene: Scene, phase: str) -> Latest:
+        """A repro with stored inputs, and what keeps them up to date."""
+        case = snug(scene.case)
+        content = repro.Repro(
+            ended_in(phase), scene.backend.call(), ambient=scene.ambient, seconds=ENDED_SECONDS
+        )
+        path = scene.path
+        if self.script is not None and not scene.backend.named:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            setup = script_setup(self.script, scene.ordinal, path.parent, scene.backend.name)
+            content = replace(content, setup=setup)
+        repro.write(case, content, path, store=True)
+        tensors = list(tensors_of(case.values()))
+        live = LiveTensors(path.with_suffix(".safetensors"), tensors)
+        return Latest(live, _numbers(case), scene.ambient)
+
+    def clear(self, scene: Scene) -> None:
+        """The graph went well: take away what lay ready, but for what the next call needs."""
+        if scene.path in self.latest:
+            unmark(scene.path)
+        else:
+            shutil.rmtree(scene.path.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        """Take away what is left of graphs that went well."""
+        for path in self.latest:
+            if not path.with_name(RUNNING).exists():
+                shutil.rmtree(path.parent, ignore_errors=True)
+        self.latest.clear()
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The inputs of the latest call of a graph, on disk."""
+
+    tensors: LiveTensors
+    numbers: list[object]
+    ambient: Ambient
+
+    def follow(self, scene: Scene) -> bool:
+        """Write what another call has other values for; False if it does not fit the script."""
+        case = snug(scene.case)
+        tensors = list(tensors_of(case.values()))
+        fits = _numbers(case) == self.numbers and scene.ambient == self.ambient
+        return fits and self.tensors.follow(tensors)
+
+
+def _numbers(case: Case) -> list[object]:
+    return [i.value for i in case.inputs if not isinstance(i.value, torch.Tensor)]
+
+
+def _bytes(case: Case) -> int:
+    return sum(v.numel() * v.element_size() for v in tensors_of(case.values()))
+
+
+def ended_in(phase: str) -> Outcome:
+    """The process ended, or was ended, in a phase: nobody was left to say how."""
+    return Outcome(Kind.CRASH, phase, f"{phase}{repro.ENDED}", f"the process ended in {phase}")
+
+
+def snug(case: Case) -> Case:
+    """The case with the views of much larger tensors copied: their memory is not stored."""
+    owners: dict[int, int] = {}
+    for value in tensors_of(case.values()):
+        if value.layout == torch.strided:
+            key = value.untyped_storage().data_ptr()
+            owners[key] = owners.get(key, 0) + 1
+
+    def copied(spec: Input) -> Input:
+        value = spec.value
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return spec
+        storage = value.untyped_storage()
+        alone = owners[storage.data_ptr()] == 1
+        if not alone or storage.nbytes() <= 2 * value.numel() * value.element_size():
+            return spec
+        copy = value.detach().clone().requires_grad_(value.requires_grad)
+        return replace(spec, value=copy)
+
+    return case.with_inputs({i.name: copied(i) for i in case.inputs})

@@ -1,0 +1,88 @@
+"""Stands where a script's backend stands, and sees every graph that it compiles.
+
+The script itself goes on in eager: what is compiled is compiled in children, so nothing that a
+backend does can end the script or change what it sees next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.case import Case, from_captured
+from tcdebug.minifier.repros.script_setup import sets_up
+from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.targets.describe import describe
+
+Wrap = Callable[..., Any]
+Judge = Callable[[Case, Backend, int, int], None]
+"""Called with a case, its backend, the place of the graph in the script, and of the call."""
+
+CALLS = 3
+"""Calls of a graph that are judged: the first ones with layouts not seen before."""
+
+
+@dataclass
+class Recorder:
+    """Hands every graph, at its first calls, to `judge`."""
+
+    judge: Judge
+    run_dir: str
+    forced: str | None = None
+    """A backend that replaces those that the script names."""
+    active: bool = True
+    graphs: int = 0
+
+    def wrap(self, backend: Any) -> Any:
+        """A backend for Dynamo in place of the one that a script gave to torch.compile."""
+        if not self.active or isinstance(backend, Recording) or sets_up(backend):
+            return backend
+        return Recording(self, describe(self.forced or backend, self.run_dir))
+
+
+@dataclass(eq=False)
+class Recording:
+    """A backend that compiles nothing: its graphs run in eager, after they have been judged."""
+
+    recorder: Recorder
+    backend: Backend
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if not self.recorder.active:
+            compiled: Callable[..., Any] = self.backend.backend(module, inputs)
+            return compiled
+        ordinal = self.recorder.graphs
+        self.recorder.graphs += 1
+        return _Graph(self, module, ordinal)
+
+
+@dataclass(eq=False)
+class _Graph:
+    """One captured graph as a callable."""
+
+    recording: Recording
+    module: fx.GraphModule
+    ordinal: int
+    seen: set[Any] = field(default_factory=set)
+
+    def __call__(self, *values: Any) -> Any:
+        layout = tuple(_layout(v) for v in values)
+        if layout not in self.seen and len(self.seen) < CALLS:
+            self.seen.add(layout)
+            case = from_captured(self.module, values)
+            if case.size:
+                recording = self.recording
+                call = len(self.seen) - 1
+                recording.recorder.judge(case, recording.backend, self.ordinal, call)
+        return self.module(*values)
+
+
+def _layout(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        strides = value.stride() if value.layout == torch.strided else ()
+        return (value.dtype, tuple(value.shape), strides, value.requires_grad)
+    return type(value)

@@ -1,0 +1,273 @@
+"""Capture in a program that runs as usual: whatever fails in a compiled graph leaves a repro.
+
+Before a graph is compiled, or runs forward or backward for the first time, its repro script is
+written, so that the end of the process leaves one; it is removed again when all went well. An
+exception, or with `check` a result that differs from eager's, makes it stay.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import GraphRecorded, ReproWrite
+from tcdebug.minifier.capture.journal import Journal, Scene
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import flatten, from_captured
+from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.cases.source import load
+from tcdebug.minifier.judging.replay import compare, run
+from tcdebug.minifier.repros.script_setup import Script, sets_up
+from tcdebug.minifier.repros.verify import SECONDS
+from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.targets.describe import describe
+
+PATIENCE = 30.0
+"""What a person interrupts sooner than this is given as many seconds before it is a hang."""
+
+
+@dataclass
+class Watcher:
+    """Watches the graphs of a process. `repros` are the scripts that failures left."""
+
+    folder: Path
+    log: EventLog
+    script: Script | None = None
+    """What a repro can fall back on where the graph alone does not fail."""
+    check: bool = False
+    every_call: bool = False
+    """Journal the inputs of every call, not only of the first one of each graph."""
+    graphs: int = 0
+    repros: list[Path] = field(default_factory=list)
+    backward: dict[int, _WatchedGraph] = field(default_factory=dict)
+    """The graphs whose backward is running, by thread."""
+    interrupted: bool = False
+    """Whether one of the repros is of what a person stopped."""
+    ordinals: Iterator[int] = field(default_factory=itertools.count)
+    journal: Journal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.folder, self.script)
+
+    def wrap(self, backend: Any) -> Any:
+        """The backend with its graphs watched."""
+        if isinstance(backend, _Watched) or sets_up(backend):
+            return backend
+        return _Watched(self, backend, describe(backend, str(self.folder)))
+
+    def backward_failed(self, error: BaseException) -> None:
+        """An exception came out of torch.autograd: if it is a compiled graph's, keep its repro."""
+        graph = self.backward.pop(threading.get_ident(), None)
+        if graph is None:  # where there are devices, autograd has threads that Python does not know
+            ours = {thread.ident for thread in threading.enumerate()}
+            devices = [thread for thread in self.backward if thread not in ours]
+            graph = self.backward.pop(devices[-1]) if devices else None
+        interrupted = isinstance(error, KeyboardInterrupt)
+        if graph is not None and not (interrupted and graph.went_back and not self.every_call):
+            graph.watched.stopped(error, graph.scene, "backward", graph.since)
+
+    def keep(self, scene: Scene, outcome: Outcome, seconds: float = SECONDS) -> Path:
+        """Write the repro of a failure where it stays; its path."""
+        self.log.emit(outcome.event)
+        self.journal.clear(scene)
+        self.journal.latest.pop(scene.path, None)
+        inputs = self.journal.write(scene, outcome, seconds)
+        self.log.emit(ReproWrite(str(scene.path), scene.case.size, inputs))
+        if scene.path not in self.repros:
+            self.repros.append(scene.path)
+        return scene.path
+
+    def ahead(self, scene: Scene, phase: str, *, first: bool) -> None:
+        """Let a repro lie ready for the case that the process ends in this phase."""
+        if scene.path in self.repros:
+            return
+        if self.every_call and phase != "compile":
+            self.journal.call(scene, phase)
+        elif first:
+            self.journal.ahead(scene, phase)
+
+    def clear(self, scene: Scene) -> None:
+        """The graph went well: take away what lay ready."""
+        if scene.path not in self.repros:
+            self.journal.clear(scene)
+
+
+@dataclass(eq=False)
+class _Watched:
+    """A backend whose graphs are watched."""
+
+    watcher: Watcher
+    original: Any
+    backend: Backend
+
+    @property
+    def compiler_name(self) -> str:
+        """What torch calls the backend in its messages."""
+        return self.backend.name
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        watcher = self.watcher
+        ordinal = next(watcher.ordinals)
+        watcher.graphs = ordinal + 1
+        case = from_captured(module, [_hint(i) for i in inputs])
+        names = tuple(str(n.target) for n in module.graph.nodes if n.op == "placeholder")
+        path = watcher.journal.path(ordinal)
+        scene = Scene(case, self.backend, ordinal, path, Ambient.current())
+        watcher.log.emit(GraphRecorded(ordinal, case.size, 0))
+        watcher.ahead(scene, "compile", first=True)
+        since = time.monotonic()
+        try:
+            compiled = _resolved(self.original)(module, inputs)
+        except (Exception, KeyboardInterrupt) as error:
+            self.stopped(error, scene, "compile", since)
+            raise
+        watcher.clear(scene)
+        return _WatchedGraph(self, scene.without_values(), names, compiled)
+
+    def stopped(self, error: BaseException, scene: Scene, phase: str, since: float) -> None:
+        """Write the repro, and say in the exception where it is."""
+        if type(error).__module__ == "torch._dynamo.exc" and "Restart" in type(error).__name__:
+            return  # how Dynamo starts a capture over
+        seconds = SECONDS
+        if isinstance(error, KeyboardInterrupt):
+            self.watcher.interrupted = True
+            waited = time.monotonic() - since
+            outcome = Outcome(Kind.HANG, phase, f"{phase} | hang", f"stopped after {waited:.0f} s")
+            seconds = min(max(waited, PATIENCE), SECONDS)
+        else:
+            cause = root_cause(error)
+            message = f"{type(cause).__name__}: {cause}"
+            outcome = Outcome(Kind.EXCEPTION, phase, exception_signature(error, phase), message)
+        try:
+            path = self.watcher.keep(scene, outcome, seconds)
+        except Exception as problem:  # the program's own exception is what has to be seen
+            error.add_note(f"tcdebug: no repro could be written: {problem}")
+            return
+        error.add_note(f"tcdebug: repro {path}\ntcdebug: next  tcdebug bisect {path}")
+
+
+@dataclass(eq=False)
+class _WatchedGraph:
+    """A compiled graph whose calls are watched."""
+
+    watched: _Watched
+    scene: Scene
+    """The latest call, as long as its backward may come or it is being judged."""
+    names: tuple[str, ...]
+    """Of all arguments; the case leaves out those that are not used."""
+    compiled: Callable[..., Any]
+    calls: int = 0
+    went_back: bool = False
+    since: float = 0.0
+    """When the latest phase began."""
+
+    def __call__(self, *values: Any) -> Any:
+        watcher = self.watched.watcher
+        self.calls += 1
+        self.scene = self._scene(values)
+        if watcher.check:
+            self._check(values)
+        self.since = time.monotonic()
+        watcher.ahead(self.scene, "forward", first=self.calls == 1)
+        try:
+            outputs = self.compiled(*values)
+        except Exception as error:
+            self.watched.stopped(error, self.scene, "forward", self.since)
+            raise
+        except KeyboardInterrupt as error:
+            if self.calls == 1 or watcher.every_call:  # later ones are stopped for other reasons
+                self.watched.stopped(error, self.scene, "forward", self.since)
+            raise
+        if self.calls == 1 or watcher.every_call:
+            watcher.clear(self.scene)
+        nodes = _backward_nodes(outputs)
+        if not nodes:
+            self.scene = self.scene.without_values()
+        for node in nodes:
+            node.register_prehook(self._enter_backward)
+            node.register_hook(self._leave_backward)
+        return outputs
+
+    def _enter_backward(self, gradients: Any) -> None:
+        watcher = self.watched.watcher
+        watcher.backward[threading.get_ident()] = self
+        self.since = time.monotonic()
+        watcher.ahead(self.scene, "backward", first=not self.went_back)
+
+    def _leave_backward(self, inputs: Any, outputs: Any) -> None:
+        watcher = self.watched.watcher
+        watcher.backward.pop(threading.get_ident(), None)
+        if not self.went_back or watcher.every_call:
+            self.went_back = True
+            watcher.clear(self.scene)
+
+    def _scene(self, values: Sequence[Any]) -> Scene:
+        """The graph as it is called now."""
+        given = dict(zip(self.names, map(_hint, values), strict=True))
+        case = self.scene.case
+        now = {i.name: replace(i, value=given[i.name]) for i in case.inputs}
+        ambient = Ambient.current(self.scene.ambient.settings)  # what it was compiled under
+        return replace(self.scene, case=case.with_inputs(now), ambient=ambient)
+
+    def _check(self, values: Sequence[Any]) -> None:
+        """Compare this call with eager, on copies, forward and backward."""
+        case = self.scene.case
+        given = dict(zip(self.names, values, strict=True))
+
+        def compiled(*copies: Any) -> Any:
+            named = zip((i.name for i in case.inputs), copies, strict=True)
+            now = {**given, **dict(named)}
+            return self.compiled(*(now[name] for name in self.names))
+
+        module = load(case, str(self.scene.path.with_name("graph.py")))
+        eager = run(module, case)
+        try:
+            actual = run(compiled, case)
+        except Exception:
+            return  # the call itself will raise it
+        outcome = compare(case, module, eager, actual)
+        if outcome.failed:
+            self.watched.watcher.keep(self.scene, outcome)
+
+
+def _backward_nodes(outputs: Any) -> list[Any]:
+    """The autograd nodes that run a compiled backward, or else the last ones of each output."""
+    found: dict[int, Any] = {}
+    for value in flatten(outputs):
+        node = value.grad_fn if isinstance(value, torch.Tensor) else None
+        if node is not None:
+            compiled = next((n for n in _behind(node) if "CompiledFunction" in n.name()), node)
+            found[id(compiled)] = compiled
+    return list(found.values())
+
+
+def _behind(node: Any, depth: int = 3) -> Iterator[Any]:
+    """A node and those behind it: a view of an output stands before the compiled function."""
+    yield node
+    if depth:
+        for before, _ in node.next_functions:
+            if before is not None:
+                yield from _behind(before, depth - 1)
+
+
+def _hint(value: Any) -> Any:
+    """A symbolic size as the number that it had when the graph was captured."""
+    if isinstance(value, torch.SymInt):
+        return int(value.node.hint)
+    return value
+
+
+def _resolved(backend: Any) -> Callable[..., Any]:
+    if isinstance(backend, str):
+        found: Callable[..., Any] = torch._dynamo.lookup_backend(backend)
+        return found
+    return backend  # type: ignore[no-any-return] # what the script gave as a backend

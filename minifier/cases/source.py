@@ -1,0 +1,323 @@
+"""A case as Python text: the class `Graph` that is replayed, and that a repro script shows.
+
+Graphs inside the graph, such as the body of a checkpoint or the branches of a cond, become classes
+of their own before it. Operators that only Dynamo itself can write are turned back into what Dynamo
+makes them of, or the text could not be captured again: checkpoints and autograd.Functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import linecache
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import fx
+
+from tcdebug.minifier.cases.case import Case, attributes, copy_graph
+
+CLEANUP = re.compile(r";  [\w. =]+ = None$")
+PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
+DOTTED = re.compile(r"\btorch(?:\.\w+)+")
+RESERVED = ("torch", "data", "stored", "inf", "nan", "device", "Graph")
+"""Names that a repro script uses itself."""
+NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a class, the last one in it, and what it takes to run it.
+
+    `imports` are the lines that it needs besides `import torch`; `names` the objects that its
+    names stand for; `constants` what `stored()` has to give it. `foreign` are names that only the
+    user's script can give: functions and objects of its own.
+    """
+
+    text: str
+    imports: tuple[str, ...]
+    names: Mapping[str, Any]
+    constants: Mapping[str, torch.Tensor]
+    foreign: tuple[str, ...]
+
+
+def readable_names(case: Case) -> Case:
+    """The case with short names: L_self_modules_fc1_parameters_weight_ becomes fc1_weight."""
+    taken = set(RESERVED)
+    graph, copies = copy_graph(case.graph)
+    renamed: dict[str, str] = {}
+    for node, copy in copies.items():
+        if node.op != "placeholder":
+            continue
+        name = _short(str(node.target), taken)
+        renamed[str(node.target)] = name
+        copy.target = name
+        copy.name = name
+    inputs = tuple(
+        type(i)(renamed[i.name], i.value, i.dynamic, i.recipe) for i in case.inputs
+    )
+    return Case(fx.GraphModule(case.module, graph), inputs)
+
+
+def _short(name: str, taken: set[str]) -> str:
+    parts = [p for p in name.strip("_").split("_") if p and p not in NOISE]
+    text = "_".join(parts) or "x"
+    if text[0].isdigit() or keyword.iskeyword(text):
+        text = f"x_{text}"
+    candidate, count = text, 1
+    while candidate in taken:
+        candidate = f"{text}_{count}"
+        count += 1
+    taken.add(candidate)
+    return candidate
+
+
+def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
+    """The graph of a module as a class with the method `forward`, after the classes it needs."""
+    writer = _Writer()
+    writer.add(module, name, "self")
+    text = "\n\n".join(writer.classes)
+    used = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} - {"torch"}
+    names = {n: v for n, v in writer.names.items() if n in used}
+    imports = [_import(n, v) for n, v in sorted(names.items())] + _torch_imports(text)
+    foreign = [n for n, v in names.items() if not _import(n, v)] + writer.objects
+    return Source(
+        text, tuple(i for i in imports if i), names, writer.constants, tuple(foreign)
+    )
+
+
+@dataclass
+class _Writer:
+    """Classes in the order in which they can be defined, and what they refer to."""
+
+    classes: list[str] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    objects: list[str] = field(default_factory=list)
+
+    def add(self, module: fx.GraphModule, name: str, path: str) -> None:
+        """Write the class of a graph; `path` is where it is, from the outermost one."""
+        graph = _writable(module)
+        functions = _functions_restored(module, graph)
+        setting: list[str] = []
+        for target, value in attributes(module, graph).items():
+            inner, flat = f"{path}.{target}", _flat(target)
+            if target in functions:
+                self._add_function(functions[target], _class_name(inner))
+                setting.append(f"self.{flat} = {_class_name(inner)}")
+            elif isinstance(value, fx.GraphModule):
+                self.add(value, _class_name(inner), inner)
+                setting.append(f"self.{flat} = {_class_name(inner)}()")
+            elif isinstance(value, torch.Tensor):
+                self.constants[inner] = value
+                kept = f"stored()[{inner!r}]"
+                parameter = isinstance(value, torch.nn.Parameter)
+                made = f"torch.nn.Parameter({kept}, {value.requires_grad})" if parameter else kept
+                setting.append(
+                    f"self.{flat} = {made}" if parameter
+                    else f"self.register_buffer({flat!r}, {made})"
+                )  # fmt: skip
+            else:
+                self.objects.append(inner)
+        for node in graph.nodes:
+            if node.op in ("get_attr", "call_module"):
+                node.target = _flat(node.target)
+        lines = [f"class {name}(torch.nn.Module):"]
+        if setting:
+            lines += ["    def __init__(self):", "        super().__init__()"]
+            lines += [f"        {line}" for line in setting] + [""]
+        lines += [f"    {line}" for line in self._method(graph)]
+        self.classes.append("\n".join(lines) + "\n")
+
+    def _add_function(self, function: _Function, name: str) -> None:
+        """An autograd.Function by the two graphs that Dynamo made of its methods."""
+        lines = [f"class {name}(torch.autograd.Function):"]
+        for body, method in ((function.forward, "outputs"), (function.backward, "gradients")):
+            text = self._method(_writable(body))
+            text[0] = text[0].replace("def forward(self, ", f"def {method}(")
+            text[0] = text[0].replace("def forward(self)", f"def {method}()")
+            lines += ["    @staticmethod", *(f"    {line}" for line in text), ""]
+        saved = [
+            f"ctx.saved_tensors[{function.tensors.index(k)}]" if k in function.tensors
+            else f"ctx.others[{k}]"
+            for k in range(function.saved)
+        ]  # fmt: skip
+        tensors = ", ".join(f"saved[{k}]" for k in function.tensors)
+        lines += ["    @staticmethod", "    def forward(ctx, *args):"]
+        lines += [f"        results, saved = {name}.outputs(*args)"]
+        lines += [f"        ctx.save_for_backward({tensors})"] if tensors else []
+        if len(function.tensors) < function.saved:
+            others = [k for k in range(function.saved) if k not in function.tensors]
+            table = ", ".join(f"{k}: saved[{k}]" for k in others)
+            lines.append(f"        ctx.others = {{{table}}}")
+        for marked, indices in function.marks.items():
+            results = ", ".join(f"results[{k}]" for k in indices)
+            lines += [f"        ctx.{marked}({results})"] if results else []
+        lines += ["        return results", ""]
+        lines += ["    @staticmethod", "    def backward(ctx, *grads):"]
+        lines += [f"        return {name}.gradients({', '.join(['*grads', *saved])})"]
+        self.classes.append("\n".join(lines) + "\n")
+
+    def _method(self, graph: fx.Graph) -> list[str]:
+        """The lines of `forward`; the names that it uses are noted."""
+        code = graph.python_code("self")
+        lines = [CLEANUP.sub("", line) for line in code.src.splitlines()]
+        lines = [PRIVATE.sub(_public, line.replace(" -> tuple", "")) for line in lines]
+        start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
+        body = [line for line in lines[start:] if line.strip() and not _alias(line)]
+        for name, value in code.globals.items():
+            plain = name.lstrip("_")  # in a class, names with two underscores are mangled
+            if name.startswith("__"):
+                body = [re.sub(rf"\b{name}\b", plain, line) for line in body]
+            self.names[plain if name.startswith("__") else name] = value
+        return body
+
+
+def _writable(module: fx.GraphModule) -> fx.Graph:
+    """A copy of a graph whose text says no more than it has to."""
+    graph, _ = copy_graph(module.graph)
+    for node in graph.nodes:
+        node.type = None
+        if node.target is torch.ops.higher_order.tag_activation_checkpoint:
+            node.target = torch.utils.checkpoint.checkpoint
+        if node.target is torch.ops.higher_order.flex_attention and node.args[7:] == ((), ()):
+            node.args = node.args[:7]  # Dynamo adds the last two itself
+    return graph
+
+
+@dataclass(frozen=True)
+class _Function:
+    """What Dynamo makes of an autograd.Function.
+
+    `forward` returns the results and `saved` values, of which `tensors` were given to
+    save_for_backward; `backward` takes gradients and what was saved. `marks` are the methods of ctx
+    that are called with some of the results.
+    """
+
+    forward: fx.GraphModule
+    backward: fx.GraphModule
+    saved: int
+    tensors: Sequence[int]
+    marks: Mapping[str, Sequence[int]]
+
+
+def _functions_restored(module: fx.GraphModule, graph: fx.Graph) -> dict[str, _Function]:
+    """Let a graph call autograd.Functions by `apply`; what they are, by attribute."""
+    found: dict[str, _Function] = {}
+    known = attributes(module, graph)
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.higher_order.autograd_function_apply:
+            continue
+        forward, backward, *args = node.args
+        bodies = known[str(forward.target)], known[str(backward.target)]
+        if any(attributes(b, b.graph) for b in bodies):
+            continue
+        _, saved = bodies[0].graph.output_node().args[0]
+        found[str(forward.target)] = _Function(
+            *bodies,
+            saved=len(saved),
+            tensors=list(node.kwargs.get("saved_for_backward_idx", [])),
+            marks={
+                "mark_dirty": node.kwargs.get("dirty_idx", []),
+                "mark_non_differentiable": node.kwargs.get("non_differentiable_idx", []),
+            },
+        )
+        with graph.inserting_before(node):
+            call = graph.call_method("apply", (forward, *args))
+        node.replace_all_uses_with(call)
+        graph.erase_node(node)
+        if not backward.users:
+            graph.erase_node(backward)
+    return found
+
+
+def _class_name(path: str) -> str:
+    """WrapBody0 for self.wrap_body_0."""
+    words = re.split(r"[._]+", path.removeprefix("self."))
+    return "".join(w[:1].upper() + w[1:] for w in words)
+
+
+def _flat(target: str) -> str:
+    return target.replace(".", "_")
+
+
+def _public(match: re.Match[str]) -> str:
+    """torch.nn.functional.gelu for torch._C._nn.gelu, where they are one function."""
+    name = match.group(1)
+    public = getattr(torch.nn.functional, name, None)
+    same = public is not None and public is getattr(torch._C._nn, name, None)
+    return f"torch.nn.functional.{name}" if same else match.group(0)
+
+
+def _alias(line: str) -> bool:
+    """`x = x`, which renaming placeholders leaves behind."""
+    left, equals, right = line.strip().partition(" = ")
+    return bool(equals) and left == right
+
+
+def _import(name: str, value: Any) -> str:
+    """The line that gives a name its meaning anywhere, empty where only the script can."""
+    if name in ("inf", "nan"):
+        return f"from math import {name}"
+    module = getattr(value, "__module__", None) or ""
+    qualified = getattr(value, "__qualname__", "")
+    if value is type(None):
+        return f"{name} = type(None)"
+    if not _installed(module) or not qualified.isidentifier():
+        return ""
+    if getattr(sys.modules.get(module), qualified, None) is not value:
+        return ""
+    return f"from {module} import {qualified}" + (f" as {name}" if name != qualified else "")
+
+
+def _installed(module: str) -> bool:
+    """Whether a module is there wherever the same packages are installed."""
+    root = module.partition(".")[0]
+    if root in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules.get(root), "__file__", None) or ""
+    return file.startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+
+
+def _torch_imports(text: str) -> list[str]:
+    """Parts of torch that `import torch` need not have loaded."""
+    found: set[str] = set()
+    for dotted in DOTTED.findall(text):
+        parts = dotted.split(".")
+        module = next(
+            m for k in range(len(parts), 0, -1) if (m := ".".join(parts[:k])) in sys.modules
+        )
+        if not module.startswith(("torch.ops", "torch._C", "torch.nn")) and module != "torch":
+            found.add(f"import {module}")
+    return sorted(found)
+
+
+def run_text(text: str, filename: str, namespace: dict[str, Any]) -> None:
+    """Run Python text, so that Dynamo captures the functions that it defines.
+
+    Dynamo leaves generated code alone; text with a file name of its own is not generated to it.
+    """
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    exec(compile(text, filename, "exec"), namespace)
+
+
+def load(case: Case, filename: str) -> torch.nn.Module:
+    """The case as a module whose code Dynamo captures; its constants are copies."""
+    source = module_source(case.module)
+
+    def stored() -> dict[str, torch.Tensor]:
+        return {name: value.detach().clone() for name, value in source.constants.items()}
+
+    namespace: dict[str, Any] = {"torch": torch, **source.names, "stored": stored}
+    run_text(source.text, filename, namespace)
+    module: torch.nn.Module = namespace["Graph"]()
+    for name, value in case.attributes().items():
+        if not isinstance(value, torch.Tensor | fx.GraphModule):
+            setattr(module, _flat(name), value)
+    return module

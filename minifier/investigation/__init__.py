@@ -1,0 +1,1 @@
+"""From a failure to a report: minimise, bisect, compare stages, write and verify repros."""

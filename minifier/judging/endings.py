@@ -1,0 +1,31 @@
+"""What became of a case, by how the child ended that ran it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature
+from tcdebug.minifier.processes.isolation import Ended
+
+BEFORE = ("", "eager", "capture")
+"""Phases in which the target has not been reached."""
+HANG = "hang"
+"""How the signature of what ran out of time ends."""
+
+
+def outcome_of(ended: Ended) -> Outcome:
+    """The outcome of a child, also of one that did not live to tell it."""
+    phase = ended.phase
+    if ended.timed_out:
+        kind = Kind.INVALID if phase in BEFORE else Kind.HANG
+        return Outcome(kind, phase, f"{phase} | {HANG}", f"no end after {ended.seconds:.0f} s")
+    if ended.over_memory:
+        kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
+        return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")
+    if ended.answer is not None:
+        return msgspec.json.decode(ended.answer, type=Outcome)
+    kind = Kind.INVALID if phase in BEFORE else Kind.CRASH
+    if ended.signal:
+        signature = crash_signature(ended.signal, phase)
+        return Outcome(kind, phase, signature, f"ended by signal {ended.signal}")
+    return Outcome(kind, phase, f"{phase} | exit", "the process ended without an answer")

@@ -1,0 +1,50 @@
+"""How results lie in memory: what `--oracle layout` compares besides their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.judging.compare import Difference
+
+STRIDES, ALIASING = "strides", "aliasing"
+"""The words that signatures end in, after "wrong"."""
+
+
+def layout_difference(
+    eager: tuple[Sequence[Any], Sequence[Any]], actual: tuple[Sequence[Any], Sequence[Any]]
+) -> Difference | None:
+    """Strides of outputs, and which outputs share memory with which, and with which inputs.
+
+    Both runs as outputs and the inputs afterwards, of equal kinds and sizes; None where nothing is
+    wrong. A stride counts only where it leads anywhere.
+    """
+    for place, (e, c) in enumerate(zip(eager[0], actual[0], strict=True)):
+        if strides(e) != strides(c):
+            detail = f"{c.stride()} instead of {e.stride()}, of {tuple(e.shape)}"
+            return Difference(STRIDES, f"output {place}", detail)
+    expected, found = shares(*eager), shares(*actual)
+    if expected != found:
+        detail = f"memory is shared as {found}, not as {expected}"
+        return Difference(ALIASING, "inputs and outputs", detail)
+    return None
+
+
+def strides(value: Any) -> list[int]:
+    """The strides of a tensor that lead anywhere."""
+    if not _plain(value) or value.numel() < 2:
+        return []
+    return [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
+
+def shares(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
+    """For each input and then output, the first one that it shares memory with."""
+    values = (*inputs, *outputs)
+    places = [v.untyped_storage().data_ptr() if _plain(v) else 0 for v in values]
+    return [places.index(p) if p else k for k, p in enumerate(places)]

@@ -1,0 +1,128 @@
+"""Is a compiled program slower than eager, or compiled more often than it should be?
+
+Both run in turn in the same process, and the best time of several runs counts: what else the
+machine does can only make a run slower. Recompiles are looked for first, with inputs of the same
+layout and with others in the dimensions that are symbolic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.cases.case import Case, clone_values, flatten
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.judging.replay import cotangents, run
+
+LEAST_ROUNDS, MOST_ROUNDS = 5, 200
+ENOUGH_SECONDS = 1.0
+"""After so long, and LEAST_ROUNDS, no more rounds are run."""
+OVERHEAD = 1e-4
+"""Seconds that calling any compiled program takes: guards, and a wrapper in Python."""
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The best time of a forward and of a backward run; 0 where there is no backward."""
+
+    forward: float
+    backward: float
+
+    def best(self, other: Seconds) -> Seconds:
+        """Of two measurements the better, phase by phase."""
+        return Seconds(min(self.forward, other.forward), min(self.backward, other.backward))
+
+
+def judge_speed(
+    case: Case, eager: Call, compiled: Call, compiles: Callable[[], int], slower_than: float
+) -> Outcome:
+    """The outcome of a case that was run once: ok, slow or recompile.
+
+    `compiles` says how often a graph has been compiled up to now.
+    """
+    before = compiles()
+    run(compiled, case, mark=True)
+    if compiles() > before:
+        return _recompiled("for inputs of the same layout")
+    larger = resized(case)
+    if larger is not None and _runs(eager, larger):
+        run(compiled, larger, mark=True)
+        if compiles() > before:
+            return _recompiled("for another size of a dynamic dimension")
+    found = slow(best_seconds((eager, compiled), case), slower_than)
+    if found.failed:  # once more, for a busy machine
+        found = slow(best_seconds((eager, compiled), case), slower_than)
+    return found
+
+
+def _recompiled(why: str) -> Outcome:
+    return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", f"compiled again {why}")
+
+
+def resized(case: Case) -> Case | None:
+    """The case with its dynamic dimensions twice as long; None where there are none.
+
+    Values are repeated, so that indices stay in range and sizes that must be equal stay so.
+    """
+    if not any(i.dynamic for i in case.inputs):
+        return None
+    made = {}
+    for given in case.inputs:
+        value = given.value
+        for dim in given.dynamic:
+            value = torch.cat([value.detach(), value.detach()], dim)
+        if given.dynamic:
+            value.requires_grad_(given.value.requires_grad)
+        made[given.name] = replace(given, value=value)
+    return case.with_inputs(made)
+
+
+def _runs(eager: Call, case: Case) -> bool:
+    try:
+        run(eager, case)
+    except Exception:  # sizes that do not go together: nothing is known about them
+        return False
+    return True
+
+
+def slow(times: Sequence[Seconds], slower_than: float) -> Outcome:
+    """The outcome by the times of eager and of the compiled program."""
+    eager, compiled = times
+    for phase in ("forward", "backward"):
+        wanted, taken = getattr(eager, phase), getattr(compiled, phase)
+        if taken > slower_than * wanted + OVERHEAD:
+            message = f"{taken * 1e3:.3g} ms, {taken / wanted:.1f} times eager's {wanted * 1e3:.3g}"
+            return Outcome(Kind.SLOW, phase, f"{phase} | slow", message, times=taken / wanted)
+    return Outcome(Kind.OK)
+
+
+def best_seconds(calls: Sequence[Call], case: Case) -> list[Seconds]:
+    """The best times of several programs, run in turn on fresh inputs."""
+    best = [_timed(call, case) for call in calls]
+    started = time.perf_counter()
+    for count in range(1, MOST_ROUNDS):
+        if count >= LEAST_ROUNDS and time.perf_counter() - started > ENOUGH_SECONDS:
+            break
+        best = [b.best(_timed(call, case)) for b, call in zip(best, calls, strict=True)]
+    return best
+
+
+def _timed(call: Call, case: Case) -> Seconds:
+    values = clone_values(case.values())
+    started = time.perf_counter()
+    outputs = flatten(call(*values))
+    forward = time.perf_counter() - started
+    wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
+    roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+    if not (wanted and roots and torch.is_grad_enabled()):
+        return Seconds(forward, 0.0)
+    given = cotangents(roots)
+    started = time.perf_counter()
+    torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    return Seconds(forward, time.perf_counter() - started)

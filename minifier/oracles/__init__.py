@@ -1,0 +1,1 @@
+"""Ask what becomes of a case under toggles: scheduling, remembered answers, judges."""

@@ -1,0 +1,104 @@
+"""The judges of a candidate, each for use in a child: a replay and a comparison, or a command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.surroundings import file_version
+from tcdebug.minifier.judging.check import run_check
+from tcdebug.minifier.judging.compare import Referee
+from tcdebug.minifier.judging.perf import judge_speed
+from tcdebug.minifier.judging.replay import judge
+from tcdebug.minifier.repros.candidate import Candidates
+
+Notify = Callable[[str], None]
+
+
+class Judge(Protocol):
+    """Says what becomes of a case. Equal keys judge alike."""
+
+    @property
+    def key(self) -> str: ...
+
+    def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome: ...
+
+
+def judge_of(wanted: Wanted, candidates: Candidates, folder: Path) -> Judge:
+    """The judge that a job asks for; it may write to `folder`."""
+    if wanted.check:
+        return Command(wanted.check, candidates, folder / "check")
+    return Replay(wanted, candidates, folder / "candidate.py")
+
+
+def keeper_of(candidates: Candidates, folder: Path, kept: Path) -> Judge:
+    """A judge that compares nothing: it leaves the texts of the stages in the folder `kept`."""
+    keeping = replace(candidates, target=candidates.target.keeping(kept))
+    return Replay(Wanted("crash"), keeping, folder / "candidate.py")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Runs a case eagerly and compiled in this very process, and compares what is asked for."""
+
+    wanted: Wanted
+    candidates: Candidates
+    path: Path
+    """What the text of a case is called in tracebacks."""
+
+    @property
+    def key(self) -> str:
+        """The oracle, and what it depends on."""
+        limit = f" {self.wanted.slower_than}" if self.wanted.oracle == "perf" else ""
+        return f"{self.wanted.oracle}{limit}"
+
+    def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
+        """Judge a case."""
+        oracle, target = self.wanted.oracle, self.candidates.target
+        referee = None if oracle in ("crash", "perf") else Referee(oracle)
+        extra = self._speed if oracle == "perf" else None
+        return judge(case, target, toggles, notify, str(self.path), referee, extra)
+
+    def _speed(
+        self,
+        case: Case,
+        eager: Callable[..., Any],
+        compiled: Callable[..., Any],
+        compiles: Callable[[], int],
+    ) -> Outcome:
+        return judge_speed(case, eager, compiled, compiles, self.wanted.slower_than)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Writes a case as a script and asks the user's command about it."""
+
+    command: str
+    candidates: Candidates
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """The command, the files that it names as they are now, and what the script begins with."""
+        files = [Path(word) for word in shlex.split(self.command)]
+        versions = (file_version(f) for f in files if f.is_file())
+        return " ".join([self.command, *versions, self.candidates.setup])
+
+    def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
+        """Judge a case."""
+        place = self.folder / str(os.getpid())
+        script = place / "repro.py"
+        self.candidates.write(case, toggles, Outcome(Kind.BAD, "check"), script)
+        notify("check")
+        outcome = run_check(self.command, script, place)
+        shutil.rmtree(place, ignore_errors=True)
+        return outcome

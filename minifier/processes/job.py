@@ -1,0 +1,80 @@
+"""What a session process is asked to do, and how it is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from tcdebug.compiler.options import Options
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.processes.isolation import Limits
+
+REPORT = "report.json"
+"""Where a session writes what it found."""
+SCRIPT_FAILED = 71
+"""Exit status of a session whose script raised; the traceback is on its stderr."""
+FAULT = 70
+"""Exit status of a session that failed by a fault of ours; its traceback is the last it printed."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A script, and what to do while it runs.
+
+    `mode`: eager (nothing is compiled), compiled (as the script says), search (graphs are judged
+    and investigated).
+    """
+
+    mode: str
+    script: str
+    args: list[str]
+    run_dir: str
+    backend: str | None = None
+    toggles: list[str] = []
+    bisect: bool = True
+    minimise: bool = True
+    limits: Limits = Limits()
+    seconds: float = 3600.0
+    reruns: int = 2000
+    wanted: Wanted = Wanted()
+    confidence: float = 0.99
+    """How sure it must be that no pass was luck, or no culprit is named."""
+    passes: int = 1
+    """Runs of a graph that have to pass before it is taken to be well."""
+    jobs: int = 1
+    """Candidates that run at the same time."""
+    resume: str | None = None
+
+
+def own_caches() -> dict[str, str]:
+    """Environment by which inductor keeps kernels of candidates apart from the user's."""
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(Options.from_env().cache_dir.resolve() / "inductor"),
+        # a pool of compilers would not survive the forks, nor be told what a candidate has patched
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+
+
+def start(
+    job: Job,
+    output: IO[bytes] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start the session process of a job; what it prints goes to `output`, or to ours."""
+    folder = Path(job.run_dir)
+    path = folder / f"job-{job.mode}.json"
+    path.write_bytes(msgspec.json.encode(job))
+    env = {**os.environ, **own_caches(), **(environment or {})}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tcdebug.minifier.sessions.session", str(path)],
+        stdin=subprocess.DEVNULL if output is not None else None,
+        stdout=output,
+        stderr=subprocess.STDOUT if output is not None else None,
+        env=env,
+        start_new_session=output is not None,
+    )

@@ -1,0 +1,1 @@
+"""Reductions of sizes, dtypes, values and arguments once the operators are few."""

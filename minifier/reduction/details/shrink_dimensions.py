@@ -1,0 +1,49 @@
+"""Inputs of size 1 in single dimensions, each with those that have to be equal to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.reduction.details.sizes import indices_below, resized, shapes
+from tcdebug.minifier.reduction.trial import size_names
+
+MOST = 32
+"""So many sets are looked at: each takes a trial, and large graphs have hundreds."""
+
+
+@dataclass(frozen=True)
+class ShrinkDimensions:
+    """Any subset of the sets of dimensions that can only change together."""
+
+    name: str = "shrink_dimensions"
+    ordered: bool = False
+
+    def edits(self, case: Case) -> list[str]:
+        """The sets, as inputs and their dimensions."""
+        together: dict[str, list[str]] = {}
+        dynamic = {i.name: i.dynamic for i in case.inputs}
+        for name, sizes in size_names(case).items():
+            for dim, size in enumerate(sizes):
+                if shapes(case)[name][dim] > 1 and dim not in dynamic[name]:
+                    together.setdefault(size, []).append(f"{name}.{dim}")
+        texts = [" ".join(words) for words in together.values()]
+        return [text for text in texts[:MOST] if self.apply(case, [text]) is not None]
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The case with size 1 in these dimensions, None where eager cannot run it."""
+        chosen = {word for text in edits for word in text.split()}
+        old = shapes(case)
+        sizes = {
+            name: tuple(1 if f"{name}.{dim}" in chosen else s for dim, s in enumerate(shape))
+            for name, shape in old.items()
+        }
+        smaller = {
+            before: after
+            for name in sizes
+            for before, after in zip(old[name], sizes[name], strict=True)
+            if before != after
+        }
+        small = case.with_inputs({i.name: indices_below(i, 1) for i in case.inputs})
+        return resized(small, sizes, smaller)

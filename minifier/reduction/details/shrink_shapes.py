@@ -1,0 +1,50 @@
+"""Smaller inputs: all sizes at once, so that those that have to be equal stay so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.reduction.details.sizes import (
+    indices_below,
+    literal_sizes,
+    maps,
+    resized,
+    shapes,
+)
+
+
+@dataclass(frozen=True)
+class ShrinkShapes:
+    """Ordered: edit k lets no size be larger than a smaller limit than edit k - 1 does."""
+
+    name: str = "shrink_shapes"
+    ordered: bool = True
+
+    def edits(self, case: Case) -> list[str]:
+        """The limits: powers of two, 3 and 1, below the largest size."""
+        sizes = [s for shape in shapes(case).values() for s in shape]
+        largest = max([*sizes, *literal_sizes(case)], default=1)
+        powers = {1 << k for k in range(largest.bit_length())}
+        return [str(limit) for limit in sorted(powers | {3}, reverse=True) if limit < largest]
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The case with the last limit, None where no sizes below it fit together."""
+        limit = int(edits[-1])
+        small = case.with_inputs({i.name: indices_below(i, limit) for i in case.inputs})
+        for new in maps(case, limit):
+            sizes = {
+                i.name: tuple(_new(s, new, dim in i.dynamic) for dim, s in enumerate(shape))
+                for i in case.inputs
+                if (shape := shapes(case).get(i.name)) is not None
+            }
+            candidate = resized(small, sizes, new)
+            if candidate is not None:
+                return candidate
+        return None
+
+
+def _new(size: int, new: Mapping[int, int], dynamic: bool) -> int:
+    """The new size; one that is symbolic must not be 1, or it would be no more."""
+    return max(new.get(size, size), min(size, 2) if dynamic else 0)

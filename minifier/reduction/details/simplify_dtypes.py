@@ -1,0 +1,87 @@
+"""float32 and int64 instead of other floats and integers, in inputs and in calls that name one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.case import Case, Input, flatten
+from tcdebug.minifier.reduction.details.simplify_inputs import make
+from tcdebug.minifier.reduction.operators.regions import changes_state
+from tcdebug.minifier.reduction.operators.surgery import editable
+from tcdebug.minifier.reduction.trial import can_run
+
+CASTS = {"half": "float", "bfloat16": "float", "double": "float", "int": "long", "short": "long"}
+"""Methods that convert, and those that convert to simpler dtypes."""
+
+
+@dataclass(frozen=True)
+class SimplifyDtypes:
+    """Any subset of the inputs and calls with other dtypes; together they mostly have to go."""
+
+    name: str = "simplify_dtypes"
+    ordered: bool = False
+
+    def edits(self, case: Case) -> list[str]:
+        """The inputs and calls that can have a simpler dtype."""
+        inputs = [i.name for i in case.inputs if complexity(getattr(i.value, "dtype", None))]
+        return inputs + [n.name for n in case.calls if named_complexity(n)]
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The case with simpler dtypes there, None where eager does not take them."""
+        graph, named = editable(case)
+        for node in case.calls:
+            if node.name in edits and not changes_state(node):
+                copy = named[node.name]
+                copy.args = fx.node.map_aggregate(copy.args, _simpler)
+                copy.kwargs = fx.node.map_aggregate(copy.kwargs, _simpler)
+                if node.op == "call_method":
+                    copy.target = CASTS.get(str(node.target), node.target)
+        inputs = [_converted(i) if i.name in edits else i for i in case.inputs]
+        candidate = case.with_graph(graph, inputs)
+        return candidate if can_run(candidate, case) else None
+
+
+def simpler(dtype: torch.dtype) -> torch.dtype:
+    """The next simpler dtype, itself for float32, int64 and bool."""
+    if dtype == torch.complex128:
+        return torch.complex64
+    if dtype.is_complex or dtype.is_floating_point:
+        return torch.float32
+    return dtype if dtype == torch.bool else torch.int64
+
+
+def complexity(dtype: object) -> int:
+    """How many steps a dtype is from the simplest of its kind."""
+    steps = 0
+    while isinstance(dtype, torch.dtype) and simpler(dtype) != dtype:
+        dtype, steps = simpler(dtype), steps + 1
+    return steps
+
+
+def named_complexity(node: fx.Node) -> int:
+    """The same for the dtypes that a call names."""
+    if changes_state(node):
+        return 0
+    cast = node.op == "call_method" and node.target in CASTS
+    return cast + sum(map(complexity, flatten([node.args, dict(node.kwargs)])))
+
+
+def _simpler(value: Any) -> Any:
+    return simpler(value) if isinstance(value, torch.dtype) else value
+
+
+def _converted(spec: Input) -> Input:
+    old = spec.value
+    plain = old.detach()
+    dtype = simpler(plain.dtype)
+    if plain.dtype.is_complex and not dtype.is_complex:
+        plain = plain.real
+    new = plain.to(dtype).requires_grad_(old.requires_grad)
+    if isinstance(old, torch.nn.Parameter):
+        new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
+    return replace(spec, value=new if spec.recipe is None else make(spec.recipe, new))

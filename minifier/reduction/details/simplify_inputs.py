@@ -1,0 +1,110 @@
+"""Values that can be written down instead of stored: ones, zeros, a range, seeded noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from tcdebug.minifier.cases.case import Case, Input, Recipe, overlaps
+
+SIMPLICITY = ("ones", "zeros", "arange", "randint", "randn")
+"""The kinds of recipes, the simplest first."""
+STORED = len(SIMPLICITY)
+
+
+@dataclass(frozen=True)
+class SimplifyInputs:
+    """Any subset of the inputs whose values are less simple: recorded, or by another recipe."""
+
+    kind: str = "noise"
+    """ones, zeros, arange or noise: what the values become."""
+    name: str = "simplify_inputs"
+    ordered: bool = False
+
+    def edits(self, case: Case) -> list[str]:
+        """The tensors that would be simpler so."""
+        found: list[str] = []
+        for position, spec in enumerate(case.inputs):
+            if isinstance(spec.value, torch.Tensor):
+                recipe = recipe_for(spec.value, position, self.kind)
+                if recipe is not None and simplicity(recipe) < simplicity(spec.recipe):
+                    found.append(spec.name)
+        return found
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The case with values of the same layout by a recipe in these inputs."""
+        changed: dict[str, Input] = {}
+        for position, spec in enumerate(case.inputs):
+            if spec.name not in edits:
+                continue
+            recipe = recipe_for(spec.value, position, self.kind)
+            if recipe is None:
+                return None
+            changed[spec.name] = replace(spec, value=make(recipe, spec.value), recipe=recipe)
+        return case.with_inputs(changed)
+
+
+def simplicity(recipe: Recipe | None) -> int:
+    """The place of an input's values among the kinds; stored data comes last."""
+    return STORED if recipe is None else SIMPLICITY.index(recipe.kind)
+
+
+def recipe_for(value: torch.Tensor, seed: int, kind: str = "noise") -> Recipe | None:
+    """A recipe for a tensor; ranges of integers are its own. None for what has no recipe."""
+    if value.layout != torch.strided or value.is_quantized or type(value) not in (
+        torch.Tensor,
+        torch.nn.Parameter,
+    ):
+        return None
+    if value.numel() == 0:
+        return Recipe("zeros")
+    if value.is_floating_point() or value.dtype.is_complex:
+        low, high, noise = 0, value.numel(), Recipe("randn", seed)
+    else:
+        wide = value.to(torch.int64)  # some dtypes have no min of their own
+        low, high = int(wide.min()), int(wide.max()) + 1
+        if value.dtype == torch.bool:
+            low, high = 0, 2
+        noise = Recipe("randint", seed, low, high)
+    match kind:
+        case "ones" if low <= 1 < high or noise.kind == "randn":
+            return Recipe(kind)
+        case "ones":
+            return None
+        case "zeros":
+            return Recipe(kind)
+        case "arange":
+            return Recipe(kind, low=low, high=high)
+    return noise
+
+
+def make(recipe: Recipe, like: torch.Tensor) -> torch.Tensor:
+    """A tensor by a recipe, with the size, strides and dtype of another.
+
+    The repro script makes it by the same calls: see `repro.input_text`.
+    """
+    generator = torch.Generator().manual_seed(recipe.seed)
+    size = tuple(like.shape)
+    match recipe.kind:
+        case "randn":
+            noise = torch.complex64 if like.dtype.is_complex else torch.float32
+            values = torch.randn(size, generator=generator, dtype=noise)
+        case "randint":
+            values = torch.randint(recipe.low, recipe.high, size, generator=generator)
+        case "arange":
+            numbers = torch.arange(like.numel())
+            values = (numbers % (recipe.high - recipe.low) + recipe.low).view(size)
+        case "ones":
+            values = torch.ones(size)
+        case _:
+            values = torch.zeros(size)
+    result = values.to(like.device, like.dtype)
+    if not overlaps(like):
+        result = torch.empty_strided(
+            size, like.stride(), dtype=like.dtype, device=like.device
+        ).copy_(result)
+    if isinstance(like, torch.nn.Parameter):
+        return torch.nn.Parameter(result, requires_grad=like.requires_grad)
+    return result.requires_grad_(like.requires_grad)

@@ -1,0 +1,90 @@
+"""Simpler operators: one that gives the same shape and dtype from the same operands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.reduction.operators.regions import changes_state
+from tcdebug.minifier.reduction.operators.surgery import editable, finished, name_of, writes
+from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+RUNGS = {"neg": 0, "logical_not": 0, "add": 1, "sum": 2, "matmul": 2}
+"""The simplest operators by name: of one operand, of two, and those that combine elements."""
+HIGHEST = max(RUNGS.values())
+
+
+@dataclass(frozen=True)
+class SimplifyOps:
+    """Any subset of the calls that can be replaced by an operator of this rung, see `RUNGS`."""
+
+    rung: int = 0
+    name: str = "simplify_ops"
+    ordered: bool = False
+
+    def edits(self, case: Case) -> list[str]:
+        """The calls of operators that are less simple."""
+        known = observed(case)
+        return [n.name for n in case.calls if self._simpler(n, known) is not None]
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The graph with the simpler operators in place of these calls."""
+        known = observed(case)
+        graph, named = editable(case)
+        for node in case.calls:
+            if node.name not in edits:
+                continue
+            found = self._simpler(node, known)
+            if found is None:
+                return None
+            target, args, kwargs = found
+            old = named[node.name]
+            with graph.inserting_before(old):
+                new = graph.call_function(
+                    target, fx.node.map_arg(args, lambda n: named[n.name]), kwargs
+                )
+            new.meta = dict(old.meta)
+            old.replace_all_uses_with(new)
+            graph.erase_node(old)
+            named[node.name] = new
+        return finished(case, graph)
+
+    def _simpler(self, node: fx.Node, known: Observed) -> Call | None:
+        """The first call of this rung that gives what the node gives."""
+        if complexity(node) <= self.rung or writes(node) or changes_state(node):
+            return None
+        wanted = known.values.get(node.name)
+        tensors = [n for n in node.all_input_nodes if _is_tensor(known.values.get(n.name))]
+        for target, args, kwargs in _calls(self.rung, node, tensors):
+            if same_kind(known.result(target, args, kwargs), wanted):
+                return target, args, kwargs
+        return None
+
+
+def complexity(node: fx.Node) -> int:
+    """The rung of a call's operator; all others are above the highest."""
+    return RUNGS.get(name_of(node), HIGHEST + 1)
+
+
+def _calls(rung: int, node: fx.Node, tensors: Sequence[fx.Node]) -> Iterator[Call]:
+    match rung:
+        case 0:
+            for function in (torch.neg, torch.logical_not):
+                yield from ((function, (operand,), {}) for operand in tensors)
+        case 1:
+            yield from ((torch.add, pair, {}) for pair in itertools.combinations(tensors, 2))
+        case _:
+            yield torch.sum, tuple(node.args), dict(node.kwargs)
+            yield from ((torch.matmul, pair, {}) for pair in itertools.permutations(tensors, 2))
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)

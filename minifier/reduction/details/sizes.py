@@ -1,0 +1,150 @@
+"""Other sizes for the inputs of a graph, and for the numbers in it that have to follow."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.case import Case, Input, flatten
+from tcdebug.minifier.reduction.details.simplify_inputs import make
+from tcdebug.minifier.reduction.operators.surgery import editable, name_of
+from tcdebug.minifier.reduction.trial import can_run
+
+SIZED = {
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "arange", "broadcast_to",
+    "empty", "expand", "eye", "full", "group_norm", "layer_norm", "linspace", "narrow", "new_empty",
+    "new_full", "new_ones", "new_zeros", "ones", "rand", "randint", "randn", "randperm", "reshape",
+    "resize", "rms_norm", "split", "split_with_sizes", "tile", "unflatten", "view", "zeros",
+}  # fmt: skip
+"""Functions and methods with sizes among their arguments."""
+MOST_TIMES = 16
+"""Up to so many times another size, a size may be meant to be a multiple of it."""
+
+
+def shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs that are plain tensors."""
+    return {
+        i.name: tuple(i.value.shape)
+        for i in case.inputs
+        if isinstance(i.value, torch.Tensor) and i.value.layout == torch.strided
+    }
+
+
+def literal_sizes(case: Case) -> set[int]:
+    """The numbers in a graph that may be sizes."""
+    return {v for n in case.calls if name_of(n) in SIZED for v in flatten(n.args) if _is_size(v)}
+
+
+def resized(
+    case: Case, sizes: Mapping[str, tuple[int, ...]], new: Mapping[int, int]
+) -> Case | None:
+    """The case with inputs of smaller sizes, None where eager cannot run it.
+
+    Tried first with the sizes in the graph changed to new ones, then with the graph as it is.
+    """
+    inputs = [
+        _narrowed(i, sizes[i.name]) if i.name in sizes and i.value.shape != sizes[i.name] else i
+        for i in case.inputs
+    ]
+    for follow in (True, False):
+        graph, _ = editable(case)
+        for node in graph.nodes:
+            if follow and name_of(node) in SIZED:
+                node.args = fx.node.map_aggregate(node.args, lambda v: _changed(v, new))
+        candidate = case.with_graph(graph, inputs)
+        if can_run(candidate, case):
+            return candidate
+    return None
+
+
+def _narrowed(spec: Input, size: tuple[int, ...]) -> Input:
+    """An input with the first elements of its values, or made by its recipe in another size."""
+    old = spec.value
+    new = old.detach()
+    for dim, length in enumerate(size):
+        new = new.narrow(dim, 0, length)
+    new = new.clone().requires_grad_(old.requires_grad)
+    if isinstance(old, torch.nn.Parameter):
+        new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
+    return replace(spec, value=new if spec.recipe is None else make(spec.recipe, new))
+
+
+def indices_below(spec: Input, bound: int) -> Input:
+    """An input whose integers are small enough to index a dimension of this size."""
+    value = spec.value
+    integers = isinstance(value, torch.Tensor) and not (
+        value.is_floating_point() or value.dtype.is_complex or value.dtype == torch.bool
+    )
+    if not integers or not value.numel() or value.min() < 0 or value.max() < bound:
+        return spec
+    if spec.recipe is None or spec.recipe.kind not in ("randint", "arange"):
+        return replace(spec, value=value % bound, recipe=None)
+    recipe = replace(
+        spec.recipe, low=min(spec.recipe.low, bound - 1), high=min(spec.recipe.high, bound)
+    )
+    return replace(spec, value=make(recipe, value), recipe=recipe)
+
+
+def maps(case: Case, limit: int) -> Iterator[dict[int, int]]:
+    """New sizes by old ones, none above a limit but for those that are made of others.
+
+    In the first, only sums are. Then sizes are products of others, as view has them, and multiples.
+    """
+    known = {s for shape in shapes(case).values() for s in shape} | literal_sizes(case)
+    ascending = sorted(s for s in known if s > 1)
+    sums = {sum(parts): parts for parts in _parts(case)}
+    for made_of in (_nothing, _products, _multiples):
+        new: dict[int, int] = {}
+        for size in ascending:
+            times, factors = made_of(size, [s for s in ascending if s < size])
+            if size in sums:
+                new[size] = sum(new.get(part, part) for part in sums[size])
+            elif factors:
+                new[size] = times * math.prod(new[s] for s in factors)
+            else:
+                new[size] = min(size, limit)
+        yield new
+
+
+def _nothing(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
+    return 1, ()
+
+
+def _products(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
+    """Two or three sizes that give this one."""
+    for count in (2, 3):
+        for factors in itertools.combinations_with_replacement(smaller, count):
+            if math.prod(factors) == size:
+                return 1, factors
+    return 1, ()
+
+
+def _multiples(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
+    """The largest size that this one is a multiple of, and how many times it is."""
+    for factor in reversed(smaller):
+        if size % factor == 0 and size // factor <= MOST_TIMES:
+            return size // factor, (factor,)
+    return 1, ()
+
+
+def _parts(case: Case) -> Iterator[tuple[int, ...]]:
+    """The sizes of the pieces that something is split into."""
+    for node in case.calls:
+        if name_of(node) in ("split", "split_with_sizes") and len(node.args) > 1:
+            parts: Any = node.args[1]
+            if isinstance(parts, tuple | list) and all(map(_is_size, parts)):
+                yield tuple(parts)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 1
+
+
+def _changed(value: Any, new: Mapping[int, int]) -> Any:
+    return new.get(value, value) if isinstance(value, int) and _is_size(value) else value

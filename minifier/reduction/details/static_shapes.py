@@ -1,0 +1,25 @@
+"""Sizes that are fixed instead of symbolic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tcdebug.minifier.cases.case import Case
+
+
+@dataclass(frozen=True)
+class StaticShapes:
+    """Any subset of the inputs with dynamic dimensions."""
+
+    name: str = "static_shapes"
+    ordered: bool = False
+
+    def edits(self, case: Case) -> list[str]:
+        """The inputs with dynamic dimensions."""
+        return [i.name for i in case.inputs if i.dynamic]
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The case with these inputs of fixed size."""
+        changed = {i.name: replace(i, dynamic=()) for i in case.inputs if i.name in edits}
+        return case.with_inputs(changed)

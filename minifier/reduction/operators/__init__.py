@@ -1,0 +1,1 @@
+"""Reductions that remove operators from a graph."""

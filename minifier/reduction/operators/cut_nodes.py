@@ -1,0 +1,49 @@
+"""Replace single nodes by inputs that hold their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import fx
+
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.reduction.operators.regions import in_regions
+from tcdebug.minifier.reduction.operators.surgery import replace_by_inputs
+
+
+@dataclass(frozen=True)
+class CutNodes:
+    """Any subset of the nodes becomes inputs, but for the last one, which `truncate` has found."""
+
+    name: str = "cut_nodes"
+    ordered: bool = False
+
+    def edits(self, case: Case) -> list[str]:
+        """The nodes, those that have the least to do with the last one first."""
+        kept = in_regions(case.graph)
+        nodes = [n for n in case.calls if n.name not in kept]
+        if not nodes:
+            return []
+        distance = distances(nodes[-1])
+        far = sorted(nodes[:-1], key=lambda n: distance.get(n, len(nodes)), reverse=True)
+        return [n.name for n in far]
+
+    def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
+        """The graph with these nodes as inputs; what nobody reads then is returned."""
+        return replace_by_inputs(case, edits)
+
+
+def distances(start: fx.Node) -> dict[fx.Node, int]:
+    """How many calls it is from one to those that give it values, or get its own or the same.
+
+    Inputs lead nowhere: every block of a model may read the same.
+    """
+    found = {start: 0}
+    queue = [start]
+    for node in queue:
+        for other in (*node.all_input_nodes, *node.users):
+            if other not in found and other.op.startswith("call"):
+                found[other] = found[node] + 1
+                queue.append(other)
+    return found

@@ -1,0 +1,220 @@
+"""What reductions share: copies of graphs with nodes replaced, dead code gone, outputs chosen."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.ambient import restored
+from tcdebug.minifier.cases.case import Case, Input, clone_values, copy_graph, flatten, tensors_of
+from tcdebug.minifier.judging.replay import SEED
+from tcdebug.minifier.reduction.operators.regions import changes_state, regions
+
+WRITING = {
+    "setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior",
+    "ipow", "irshift", "isub", "itruediv", "ixor",
+}  # fmt: skip
+"""Functions of `operator` that change their first argument."""
+
+MOST_BYTES = 4 << 30
+"""Intermediate values of a graph that are kept for cutting it."""
+
+GIVEN = (torch.Tensor, int, float, bool, type(None))
+"""What can stand for a node that is cut off."""
+NO_VALUE = object()
+
+
+class TooLarge(Exception):
+    """The intermediate values of a graph do not fit."""
+
+
+def editable(case: Case) -> tuple[fx.Graph, dict[str, fx.Node]]:
+    """A copy of a case's graph, and its nodes by the names they have in the original."""
+    graph, copies = copy_graph(case.graph)
+    return graph, {node.name: copy for node, copy in copies.items()}
+
+
+def remove_dead(graph: fx.Graph) -> None:
+    """Remove what nobody reads. Calls that do more than give a value stay until an edit."""
+    for node in reversed(list(graph.nodes)):
+        kept = node.op in ("placeholder", "output") or writes(node) or changes_state(node)
+        if not node.users and not kept:
+            graph.erase_node(node)
+    _remove_empty_regions(graph)
+
+
+def _remove_empty_regions(graph: fx.Graph) -> None:
+    """Remove regions in which nothing is computed, the innermost first."""
+    found = True
+    while found:
+        found = False
+        for start, end in regions(graph):
+            if start.next is end:
+                graph.erase_node(end)
+                graph.erase_node(start)
+                found = True
+
+
+def writes(node: fx.Node) -> bool:
+    """Whether a call changes one of its arguments."""
+    if node.op == "call_method":
+        name = str(node.target)
+        return name.endswith("_") and not name.endswith("__")
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.is_mutable
+    name = getattr(node.target, "__name__", "")
+    if getattr(operator, name, None) is node.target:
+        return name in WRITING
+    in_place = name.endswith("_") and not name.startswith("_")
+    return in_place or "out" in node.kwargs or node.kwargs.get("inplace") is True
+
+
+def name_of(node: fx.Node) -> str:
+    """The name of what a node calls, the same for functions, methods and operators."""
+    if not node.op.startswith("call"):
+        return ""
+    return str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
+
+
+def _silent(node: fx.Node) -> bool:
+    """Whether a call gives nothing that says whether it was compiled well."""
+    number = isinstance(node.meta.get("example_value"), int | float | torch.SymInt | torch.SymFloat)
+    return number or changes_state(node) or node.target in (operator.setitem, operator.delitem)
+
+
+def leaves(graph: fx.Graph) -> list[fx.Node]:
+    """The values that nobody reads: what a truncated graph returns."""
+    return [
+        n
+        for n in graph.nodes
+        if n.op.startswith("call")
+        and not _silent(n)
+        and not [u for u in n.users if u.op != "output" and not _silent(u)]
+    ]
+
+
+def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
+    """Make a graph return these values."""
+    graph.output_node().args = (tuple(outputs),)
+
+
+def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, Any]:
+    """What calls of a graph give in eager, copied when it is computed: these calls, or all.
+
+    Values inside a vmap are left out: they mean nothing outside it. Raises TooLarge.
+    """
+    recorder = _Recorder(case.module, wanted)
+    torch.manual_seed(SEED)
+    with restored(), torch.no_grad():
+        recorder.run(*clone_values(case.values()))
+    return recorder.values
+
+
+class _Recorder(fx.Interpreter):
+    def __init__(self, module: fx.GraphModule, wanted: Collection[str] | None) -> None:
+        super().__init__(module)
+        self.values: dict[str, Any] = {}
+        self._wanted = wanted
+        self._bytes = 0
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        asked = n.op.startswith("call") and (self._wanted is None or n.name in self._wanted)
+        if asked and not any(map(is_batched, tensors_of(result))):
+            self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
+            if self._bytes > MOST_BYTES:
+                raise TooLarge
+            self.values[n.name] = fx.node.map_aggregate(result, lambda v: clone_values([v])[0])
+        return result
+
+
+def is_batched(value: torch.Tensor) -> bool:
+    """Whether a tensor belongs to a level of vmap or grad."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
+
+
+def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
+    """The case with nodes replaced by what they gave: tensors as inputs, numbers as they are.
+
+    All other nodes stay, those that nobody reads any more as outputs. None where values are of
+    another kind, or do not fit.
+    """
+    gone = set(chosen)
+    border = {n.name for n in case.calls if n.name in gone and {u.name for u in n.users} - gone}
+    try:
+        values = node_values(case, border)
+    except TooLarge:
+        return None
+    graph, named = editable(case)
+    outputs = {n for n in graph.output_node().all_input_nodes if n.op.startswith("call")}
+    set_outputs(graph, [])
+    inputs = list(case.inputs)
+    for name in [n.name for n in case.calls if n.name in border]:
+        if not all(isinstance(v, GIVEN) for v in flatten(values.get(name, NO_VALUE))):
+            return None
+        argument, made = _as_inputs(graph, named[name], values[name])
+        inputs += made
+        substitute(named[name], argument)
+    cut = {named[name] for name in gone}
+    for node in reversed(list(graph.nodes)):
+        if node in cut:
+            graph.erase_node(node)
+    ends = {*outputs, *leaves(graph)}
+    set_outputs(graph, [n for n in graph.nodes if n in ends])
+    return finished(case, graph, inputs)
+
+
+def _as_inputs(graph: fx.Graph, node: fx.Node, value: Any) -> tuple[Any, list[Input]]:
+    """What stands for a node's value in the graph, and the inputs that were made for it."""
+    made: list[Input] = []
+    first = next(n for n in graph.nodes if n.op != "placeholder")
+    count = len(flatten(value))
+    known = flatten(node.meta.get("example_value"))
+    examples = iter(known if len(known) == count else [None] * count)
+
+    def given(part: Any) -> Any:
+        example = next(examples)
+        if not isinstance(part, torch.Tensor):
+            return part
+        name = f"{node.name}_value" + f"_{len(made)}" * (count > 1)
+        with graph.inserting_before(first):
+            placeholder = graph.placeholder(name)
+        placeholder.meta = {"example_value": example}
+        wanted = part.is_floating_point() and getattr(example, "requires_grad", False)
+        made.append(Input(name, part.detach().requires_grad_(wanted)))
+        return placeholder
+
+    return fx.node.map_aggregate(value, given), made
+
+
+def substitute(node: fx.Node, argument: Any) -> None:
+    """Let the users of a node have an argument instead: a node, a number, or tuples of them."""
+    for user in list(node.users):
+        args = fx.node.map_arg(user.args, lambda n: argument if n is node else n)
+        user.kwargs = fx.node.map_arg(user.kwargs, lambda n: argument if n is node else n)
+        user.args = args
+        if user.target is operator.getitem and isinstance(args[0], tuple | list):
+            taken: Any = args[1]
+            substitute(user, args[0][taken])
+            user.graph.erase_node(user)
+
+
+def finished(
+    case: Case, graph: fx.Graph, inputs: Sequence[Input] | None = None
+) -> Case | None:
+    """A case of an edited graph, None where nothing is left to run."""
+    remove_dead(graph)
+    outputs = [n for n in graph.output_node().all_input_nodes if n.op.startswith("call")]
+    if not outputs:
+        outputs = leaves(graph)
+    if not outputs:
+        return None
+    set_outputs(graph, list(dict.fromkeys(outputs)))
+    remove_dead(graph)
+    return case.with_graph(graph, inputs)

@@ -1,0 +1,224 @@
+"""Make a failing case small: every reduction in turn, until none helps.
+
+The reducer owns the smallest case so far. Every candidate goes through `interesting`, so nothing
+that was found is lost when the budget ends or the user interrupts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import MinifyStep
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.reduction import Reduction
+from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
+from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
+from tcdebug.minifier.reduction.details.shrink_dimensions import ShrinkDimensions
+from tcdebug.minifier.reduction.details.shrink_shapes import ShrinkShapes
+from tcdebug.minifier.reduction.details.simplify_arguments import SimplifyArguments
+from tcdebug.minifier.reduction.details.simplify_dtypes import SimplifyDtypes
+from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
+from tcdebug.minifier.reduction.details.simplify_ops import HIGHEST, SimplifyOps
+from tcdebug.minifier.reduction.details.simplify_strides import SimplifyStrides
+from tcdebug.minifier.reduction.details.static_shapes import StaticShapes
+from tcdebug.minifier.reduction.measure import Measure, measure
+from tcdebug.minifier.reduction.operators.bypass_nodes import BypassNodes
+from tcdebug.minifier.reduction.operators.cut_nodes import CutNodes
+from tcdebug.minifier.reduction.operators.drop_outputs import DropOutputs
+from tcdebug.minifier.reduction.operators.drop_regions import DropRegions
+from tcdebug.minifier.reduction.operators.inline_subgraphs import InlineSubgraphs
+from tcdebug.minifier.reduction.operators.truncate import Truncate
+from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
+from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, searched
+
+OPERATORS: tuple[Reduction, ...] = (
+    Truncate(),
+    CutNodes(),
+    DropOutputs(),
+    BypassNodes(),
+    DropRegions(),
+    InlineSubgraphs(),
+)
+"""What leaves operators out, the biggest steps first."""
+
+DETAILS: tuple[Reduction, ...] = (
+    StaticShapes(),
+    LiftConstants(),
+    DropGradients(),
+    SimplifyStrides(),
+    SimplifyDtypes(),
+    SimplifyInputs("noise"),
+    ShrinkShapes(),
+    ShrinkDimensions(),
+    SimplifyInputs("ones"),
+    SimplifyInputs("zeros"),
+    SimplifyInputs("arange"),
+    SimplifyArguments(),
+    *(SimplifyOps(rung) for rung in range(HIGHEST + 1)),
+)
+"""What is done with the operators that are left, and with the inputs."""
+
+REDUCTIONS = (*OPERATORS, *DETAILS)
+
+Interesting = Callable[[Case, str], bool]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A case that may be tried."""
+
+    case: Case
+
+    @cached_property
+    def measure(self) -> Measure:
+        """How large it is."""
+        return measure(self.case)
+
+
+class Reducer:
+    """The search for a smaller case that is still interesting."""
+
+    def __init__(self, case: Case, log: EventLog) -> None:
+        self._best = _Candidate(case)
+        self._log = log
+        self._answers = {case.key: True}
+        self._left: list[Reduction] = []
+        self._tried: Sequence[object] | None = None
+        self._before = ""
+        self._edits: dict[tuple[Reduction, str], list[str]] = {}
+        self._made: dict[tuple[Reduction, str, tuple[str, ...]], _Candidate | None] = {}
+
+    @property
+    def best(self) -> Case:
+        """The smallest case so far."""
+        return self._best.case
+
+    def run(self, interesting: Interesting) -> Case:
+        """Reduce until no reduction changes anything; the smallest case found."""
+        while self.step(interesting):
+            pass
+        return self.best
+
+    def step(self, interesting: Interesting) -> bool:
+        """Reduce by the next reduction; False where none changes anything any more."""
+        reduction = self._next()
+        if reduction is not None:
+            self.reduce(reduction, interesting)
+        return reduction is not None
+
+    def rehearsal(self) -> Reducer:
+        """A reducer that stands where this one does, tells nothing, and changes nothing of it.
+
+        What either makes of a case the other need not make again.
+        """
+        other = copy(self)
+        other._log = EventLog(None)
+        other._answers = dict(self._answers)
+        other._left = list(self._left)
+        return other
+
+    def forget(self) -> None:
+        """Drop what was made of other cases than the best."""
+        here = self.best.key
+        self._edits = {k: v for k, v in self._edits.items() if k[1] == here}
+        self._made = {k: v for k, v in self._made.items() if k[1] == here}
+
+    def _next(self) -> Reduction | None:
+        """The reduction whose turn it is, None at the end.
+
+        Operators are looked at again when they have changed, but not for other values or sizes.
+        It comes to an end, as every step makes the measure smaller.
+        """
+        if not self._left:
+            if self.best.key == self._before:
+                return None
+            operators = [n.target for n in self.best.calls]
+            again = DETAILS if operators == self._tried else OPERATORS
+            self._before = self.best.key if again is DETAILS else ""
+            self._tried = operators
+            self._left = list(again)
+        return self._left.pop(0)
+
+    def reduce(self, reduction: Reduction, interesting: Interesting) -> None:
+        """Apply as many edits of one reduction as the failure survives."""
+        case = self.best
+
+        def keep(edits: Sequence[str]) -> bool:
+            return self._keep(reduction, case, edits, interesting)
+
+        edits = self._edits_of(reduction, case)
+        if not edits or keep(edits):
+            return
+        if reduction.ordered:
+            first_bad(0, len(edits), lambda n: not keep(edits[:n]))
+            return
+
+        def survives(unmade: Sequence[str]) -> bool:
+            left_out = set(unmade)
+            return keep([e for e in edits if e not in left_out])
+
+        minimal_subset(edits[::-1], survives)
+
+    def _keep(
+        self, reduction: Reduction, case: Case, edits: Sequence[str], interesting: Interesting
+    ) -> bool:
+        """Try a set of edits; the result is kept when it is interesting and smaller."""
+        candidate = self._candidate(reduction, case, edits)
+        if candidate is None:
+            return False
+        key = candidate.case.key
+        if key not in self._answers:
+            self._answers[key] = interesting(candidate.case, reduction.name)
+        if not self._answers[key]:
+            return False
+        if candidate.measure < self._best.measure:
+            self._log.emit(MinifyStep(reduction.name, self.best.size, candidate.case.size))
+            self._best = candidate
+        return True
+
+    def _edits_of(self, reduction: Reduction, case: Case) -> list[str]:
+        key = reduction, case.key
+        if key not in self._edits:
+            self._edits[key] = reduction.edits(case)
+        return self._edits[key]
+
+    def _candidate(
+        self, reduction: Reduction, case: Case, edits: Sequence[str]
+    ) -> _Candidate | None:
+        key = reduction, case.key, tuple(edits)
+        if key not in self._made:
+            made = reduction.apply(case, edits) if edits else case
+            self._made[key] = None if made is None else _Candidate(made)
+        return self._made[key]
+
+
+def reduce_ahead(
+    reducer: Reducer,
+    ask: Callable[[Question], Answer],
+    ahead: Ahead[Question, Answer],
+    interesting: Callable[[Callable[[Question], Answer]], Interesting],
+) -> None:
+    """Run a reducer to its end, while what it may ask next is begun.
+
+    `interesting` says of what is asked what the reducer wants to know. See `ahead.searched`.
+    """
+
+    def step() -> bool:
+        reducer.forget()
+        here = reducer.rehearsal()
+        return searched(
+            ask,
+            ahead,
+            lambda ask: reducer.step(interesting(ask)),
+            lambda ask: here.rehearsal().run(interesting(ask)),
+        )
+
+    try:
+        while step():
+            pass
+    finally:
+        ahead.ask_ahead(())

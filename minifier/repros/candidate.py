@@ -1,0 +1,34 @@
+"""A candidate of a search as a script of its own: a case, and the toggles it is compiled under."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.repros import repro
+from tcdebug.minifier.targets import Target
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Writes candidates of one target, met in one place of a script."""
+
+    target: Target
+    ambient: Ambient
+    setup: str = ""
+    """Python that the script begins with; see `script_setup`."""
+
+    def write(self, case: Case, toggles: Toggles, expected: Outcome, path: Path) -> str:
+        """Write the repro script of a candidate; what its inputs are, as `repro.write` says it."""
+        content = repro.Repro(
+            expected,
+            self.target.call(),
+            ambient=self.ambient,
+            setup=self.setup,
+            off=tuple(toggles.texts()),
+        )
+        return repro.write(case, content, path)

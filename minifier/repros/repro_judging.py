@@ -1,0 +1,102 @@
+"""What a repro script judges besides values: speed and recompiles, strides and shared memory."""
+
+from __future__ import annotations
+
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.judging.layout import ALIASING, STRIDES
+
+
+def judging_texts(case: Case, outcome: Outcome, slower_than: float) -> dict[str, str]:
+    """The parts of the template that judge what is only judged where it was the failure."""
+    timed = outcome.kind in (Kind.SLOW, Kind.RECOMPILE)
+    laid_out = outcome.signature.endswith((f"wrong {STRIDES}", f"wrong {ALIASING}"))
+    return {
+        "laid_out": _LAYOUT if laid_out else "",
+        "compares_layout": _COMPARES_LAYOUT if laid_out else "",
+        "timing": _TIMING if timed else "",
+        "timed": _timed(case, slower_than) if timed else "",
+    }
+
+
+_COMPARES_LAYOUT = """    found = layout(eager["forward"], actual["forward"])
+    if found:
+        return f"forward | wrong {found}"
+"""
+
+_LAYOUT = '''
+def layout(eager, actual):
+    """What of the strides and the sharing of memory is other than in eager."""
+    def strided(values):
+        return [v for v in values if torch.is_tensor(v) and v.layout == torch.strided]
+
+    def steps(value):
+        sizes = zip(value.shape, value.stride(), strict=True)
+        return [s for n, s in sizes if n > 1 and value.numel() > 1]
+
+    def shared(values):
+        places = [v.untyped_storage().data_ptr() for v in values]
+        return [places.index(p) if p else k for k, p in enumerate(places)]
+
+    eager, actual = strided(eager), strided(actual)
+    if list(map(steps, eager)) != list(map(steps, actual)):
+        return "strides"
+    return "aliasing" if shared(eager) != shared(actual) else None
+'''
+
+
+_TIMING = "            return tell(speed(module, compiled))\n"
+
+
+def _timed(case: Case, slower_than: float) -> str:
+    """Functions that judge speed as `perf` does."""
+    dynamic = [(k, dim) for k, spec in enumerate(case.inputs) for dim in spec.dynamic]
+    return f"SLOWER_THAN, DYNAMIC = {slower_than}, {dynamic}\n" + _SPEED
+
+
+_SPEED = '''
+
+def timed(call):
+    """Seconds of forward and of backward."""
+    values = inputs()
+    start = time.perf_counter()
+    outputs = flat(call(*values))
+    forward = time.perf_counter() - start
+    wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
+    roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
+    if not (wanted and roots and torch.is_grad_enabled()):
+        return forward, 0.0
+    given = cotangents(roots)
+    start = time.perf_counter()
+    torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    return forward, time.perf_counter() - start
+
+
+def larger():
+    """The inputs with dynamic dimensions twice as long."""
+    values = inputs()
+    for k, dim in DYNAMIC:
+        longer = torch.cat([values[k].detach()] * 2, dim)
+        values[k] = longer.requires_grad_(values[k].requires_grad)
+    return values
+
+
+def speed(eager, compiled):
+    """Whether it compiles again without need, or is slower than eager; the best time counts."""
+    try:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            compiled(*inputs())
+            compiled(*larger())
+    except RuntimeError:
+        return {"kind": "recompile", "phase": "forward"}
+    best, end = [(9e9, 9e9), (9e9, 9e9)], time.monotonic() + 1
+    for count in range(200):
+        if count >= 5 and time.monotonic() > end:
+            break
+        best = [tuple(map(min, b, timed(c))) for b, c in zip(best, (eager, compiled), strict=True)]
+    for phase, wanted, taken in zip(("forward", "backward"), *best, strict=True):
+        if taken > SLOWER_THAN * wanted + 1e-4:
+            return {"kind": "slow", "phase": phase, "times": round(taken / wanted, 1)}
+    return {"kind": "ok"}
+
+'''

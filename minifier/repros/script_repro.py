@@ -1,0 +1,41 @@
+"""A whole script that fails, as a repro: a copy of the script, and a judge of how it ends."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from tcdebug.minifier.cases import environment
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.processes.job import Job
+
+
+def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) -> None:
+    """A script that runs a copy of the user's script and judges how it ends."""
+    script = Path(job.script).resolve()
+    copy = path.with_name(f"{path.stem}_script.py")
+    copy.write_bytes(script.read_bytes())
+    template = (resources.files(__package__) / "script_repro.py.tmpl").read_text()
+    off = " ".join(f"--off={u}" for u in units)
+    text = string.Template(template).substitute(
+        title=f"{outcome.kind.value} of a script: {outcome.signature}".replace('"', "'"),
+        culprit=", ".join(units) or "not found",
+        name=path.name,
+        usage=f"With the culprit switched off it passes: {off}" if units else "",
+        script=repr(str(script)),
+        copy=repr(copy.name),
+        args=job.args,
+        folder=repr(str(script.parent)),
+        expected=_expected(outcome),
+        variables=environment.given(),
+        seconds=600.0,
+    )
+    path.write_text(text)
+
+
+def _expected(outcome: Outcome) -> dict[str, str]:
+    if outcome.kind is Kind.EXCEPTION and not outcome.message.startswith("exit status"):
+        return {"kind": "exception", "class": outcome.message.partition(":")[0]}
+    return {"kind": outcome.kind.value}

@@ -1,0 +1,1 @@
+"""Search algorithms over a predicate, repeats of a flaky answer, and asking ahead. No torch."""

@@ -1,0 +1,1 @@
+"""The processes that run a user's script for a command."""

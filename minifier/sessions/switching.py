@@ -1,0 +1,43 @@
+"""A script that is compiled as it is, under the toggles of the environment, by any backend."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tcdebug.compiler.backend import backend as embedded
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.targets.backends import EMBEDDED
+from tcdebug.minifier.targets.describe import describe
+from tcdebug.minifier.targets.ladder import rung
+
+
+@dataclass
+class Switching:
+    """Puts toggles in force in all compiles of a process; their decisions are numbered as one."""
+
+    toggles: Toggles
+    folder: Path
+    forced: str | None
+    """A backend that replaces those that the script names."""
+    patches: contextlib.ExitStack
+    counts: dict[str, int] = field(default_factory=dict)
+    _switched: bool = False
+
+    def wrap(self, backend: Any) -> Any:
+        """What compiles in place of the backend that the script gave to torch.compile."""
+        if stand_in := rung(self.toggles):
+            return stand_in
+        given = describe(self.forced or backend, str(self.folder))
+        if given.name == EMBEDDED:
+            return partial(embedded, mode=given.mode, options=given.options, counts=self.counts)
+        if not self._switched:
+            from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
+
+            self._switched = True
+            self.patches.enter_context(inductor.switched(self.toggles, EventLog(self.folder)))
+        return self.forced or backend

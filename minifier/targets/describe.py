@@ -1,0 +1,32 @@
+"""What a script gave to torch.compile, read out of the wrappers that torch puts around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+
+
+def describe(backend: Any, run_dir: str) -> Backend:
+    """What a script gave to torch.compile: name, mode and options out of torch's wrappers."""
+    name = getattr(backend, "compiler_name", None)
+    mode, options = None, {}
+    inner = backend
+    if type(backend).__name__ == "_TorchCompileInductorWrapper":
+        options = dict(getattr(backend, "config", {}))
+        name = "inductor"
+    elif type(backend).__name__ == "_TorchCompileWrapper":
+        given = dict(getattr(backend, "kwargs", {}))
+        mode, options = given.get("mode"), dict(given.get("options") or {})
+        inner = backend.compiler_fn
+        if isinstance(name, str) and name in torch._dynamo.list_backends(exclude_tags=()):
+            inner = name
+    elif isinstance(backend, str):
+        name = backend
+    else:
+        name = name or getattr(backend, "__name__", type(backend).__name__)
+    if name == EMBEDDED:
+        inner = EMBEDDED
+    return Backend(inner, str(name), mode, options, run_dir)

@@ -1,0 +1,52 @@
+"""The ladder of backends that torch brings: which of its layers a failure belongs to.
+
+Each rung runs one layer less than the one above it. A layer is switched off like a unit, so the
+same words work for a candidate, `--off` and a repro script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+
+BELOW = {
+    "layer.backend": "aot_eager_decomp_partition",
+    "layer.decompositions": "aot_eager",
+    "layer.autograd": "eager",
+}
+"""Layer -> the backend of torch's that does all that is below it and nothing of it."""
+
+LAST = "layer.capture"
+"""What is left when even the backend `eager` fails: Dynamo. It cannot be switched off."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """What became of a case with a layer and all above it switched off."""
+
+    layer: str
+    backend: str
+    outcome: Outcome
+
+
+def rung(toggles: Toggles) -> str:
+    """The backend that stands in for the layers that are off, empty where none is."""
+    off = [backend for layer, backend in BELOW.items() if layer in toggles.off]
+    return off[-1] if off else ""
+
+
+def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[str, list[Rung]]:
+    """The layer at fault, and what was seen: layers go off from the top until it passes.
+
+    A rung that fails in another way is no pass: one fault may show itself differently there.
+    """
+    seen: list[Rung] = []
+    for layer, backend in BELOW.items():
+        outcome = ask(base.without(off=[layer]), f"{backend} instead")
+        seen.append(Rung(layer, backend, outcome))
+        if outcome.kind is Kind.OK:
+            return layer, seen
+    return LAST, seen

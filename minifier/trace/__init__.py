@@ -1,0 +1,1 @@
+"""torch's structured trace, translated to events."""

@@ -1,0 +1,252 @@
+"""Records of torch's structured trace as events: what Dynamo, AOTAutograd and inductor did.
+
+A record is {kind: details} with the compile it belongs to, and mostly a text. The same records
+come from a program at work (`torch_trace`) and from the files that TORCH_TRACE writes
+(`tcdebug logs import`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import (
+    CacheUsed,
+    CompileMetrics,
+    Event,
+    GraphBreak,
+    GuardSummary,
+    Recompile,
+    SizeChanged,
+    StageEnd,
+    StageText,
+)
+from tcdebug.minifier.trace.guards import counted, on_values
+from tcdebug.minifier.trace.inductor_code import generated
+
+STAGES: Mapping[str, str] = {
+    "entire_frame_compile": "frame",
+    "bytecode_tracing": "dynamo",
+    "backend_compile": "backend",
+    "_recursive_pre_grad_passes": "pre_grad",
+    "create_aot_dispatcher_function": "aot_autograd",
+    "_recursive_joint_graph_passes": "joint",
+    "min_cut_rematerialization_partition": "partition",
+    "entire_backward_compile": "backward",
+    "inductor_compile": "inductor",
+    "_recursive_post_grad_passes": "post_grad",
+    "GraphLowering.run": "lowering",
+    "Scheduler.__init__": "scheduling",
+    "Scheduler.codegen": "codegen",
+    "compile_file": "kernel_compile",
+    "async_compile.wait": "kernel_wait",
+    "build_guards": "guards",
+}
+"""Spans of the trace that are stages; it has others, of single passes and of waiting."""
+
+GRAPHS: Mapping[str, str] = {
+    "dynamo_output_graph": "capture",
+    "aot_joint_graph": "joint",
+    "aot_forward_graph": "forward",
+    "aot_backward_graph": "backward",
+    "aot_inference_graph": "inference",
+    "before_pre_grad_graph": "capture",
+    "after_pre_grad_graph": "capture",
+    "before_joint_graph": "",
+    "after_joint_graph": "",
+    "before_post_grad_graph": "",
+    "inductor_post_grad_graph": "",
+    "inductor_output_code": "",
+}
+"""Records whose text is a graph or code, with the direction where the name says it."""
+
+CACHES: Mapping[str, str] = {"fx_graph_cache": "inductor", "aotautograd_cache": "aot_autograd"}
+
+METRICS = ("compilation_metrics", "bwd_compilation_metrics")
+PHASES: Mapping[str, str] = {
+    "dynamo_compile_time_before_restart_us": "restarts",
+    "pre_grad_pass_time_us": "pre_grad",
+    "joint_graph_pass_time_us": "joint",
+    "post_grad_pass_time_us": "post_grad",
+    "aot_autograd_cumulative_compile_time_us": "aot_autograd",
+    "inductor_cumulative_compile_time_us": "inductor",
+    "inductor_code_gen_cumulative_compile_time_us": "codegen",
+    "triton_compile_time_us": "kernel_wait",
+}
+
+FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+DIRECTION = re.compile(r"# AOT ID: \['\d+_(\w+)'\]")
+
+Made = tuple[Event, dict[str, Any]]
+"""An event, and the context that it has besides the compile."""
+
+
+@dataclass
+class Translator:
+    """Writes the events that records stand for. One a process: spans are matched in it."""
+
+    log: EventLog
+    strings: dict[int, str] = field(default_factory=dict)
+    """File names, which the trace writes once and then by number."""
+    open: dict[str, list[float]] = field(default_factory=dict)
+    """When the spans began that have not ended, by name."""
+    direction: dict[str, str] = field(default_factory=dict)
+    """Which graph of a compile was last seen."""
+
+    def feed(self, metadata: Mapping[str, Any], payload: str, **context: Any) -> None:
+        """Write the events of one record; `context` goes into their envelopes."""
+        compiled = compile_id(metadata)
+        for event, more in self._made(metadata, payload, compiled):
+            self.log.emit(event, **{"compile_id": compiled, **context, **more})
+
+    def _made(self, metadata: Mapping[str, Any], payload: str, compiled: str) -> Iterator[Made]:
+        first: tuple[str, Any] = next(iter(metadata.items()), ("", None))
+        kind, details = first
+        if kind == "artifact":
+            name = str(details.get("name"))
+        elif kind == "str":
+            self.strings[details[1]] = details[0]
+            return
+        else:
+            name = kind
+        if name in GRAPHS:
+            yield from self._graph(name, payload, compiled)
+        elif name in METRICS:
+            yield self._metrics(details, backward=name != METRICS[0])
+        elif name == "chromium_event":
+            yield from self._span(payload)
+        elif reader := READERS.get(name):
+            yield from reader(self.log, payload)
+        elif name.rpartition("_")[0] in CACHES:
+            cache, _, verdict = name.rpartition("_")
+            found = _json(payload)
+            key = str(found.get("key") or "") if isinstance(found, dict) else ""
+            yield CacheUsed(verdict, key, 0.0), {"stage": CACHES[cache]}
+
+    def _graph(self, name: str, text: str, compiled: str) -> Iterator[Made]:
+        """A graph or the generated code, kept as a text; of code also its kernels and calls."""
+        if not text:
+            return
+        if named := DIRECTION.search(text):
+            self.direction[compiled] = named[1]
+        elif GRAPHS[name]:
+            self.direction[compiled] = GRAPHS[name]
+        where = {"stage": name, "direction": self.direction.get(compiled, "")}
+        path = self.log.save(f"ir/{compiled.replace('/', '_') or 'graph'}.{name}.py", text)
+        yield StageText(path), where
+        if name == "inductor_output_code":
+            for event in generated(text, path):
+                yield event, where
+
+    def _metrics(self, details: Mapping[str, Any], *, backward: bool) -> Made:
+        def count(name: str) -> int:
+            return int(details.get(name) or 0)
+
+        phases = {
+            phase: round(count(name) / 1e6, 6) for name, phase in PHASES.items() if count(name)
+        }
+        failure = " ".join(str(details.get(k) or "") for k in ("fail_type", "fail_reason")).strip()
+        event = CompileMetrics(
+            str(details.get("co_name") or ""),
+            backward,
+            count("graph_node_count"),
+            count("guard_count"),
+            count("num_graph_breaks"),
+            round(count("duration_us") / 1e6, 6),
+            phases,
+            failure[:4000],
+        )
+        return event, {"user_loc": _frame_of(details), "stage": "frame"}
+
+    def _span(self, payload: str) -> Iterator[Made]:
+        """A stage, when its span ends. Spans of other threads do not nest: the name pairs them."""
+        span = _json(payload)
+        if not isinstance(span, dict):
+            return
+        name = str(span.get("name"))
+        if name == "automatic_dynamic":
+            arguments = {k: str(v) for k, v in (span.get("args") or {}).items()}
+            given = (arguments.get(k, "") for k in ("name", "reason", "cached", "new"))
+            yield SizeChanged(*given), {"stage": "dynamo"}
+        stage = STAGES.get(name)
+        if stage is None:
+            return
+        if span.get("ph") == "B":
+            self.open.setdefault(name, []).append(float(span["ts"]))
+        elif span.get("ph") == "E" and self.open.get(name):
+            seconds = (float(span["ts"]) - self.open[name].pop()) / 1e6
+            compiled = str((span.get("args") or {}).get("compile_id") or "")
+            context = {"compile_id": compiled} if compiled else {}
+            yield StageEnd(0, 0, True, round(seconds, 6)), {"stage": stage, **context}
+
+
+def compile_id(metadata: Mapping[str, Any]) -> str:
+    """The compile that a record belongs to, as torch writes it; empty where it is of none."""
+    if metadata.get("frame_id") is None:
+        autograd = metadata.get("compiled_autograd_id")
+        return "" if autograd is None else f"!{autograd}"
+    plain = f"{metadata['frame_id']}/{metadata.get('frame_compile_id', 0)}"
+    autograd = metadata.get("compiled_autograd_id")
+    return plain if autograd is None else f"!{autograd}/{plain}"
+
+
+def _graph_break(log: EventLog, text: str) -> Iterator[Made]:
+    """The reason without Python's traceback of Dynamo; the line of the break, in any frame."""
+    frames = FRAME.findall(text.partition("Traceback (most recent call last)")[0])
+    reason = text.partition("\n\nUser code traceback:")[0]
+    reason = reason.partition("Graph Break Reason: ")[2] or reason
+    yield GraphBreak(reason), {"stage": "dynamo", "user_loc": _place(frames)}
+
+
+def _recompiled(log: EventLog, text: str) -> Iterator[Made]:
+    """One event a compile; `reason` has a line for each cached graph that did not fit.
+
+    The trace says that the text is JSON. It is plain where there is one reason.
+    """
+    found = _json(text)
+    reasons = [str(r) for r in found] if isinstance(found, list) else [text]
+    plain = [" ".join(r.partition("\nUser stack trace:")[0].split()) for r in reasons]
+    frames = [frame for r in reasons for frame in FRAME.findall(r)]
+    yield Recompile("\n".join(plain)), {"stage": "dynamo", "user_loc": _place(frames)}
+
+
+def _guards(log: EventLog, text: str) -> Iterator[Made]:
+    event = GuardSummary(counted(text), on_values(text), log.save("ir/guards.txt", text))
+    yield event, {"stage": "guards"}
+
+
+def _place(frames: list[tuple[str, str, str]]) -> dict[str, Any]:
+    if not frames:
+        return {}
+    filename, line, name = frames[-1]
+    return {"filename": filename, "line": int(line), "name": name}
+
+
+def _frame_of(details: Mapping[str, Any]) -> dict[str, Any]:
+    if not details.get("co_filename"):
+        return {}
+    return {
+        "filename": str(details["co_filename"]),
+        "line": int(details.get("co_firstlineno") or 0),
+        "name": str(details.get("co_name") or ""),
+    }
+
+
+def _json(text: str) -> Any:
+    """A text as JSON, None where it is none: what says it is JSON is not always."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+READERS: Mapping[str, Callable[[EventLog, str], Iterator[Made]]] = {
+    "dynamo_graph_break_reason": _graph_break,
+    "recompile_reasons": _recompiled,
+    "dynamo_cpp_guards_str": _guards,
+}

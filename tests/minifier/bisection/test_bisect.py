@@ -1,0 +1,263 @@
+"""Bisection of programs that ask a real gate, with planted culprits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.minifier.bisection.bisect import MOST_FAULTS, MOST_PLACES, Fault, Verdict, bisect
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+OK = Outcome(Kind.OK)
+WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+CRASH = Outcome(Kind.CRASH, "compile", "compile | SIGSEGV")
+
+Step = tuple[str, str]
+"""What the gate is asked: unit and subject."""
+Judge = Callable[[Sequence[Step]], Outcome]
+"""How a compile ends, by the steps that it took."""
+
+
+@dataclass
+class Program:
+    """A compile that takes the steps that its gate allows, and is then judged."""
+
+    steps: Sequence[Step]
+    judge: Judge
+    asked: list[list[str]] = field(default_factory=list)
+
+    def ask(self, toggles: Toggles, purpose: str) -> Outcome:
+        assert purpose
+        self.asked.append(toggles.texts())
+        gate = Gate(toggles, "g-0")
+        taken = [step for step in self.steps if gate.allows(*step)]
+        end = self.judge(taken)
+        return Outcome(end.kind, end.phase, end.signature, decisions=tuple(gate.decisions))
+
+    def bisected(self, base: Toggles | None = None) -> Verdict:
+        base = base or Toggles()
+        failure = self.ask(base, "the failure")
+        assert failure.failed
+        self.asked.clear()
+        return bisect(self.ask, failure, base, EventLog(None))
+
+
+def wrong_when(*culprits: Step) -> Judge:
+    """Wrong as soon as one of these steps is taken."""
+    return lambda taken: WRONG if set(culprits) & set(taken) else OK
+
+
+def steps_of(unit: str, count: int) -> list[Step]:
+    return [(unit, f"n{k}") for k in range(count)]
+
+
+PIPELINE = [
+    *steps_of("passes.cse", 3),
+    *steps_of("passes.algebraic", 5),
+    *steps_of("lower.aten.tanh.default", 4),
+    *steps_of("lower.aten.add.Tensor", 9),
+    *steps_of("fuse.inline", 20),
+    *steps_of("memory.reuse", 7),
+]
+
+
+def found(verdict: Verdict) -> list[Step]:
+    return [(c.unit, c.subject) for c in verdict.decisions()]
+
+
+def test_one_culprit_is_found_and_confirmed() -> None:
+    program = Program(PIPELINE, wrong_when(("fuse.inline", "n13")))
+    verdict = program.bisected()
+    assert found(verdict) == [("fuse.inline", "n13")]
+    assert verdict.confirmed
+    assert not verdict.core
+    assert not verdict.faults[0].whole_unit
+    assert verdict.decisions()[0].ordinal == 13
+    assert verdict.units() == ["fuse.inline"]
+
+
+def test_the_questions_are_families_first_then_decisions_then_the_check() -> None:
+    program = Program(PIPELINE, wrong_when(("fuse.inline", "n13")))
+    site = program.bisected().decisions()[0].site
+    everything = [["all"]]
+    families = [["all:21"], ["all:41"]]
+    decisions = [["all:31"], ["all:36"], ["all:33"], ["all:34"], ["all:35"]]
+    assert program.asked == [*everything, *families, *decisions, [f"site:{site}"]]
+
+
+def test_a_failure_with_everything_off_is_of_the_core() -> None:
+    program = Program(PIPELINE, lambda taken: WRONG)
+    assert program.bisected() == Verdict(core=True)
+    assert program.asked == [["all"]]
+
+
+def test_another_failure_with_everything_off_is_not_of_the_core() -> None:
+    culprit = ("passes.cse", "n1")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return WRONG if culprit in taken else CRASH if not taken else OK
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert not verdict.core
+    assert found(verdict) == [culprit]
+    assert verdict.confirmed
+
+
+def test_two_culprits_of_one_bug_are_both_found() -> None:
+    culprits = ("passes.algebraic", "n2"), ("memory.reuse", "n6")
+    verdict = Program(PIPELINE, wrong_when(*culprits)).bisected()
+    assert found(verdict) == list(culprits)
+    assert verdict.units() == ["passes.algebraic", "memory.reuse"]
+    assert verdict.confirmed
+
+
+def test_two_bugs_with_signatures_of_their_own_are_both_found() -> None:
+    crash, wrong = ("passes.cse", "n0"), ("fuse.inline", "n19")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return CRASH if crash in taken else WRONG if wrong in taken else OK
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [crash, wrong]
+    assert verdict.confirmed
+
+
+def test_a_unit_that_is_wrong_in_every_place_is_one_culprit() -> None:
+    places = steps_of("lower.aten.tanh.default", 4)
+    verdict = Program(PIPELINE, wrong_when(*places)).bisected()
+    assert found(verdict) == [("lower.aten.tanh.default", "n0")]
+    assert all(fault.whole_unit for fault in verdict.faults)
+    assert verdict.confirmed
+
+
+def test_two_units_wrong_in_every_place_are_two_culprits() -> None:
+    places = [*steps_of("lower.aten.tanh.default", 4), *steps_of("fuse.inline", 20)]
+    verdict = Program(PIPELINE, wrong_when(*places)).bisected()
+    assert verdict.units() == ["lower.aten.tanh.default", "fuse.inline"]
+    assert all(fault.whole_unit for fault in verdict.faults)
+    assert verdict.confirmed
+
+
+def test_steps_that_are_wrong_only_together_give_the_later_one() -> None:
+    pair = {("passes.cse", "n2"), ("fuse.inline", "n5")}
+    verdict = Program(PIPELINE, lambda taken: WRONG if pair <= set(taken) else OK).bisected()
+    assert found(verdict) == [("fuse.inline", "n5")]
+    assert verdict.confirmed
+
+
+def test_a_failure_that_a_prefix_of_all_does_not_show_has_no_culprit() -> None:
+    program = Program(PIPELINE, wrong_when(("passes.cse", "n0")))
+    original = program.ask
+
+    def flaky(toggles: Toggles, purpose: str) -> Outcome:
+        return OK if toggles.first else original(toggles, purpose)
+
+    failure = program.ask(Toggles(), "the failure")
+    verdict = bisect(flaky, failure, Toggles(), EventLog(None))
+    assert verdict == Verdict()
+
+
+def test_a_failure_without_decisions_has_no_culprit() -> None:
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        return OK if "all" in toggles.off else WRONG
+
+    assert bisect(ask, WRONG, Toggles(), EventLog(None)) == Verdict()
+
+
+def test_a_failure_that_comes_back_with_all_culprits_off_is_not_confirmed() -> None:
+    """Everything fails but the empty program: one unit after the other is blamed."""
+    units = [f"fuse.unit{k}" for k in range(20)]
+    program = Program([(u, "n") for u in units], lambda taken: WRONG if taken else OK)
+    verdict = program.bisected()
+    assert verdict.units() == units[:MOST_FAULTS]
+    assert not verdict.confirmed
+
+
+def test_what_is_off_already_stays_off() -> None:
+    base = Toggles.parse(["passes.cse", "site:0123456789", "lower:5"])
+    program = Program(PIPELINE, wrong_when(("passes.cse", "n0"), ("memory.reuse", "n3")))
+    verdict = program.bisected(base)
+    assert found(verdict) == [("memory.reuse", "n3")]
+    assert all({"passes.cse", "site:0123456789", "lower:5"} <= set(a) for a in program.asked)
+
+
+def test_a_site_is_found_also_where_its_place_moves() -> None:
+    """Without the first pass one step of every later unit goes away."""
+    culprit = ("memory.reuse", "n4")
+
+    @dataclass
+    class Moving(Program):
+        def ask(self, toggles: Toggles, purpose: str) -> Outcome:
+            gate = Gate(toggles, "g-0")
+            first = gate.allows(*PIPELINE[0])
+            rest = PIPELINE[1:] if first else [s for s in PIPELINE[1:] if s[1] != "n1"]
+            taken = [step for step in rest if gate.allows(*step)]
+            end = self.judge(taken)
+            return Outcome(end.kind, end.phase, end.signature, decisions=tuple(gate.decisions))
+
+    verdict = Moving(PIPELINE, wrong_when(culprit)).bisected()
+    assert found(verdict) == [culprit]
+    assert verdict.confirmed
+
+
+def most_questions(verdict: Verdict, decisions: int) -> int:
+    """Everything off; for each culprit all on, the two halvings, its site and its unit off; back.
+
+    Halving over families and then within one is at most one question more than log2 each.
+    """
+    each = 3 + 2 * (decisions.bit_length() + 1)
+    places = (MOST_PLACES - 1) * (decisions.bit_length() + 3)
+    return 1 + len(verdict.faults) * (each + 1 + places)
+
+
+@PROPERTY
+@given(st.data())
+def test_planted_units_are_found_whatever_the_pipeline(data: st.DataObject) -> None:
+    families = ["passes", "lower", "fuse", "codegen", "memory"]
+    steps: list[Step] = []
+    for family in families:
+        for unit in range(data.draw(st.integers(0, 4))):
+            steps += steps_of(f"{family}.u{unit}", data.draw(st.integers(1, 12)))
+    if not steps:
+        steps = [("passes.u0", "n0")]
+    culprits = data.draw(st.lists(st.sampled_from(steps), min_size=1, max_size=4, unique=True))
+    program = Program(steps, wrong_when(*culprits))
+    verdict = program.bisected()
+    planted = [u for u in dict.fromkeys(u for u, _ in steps) if u in {c[0] for c in culprits}]
+    assert verdict.units() == planted
+    assert verdict.confirmed
+    assert all(c in culprits for c in found(verdict))
+    assert len(program.asked) <= most_questions(verdict, len(steps))
+
+
+def test_units_are_named_once() -> None:
+    decisions = [Decision("fuse.inline", f"n{k}", f"{k:010}", k, True) for k in range(3)]
+    faults = tuple(Fault(WRONG, (decision,)) for decision in decisions)
+    assert Verdict(faults, confirmed=True).units() == ["fuse.inline"]
+
+
+def test_two_wrong_fusions_are_one_fault_in_two_named_places() -> None:
+    places = ("fuse.inline", "n3"), ("fuse.inline", "n11")
+    verdict = Program(PIPELINE, wrong_when(*places)).bisected()
+    (fault,) = verdict.faults
+    assert [(d.unit, d.subject) for d in fault.decisions] == list(places)
+    assert not fault.whole_unit
+    assert verdict.confirmed
+
+
+def test_another_failure_that_switching_off_brings_about_is_no_second_fault() -> None:
+    """Without the pass everything after it is illegal, also with all of it off."""
+    needed = ("passes.cse", "n2")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return WRONG if needed in taken else CRASH
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [needed]
+    assert not verdict.confirmed

@@ -1,0 +1,73 @@
+"""Bisection of failures that show only sometimes: the right culprit, or none."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from flaky_compiles import WHOLE_UNIT, Flaky, answer
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.bisection.bisect import Verdict, bisect
+from tcdebug.minifier.search.repeats import Rate
+
+
+@pytest.mark.parametrize(
+    ("p", "right"), [(1.0, 200), (0.95, 199), (0.9, 197), (0.8, 195), (0.7, 190), (0.5, 150)]
+)
+def test_a_flaky_failure_is_blamed_on_the_innocent_no_oftener_than_is_said(
+    p: float, right: int
+) -> None:
+    answers = Counter(answer(Flaky(p, seed).bisected()) for seed in range(200))
+    assert answers["wrong"] <= 0.01 * 200
+    assert answers["right"] >= right
+
+
+@pytest.mark.parametrize("p", [0.95, 0.9, 0.8, 0.7])
+def test_with_more_confidence_it_never_is(p: float) -> None:
+    answers = Counter(answer(Flaky(p, seed).bisected(0.999)) for seed in range(200))
+    assert answers["wrong"] == 0
+    assert answers["right"] >= 190
+
+
+@pytest.mark.parametrize(("p", "right"), [(1.0, 200), (0.9, 197), (0.7, 190)])
+def test_where_a_whole_unit_is_at_fault_its_first_place_is_named(p: float, right: int) -> None:
+    flaky = [Flaky(p, seed, WHOLE_UNIT) for seed in range(200)]
+    answers = Counter(answer(f.bisected(), WHOLE_UNIT[0]) for f in flaky)
+    assert answers["wrong"] <= 0.01 * 200
+    assert answers["right"] >= right
+
+
+def test_a_failure_that_shows_every_time_costs_seven_runs_more() -> None:
+    plain, sure = Flaky(1.0, 0), Flaky(1.0, 0)
+    failure = plain.ask(Toggles(), "the failure")
+    bisect(plain.ask, failure, Toggles(), EventLog(None))
+    found = sure.bisected()
+    assert found.rate == Rate(4, 4)
+    assert sure.runs - plain.runs == 7
+    assert list(found.notes(0.99)) == []
+
+
+def test_a_flaky_failure_says_how_often_it_shows() -> None:
+    found = Flaky(0.8, 1).bisected()
+    assert answer(found) == "right"
+    (note,) = found.notes(0.99)
+    assert note.startswith(f"it is flaky: it failed again in {found.rate.failed} of 12 runs ")
+
+
+def test_a_failure_that_is_too_rare_has_no_culprit() -> None:
+    found = Flaky(0.05, 3).bisected()
+    assert found.verdict == Verdict()
+    assert found.confidence == 0.0
+    assert list(found.notes(0.99))[-1] == (
+        "a culprit could not be named with a confidence of 99%"
+    )
+
+
+def test_a_failure_with_everything_off_needs_no_passes() -> None:
+    flaky = Flaky(1.0, 0, always=True)
+    found = flaky.bisected()
+    assert found.verdict.core
+    assert flaky.runs == 6
+    assert list(found.notes(0.99)) == []

@@ -1,0 +1,71 @@
+"""The fewest units that have to be on, of programs that ask a real gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.minifier.bisection.bisect import Ask
+from tcdebug.minifier.bisection.enabled import Enabled, fewest_enabled
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+
+OK = Outcome(Kind.OK)
+WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+
+Compile = Callable[[Callable[[str], bool]], bool]
+"""Asks about units, and says whether the result is wrong."""
+
+
+def asking(compile_: Compile) -> Ask:
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        assert purpose
+        gate = Gate(toggles, "g-0")
+        end = WRONG if compile_(lambda unit: gate.allows(unit, "n")) else OK
+        return Outcome(end.kind, end.phase, end.signature, decisions=tuple(gate.decisions))
+
+    return ask
+
+
+def enabled(compile_: Compile, unit: str) -> Enabled | None:
+    ask = asking(compile_)
+    return fewest_enabled(ask, ask(Toggles(), "the failure"), unit, Toggles())
+
+
+def test_a_unit_that_is_wrong_by_itself_needs_no_other() -> None:
+    def compiled(on: Callable[[str], bool]) -> bool:
+        return [on("lower.a"), on("lower.b"), on("fuse.inline")][1]
+
+    assert enabled(compiled, "lower.b") == Enabled("lower.b")
+
+
+def test_two_units_wrong_only_together_are_partners() -> None:
+    def compiled(on: Callable[[str], bool]) -> bool:
+        first, _, second = on("passes.a"), on("passes.b"), on("lower.c")
+        return first and second
+
+    found = enabled(compiled, "lower.c")
+    assert found == Enabled("lower.c", partners=("passes.a",))
+    assert found.units() == ["passes.a", "lower.c"]
+
+
+def test_what_a_decision_is_made_of_is_required_and_no_partner() -> None:
+    """A fusion is asked for only where both of its loops are generated."""
+
+    def compiled(on: Callable[[str], bool]) -> bool:
+        a, b, _ = on("lower.a"), on("lower.b"), on("lower.c")
+        return a and b and on("fuse.vertical")
+
+    assert enabled(compiled, "fuse.vertical") == Enabled(
+        "fuse.vertical", requires=("lower.a", "lower.b")
+    )
+
+
+def test_what_fails_only_with_units_of_no_decision_has_no_smallest_set() -> None:
+    def compiled(on: Callable[[str], bool]) -> bool:
+        return all([on("lower.a"), on("lower.b")])
+
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        return OK if toggles.only else asking(compiled)(toggles, purpose)
+
+    failure = ask(Toggles(), "the failure")
+    assert fewest_enabled(ask, failure, "lower.b", Toggles()) is None

@@ -1,0 +1,51 @@
+"""Which failures count."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcdebug.minifier.cases.criteria import ORACLES, Wanted
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+
+NAN = Outcome(Kind.WRONG, "backward", "backward | wrong nan", "gradient 0: 3 of 4 differ in nan")
+
+
+@pytest.mark.parametrize(
+    ("oracle", "kinds"),
+    [
+        ("default", set(Kind)),
+        ("eager", set(Kind)),
+        ("fp64", set(Kind)),
+        ("crash", {Kind.EXCEPTION, Kind.CRASH, Kind.HANG, Kind.KILLED}),
+        ("nan", {Kind.WRONG}),
+        ("perf", {Kind.SLOW, Kind.RECOMPILE}),
+    ],
+)
+def test_an_oracle_counts_kinds(oracle: str, kinds: set[Kind]) -> None:
+    assert oracle in ORACLES
+    assert {k for k in Kind if Wanted(oracle).counts(Outcome(k))} == kinds
+
+
+@pytest.mark.parametrize(
+    ("regex", "counts"),
+    [
+        ("", True),
+        ("wrong", True),
+        ("^wrong backward", True),
+        (r"gradient \d", True),
+        ("forward", False),
+        ("nan|inf", True),
+        ("NaN", False),
+    ],
+)
+def test_a_regex_is_searched_in_kind_signature_and_message(regex: str, counts: bool) -> None:
+    assert Wanted(fail_regex=regex).counts(NAN) is counts
+
+
+def test_all_that_a_check_calls_bad_counts() -> None:
+    assert Wanted("perf", check="false").counts(Outcome(Kind.BAD))
+
+
+def test_how_a_script_ends_says_nothing_about_numbers_and_speed() -> None:
+    assert [name for name in ORACLES if Wanted(name).of_graphs] == ["nan", "perf"]
+    assert not Wanted("nan", check="false").of_graphs

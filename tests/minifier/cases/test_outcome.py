@@ -1,0 +1,196 @@
+"""When two failures are one bug."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.exc import BackendCompilerFailed
+
+from tcdebug.compiler.errors import CompileError
+from tcdebug.minifier.cases.outcome import (
+    Kind,
+    Outcome,
+    causes,
+    crash_signature,
+    exception_signature,
+    normalised,
+    root_cause,
+    signal_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "plain"),
+    [
+        ("size 3 and size 14", "size # and size #"),
+        ("got 1.5e-07, wanted 2.25", "got #, wanted #"),
+        ("object at 0x7f3a4c00de10", "object at #"),
+        ("no such file: /home/me/a-b/c.cpp", "no such file: <path>"),
+        ("no entry for 'aten.tanh' in \"table\"", "no entry for <name> in <name>"),
+        ("error: \u2018tmp3\u2019 was not declared", "error: <name> was not declared"),
+        ("buffer add_12 is read before mul_3", "buffer add is read before mul"),
+        ("buffer add is read before mul", "buffer add is read before mul"),
+        ("float32 is not bfloat16", "float32 is not bfloat16"),
+        ("  first line\nsecond line 2", "first line"),
+        ("", ""),
+        ("\n \n", ""),
+    ],
+)
+def test_a_message_without_what_differs_from_run_to_run(message: str, plain: str) -> None:
+    assert normalised(message) == plain
+
+
+def test_a_long_message_is_cut() -> None:
+    assert normalised("x" * 500) == "x" * 160
+
+
+def test_names_with_and_without_a_suffix_are_one() -> None:
+    assert normalised("node mm_17 has no shape") == normalised("node mm has no shape")
+
+
+def test_a_normalised_message_is_left_as_it_is() -> None:
+    once = normalised("at 'x', /tmp/a/b line 12: buf_3 0xff")
+    assert once == "at <name>, <path> line #: buf #"
+    assert normalised(once) == once
+
+
+class Planted(Exception):
+    pass
+
+
+def fail(message: str) -> None:
+    raise Planted(message)
+
+
+def wrapped_by_us(message: str) -> None:
+    try:
+        fail(message)
+    except Planted as error:
+        raise CompileError("lower", str(error), unit="lower.aten.tanh.default") from error
+
+
+def caught(raising: object) -> BaseException:
+    with pytest.raises(BaseException) as info:
+        raising()  # type: ignore[operator] # a function
+    return info.value
+
+
+def test_the_root_is_what_was_raised_first() -> None:
+    error = caught(lambda: wrapped_by_us("no rule for node tanh_3"))
+    assert isinstance(error, CompileError)
+    assert [type(e).__name__ for e in causes(error)] == ["CompileError", "Planted"]
+    assert isinstance(root_cause(error), Planted)
+
+
+def test_an_exception_without_a_cause_is_its_own_root() -> None:
+    error = ValueError("x")
+    assert root_cause(error) is error
+
+
+def test_what_only_happened_while_another_was_handled_is_no_cause() -> None:
+    def raising() -> None:
+        try:
+            fail("first")
+        except Planted:
+            raise KeyError("second") from None
+
+    assert isinstance(root_cause(caught(raising)), KeyError)
+
+
+def test_a_signature_is_phase_stage_class_frame_and_message() -> None:
+    error = caught(lambda: wrapped_by_us("no rule for node tanh_3 of size 7"))
+    assert exception_signature(error, "compile") == (
+        "compile | lower | Planted | minifier/test_outcome.py:fail | "
+        "no rule for node tanh of size #"
+    )
+
+
+def test_an_exception_that_was_never_raised_has_no_frame() -> None:
+    assert exception_signature(ValueError("bad 3"), "forward") == "forward | ValueError | bad #"
+
+
+def test_dynamos_wrapper_is_looked_through() -> None:
+    def backend(module: torch.fx.GraphModule, inputs: object) -> None:
+        wrapped_by_us(f"{len(module.graph.nodes)} nodes")
+
+    compiled = torch.compile(lambda x: x.tanh(), backend=backend)
+    error = caught(lambda: compiled(torch.ones(3)))
+    assert isinstance(error, BackendCompilerFailed)
+    assert isinstance(root_cause(error), Planted)
+    assert exception_signature(error, "compile") == (
+        "compile | lower | Planted | minifier/test_outcome.py:fail | # nodes"
+    )
+
+
+def test_a_bug_has_one_signature_on_graphs_of_any_size() -> None:
+    signatures = {
+        exception_signature(caught(lambda n=n: wrapped_by_us(f"node mul_{n} at {n}")), "compile")
+        for n in (1, 2, 300)
+    }
+    assert len(signatures) == 1
+
+
+def test_signals_have_names() -> None:
+    assert signal_name(11) == "SIGSEGV"
+    assert signal_name(6) == "SIGABRT"
+    assert signal_name(99) == "signal 99"
+    assert crash_signature(11, "backward") == "backward | SIGSEGV"
+
+
+def test_only_failures_with_one_signature_are_one_bug() -> None:
+    wrong = Outcome(Kind.WRONG, "forward", "forward | wrong value", "3 of 4 differ")
+    again = Outcome(Kind.WRONG, "forward", "forward | wrong value", "1 of 2 differ", seconds=3.0)
+    nan = Outcome(Kind.WRONG, "forward", "forward | wrong nan")
+    assert wrong.same_bug(again)
+    assert not wrong.same_bug(nan)
+    assert not wrong.same_bug(Outcome(Kind.OK))
+    assert not Outcome(Kind.OK).same_bug(Outcome(Kind.OK))
+    assert not Outcome(Kind.INVALID, "eager").same_bug(Outcome(Kind.INVALID, "eager"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "failed"),
+    [
+        (Kind.OK, False),
+        (Kind.INVALID, False),
+        (Kind.WRONG, True),
+        (Kind.EXCEPTION, True),
+        (Kind.CRASH, True),
+        (Kind.HANG, True),
+        (Kind.KILLED, True),
+    ],
+)
+def test_what_counts_as_a_failure(kind: Kind, failed: bool) -> None:
+    assert Outcome(kind).failed is failed
+
+
+def test_a_direction_is_backward_only_in_backward() -> None:
+    assert Outcome(Kind.CRASH, "backward").direction == "backward"
+    for phase in ("", "compile", "forward", "script"):
+        assert Outcome(Kind.CRASH, phase).direction == "forward"
+
+
+def test_a_frame_of_generated_code_is_the_same_whatever_its_file_is_called(tmp_path: Path) -> None:
+    signatures = set()
+    for name in ("c7smglgbyxxlerritmp5ssd37y6ne2bu7ofvqhlrxscaz5u7vexo", "d" * 52):
+        path = tmp_path / f"{name}.py"
+        names: dict[str, Any] = {}
+        exec(compile("def call():\n    raise RuntimeError('unhandled')", path, "exec"), names)
+        with pytest.raises(RuntimeError) as caught:
+            names["call"]()
+        signatures.add(exception_signature(caught.value, "forward"))
+    assert signatures == {"forward | RuntimeError | <generated>:call | unhandled"}
+
+
+def test_a_smaller_case_has_to_be_as_plainly_slow() -> None:
+    def slow(times: float) -> Outcome:
+        return Outcome(Kind.SLOW, "forward", "forward | slow", times=times)
+
+    assert slow(4.0).still_shown_by(slow(2.0))
+    assert not slow(4.0).still_shown_by(slow(1.9))
+    assert not slow(4.0).still_shown_by(Outcome(Kind.OK, times=9.0))
+    wrong = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    assert wrong.still_shown_by(wrong)

@@ -1,0 +1,374 @@
+"""A case as Python text: it runs, equals the graph, and can be captured again."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from captured import Recorded, captured, targets
+from torch import fx
+from torch.nn.attention.flex_attention import flex_attention
+from torch.utils.checkpoint import checkpoint
+
+from tcdebug.minifier.cases.case import Case, Input, clone_values, flatten
+from tcdebug.minifier.cases.source import Source, load, module_source, readable_names
+from tcdebug.minifier.judging.replay import run
+
+
+def source_of(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Source:
+    return module_source(readable_names(captured(function, *args, dynamic=dynamic)).module)
+
+
+def check(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Source:
+    """The text of a function's graph, when it computes the same, also captured once more."""
+    case = readable_names(captured(function, *args, dynamic=dynamic))
+    source = module_source(case.module)
+    module = load(case, f"{id(case)}.py")
+    recorded = Recorded()
+    torch._dynamo.reset()
+    again = torch.compile(load(case, f"{id(case)}-again.py"), backend=recorded, fullgraph=True)
+    plain = case_results(lambda *values: function(*clone_values(args)), case)
+    for call in (module, again):
+        actual = case_results(call, case)
+        torch.testing.assert_close(actual, plain, equal_nan=True)
+    assert len(recorded.graphs) == 1
+    return source
+
+
+def case_results(call: Callable[..., Any], case: Case) -> list[Any]:
+    torch.manual_seed(0)
+    values = clone_values(case.values())
+    return [o.detach() if isinstance(o, torch.Tensor) else o for o in flatten(call(*values))]
+
+
+def standalone(source: Source) -> torch.nn.Module:
+    """The module that the text makes with what it imports itself, and torch."""
+    text = "\n".join(["import torch", *source.imports, source.text])
+    namespace: dict[str, Any] = {"stored": lambda: dict(source.constants)}
+    exec(compile(text, "standalone.py", "exec"), namespace)
+    module: torch.nn.Module = namespace["Graph"]()
+    return module
+
+
+# -- plain graphs ---------------------------------------------------------------------------
+
+
+def test_functions_methods_and_operators_read_as_they_were_written() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x @ w).sum(-1) * 2
+
+    assert source_of(function, torch.ones(2, 3), torch.ones(3, 4)).text == '''\
+class Graph(torch.nn.Module):
+    def forward(self, x, w):
+        matmul = x @ w
+        gelu = torch.nn.functional.gelu(matmul)
+        sum_1 = gelu.sum(-1)
+        mul = sum_1 * 2
+        return (mul,)
+'''
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.chunk(2)[1].exp(),
+        lambda x: x[1:, None, ..., -1],
+        lambda x: x[torch.tensor([0, 1])],
+        lambda x: torch.clamp(x, -math.inf, math.inf).masked_fill(x > 0, math.nan),
+        lambda x: x.masked_fill(x > 0, -math.inf),
+        lambda x: x.to(torch.bfloat16).to(device="cpu", memory_format=torch.contiguous_format),
+        lambda x: x + torch.zeros(3, device=torch.device("cpu"), dtype=torch.float64),
+        lambda x: x * (1 + 2j),
+        lambda x: torch.vmap(lambda row: row.sum())(x),
+        lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
+        lambda x: torch.nn.functional.dropout(x, 0.5),
+        lambda x: x.add_(1).mul(x),
+        lambda x: torch.einsum("ij,jk->ik", x, x),
+        lambda x: (x * 2, {"a": [x + 1]}),
+    ],
+)
+def test_the_text_computes_what_the_function_does(function: Callable[..., Any]) -> None:
+    source = check(function, torch.randn(3, 3))
+    module = standalone(source)
+    assert type(module).__name__ == "Graph"
+    assert source.foreign == ()
+
+
+def test_an_item_that_is_set_reads_as_a_statement() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[0] = 1.0
+        return y
+
+    source = check(function, torch.zeros(3))
+    assert "[0] = 1.0" in source.text
+
+
+def test_sizes_are_read_from_tensors() -> None:
+    source = check(lambda x: x.view(-1) * x.shape[1], torch.randn(3, 4), dynamic=True)
+    assert ".size(1)" in source.text
+
+
+def test_names_beyond_torch_are_imported() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(x > 0, -math.inf).to(torch.device("cpu"))
+
+    source = source_of(function, torch.ones(3))
+    assert "from math import inf" in source.imports
+    assert "from torch import device" in source.imports
+    assert "from math import nan" not in source.imports
+    assert source_of(torch.sin, torch.ones(3)).imports == ()
+
+
+@pytest.mark.skipif(
+    torch.__version__ < "2.13", reason="an older Dynamo cannot capture its own autocast again"
+)
+def test_global_state_in_a_graph_is_in_the_text() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            y = x * 2
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ y
+
+    source = check(function, torch.randn(3, 3, requires_grad=True))
+    assert "torch._C._set_grad_enabled(False)" in source.text
+    assert "_enter_autocast('cpu', torch.bfloat16, True, None)" in source.text
+
+
+# -- names ----------------------------------------------------------------------------------
+
+
+def names_of(*placeholders: str) -> list[str]:
+    graph = fx.Graph()
+    nodes = [graph.placeholder(p) for p in placeholders]
+    graph.output((graph.call_function(torch.stack, (nodes,)),))
+    case = Case(
+        fx.GraphModule(torch.nn.Module(), graph),
+        tuple(Input(p, torch.full((2,), float(k))) for k, p in enumerate(placeholders)),
+    )
+    readable = readable_names(case)
+    assert [float(i.value[0]) for i in readable.inputs] == list(range(len(placeholders)))
+    loaded = load(readable, "n.py")
+    assert torch.equal(loaded(*readable.values())[0], case.module(*case.values())[0])
+    return [i.name for i in readable.inputs]
+
+
+def test_what_dynamo_adds_to_names_is_left_out() -> None:
+    assert names_of("L_self_modules_fc1_parameters_weight_", "L_x_", "G_table_") == [
+        "fc1_weight", "x", "table",
+    ]  # fmt: skip
+
+
+def test_names_that_would_be_equal_are_numbered() -> None:
+    assert names_of("L_x_", "G_x_", "L_self_buffers_x_") == ["x", "x_1", "x_2"]
+
+
+def test_names_are_names_of_python() -> None:
+    assert names_of("L_0_", "L_class_", "L_self_modules_1_parameters_weight_", "L_self_") == [
+        "x_0", "x_class", "x_1_weight", "x",
+    ]  # fmt: skip
+
+
+def test_names_that_the_script_uses_are_not_taken() -> None:
+    assert names_of("L_torch_", "L_data_", "L_inf_") == ["torch_1", "data_1", "inf_1"]
+
+
+def test_an_input_may_be_called_like_a_node() -> None:
+    def function(add: torch.Tensor, mul: torch.Tensor, torch_: torch.Tensor) -> torch.Tensor:
+        return (add + 1 + torch_) * add + mul
+
+    check(function, torch.randn(3), torch.randn(3), torch.randn(3))
+
+
+def planted(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def test_functions_of_the_script_are_foreign() -> None:
+    torch._dynamo.allow_in_graph(planted)
+    source = check(lambda x: planted(x).tanh(), torch.ones(3))
+    assert len(source.foreign) == 1
+    assert source.foreign[0].endswith("planted")
+    assert source.names[source.foreign[0]] is planted
+
+
+def test_functions_of_the_main_script_are_not_mangled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fx calls them __main___f, which in a class would become _Graph__main___f."""
+    monkeypatch.setattr(planted, "__module__", "__main__")
+    torch._dynamo.allow_in_graph(planted)
+    source = check(lambda x: planted(x).tanh(), torch.ones(3))
+    assert source.foreign == ("main___planted",)
+    assert "main___planted(x)" in source.text
+
+
+def test_functions_of_packages_are_imported() -> None:
+    graph = fx.Graph()
+    graph.output((graph.call_function(math.sqrt, (graph.placeholder("x"),)),))
+    source = module_source(fx.GraphModule(torch.nn.Module(), graph))
+    assert source.imports == ("from math import sqrt as math_sqrt",)
+    assert source.foreign == ()
+    assert standalone(source)(9.0) == (3.0,)
+
+
+# -- constants ------------------------------------------------------------------------------
+
+
+def constant_case(value: torch.Tensor, target: str = "c") -> Case:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(torch.add, (x, graph.get_attr(target))),))
+    root = torch.nn.Module()
+    *path, last = target.split(".")
+    holder = root
+    for part in path:
+        holder.add_module(part, torch.nn.Module())
+        holder = holder.get_submodule(part)
+    if isinstance(value, torch.nn.Parameter):
+        holder.register_parameter(last, value)
+    else:
+        holder.register_buffer(last, value)
+    return Case(fx.GraphModule(root, graph), (Input("x", torch.ones(2)),))
+
+
+@pytest.mark.parametrize("target", ["c", "a.b.c"])
+def test_constants_are_kept_beside_the_text(target: str) -> None:
+    case = constant_case(torch.tensor([1.0, 2.0]), target)
+    source = module_source(case.module)
+    assert list(source.constants) == [f"self.{target}"]
+    module = load(case, "c.py")
+    assert module(*case.values())[0].tolist() == [2.0, 3.0]
+    assert standalone(source)(*case.values())[0].tolist() == [2.0, 3.0]
+
+
+def test_a_parameter_stays_a_parameter() -> None:
+    case = constant_case(torch.nn.Parameter(torch.ones(2)))
+    assert [n for n, _ in load(case, "p.py").named_parameters()] == ["c"]
+
+
+def test_loaded_constants_are_copies() -> None:
+    case = constant_case(torch.tensor([1.0, 2.0]))
+    next(load(case, "d.py").buffers()).zero_()
+    assert case.attributes()["c"].tolist() == [1.0, 2.0]
+
+
+# -- graphs inside the graph -----------------------------------------------------------------
+
+
+def test_a_checkpoint_reads_as_a_checkpoint() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda y: torch.sin(y @ w).relu(), x, use_reentrant=False).sum()
+
+    source = check(function, torch.randn(3, 3, requires_grad=True), torch.randn(3, 3))
+    assert source.text == '''\
+class WrapBody0(torch.nn.Module):
+    def forward(self, l_x_, l_w_):
+        matmul = l_x_ @ l_w_
+        sin = torch.sin(matmul)
+        relu = sin.relu()
+        return (relu,)
+
+
+class Graph(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wrap_body_0 = WrapBody0()
+
+    def forward(self, x, w):
+        wrap_body_0 = self.wrap_body_0
+        tag_activation_checkpoint = torch.utils.checkpoint.checkpoint(\
+wrap_body_0, x, w, use_reentrant = False)
+        getitem = tag_activation_checkpoint[0]
+        sum_1 = getitem.sum()
+        return (sum_1,)
+'''
+    assert source.imports == ("import torch.utils.checkpoint",)
+    standalone(source)(torch.ones(3, 3), torch.ones(3, 3))
+
+
+def test_branches_inside_branches_are_classes() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            return torch.cond(y.max() > 1, lambda z: z.sin() * 2, lambda z: z.cos(), (y,))
+
+        return torch.cond(x.sum() > 0, inner, lambda y: y.exp(), (x,))
+
+    for value in (torch.full((3,), 2.0), torch.full((3,), 0.5), torch.full((3,), -1.0)):
+        torch._dynamo.reset()
+        source = check(function, value)
+    classes = [n.name for n in ast.parse(source.text).body if isinstance(n, ast.ClassDef)]
+    assert len(classes) == 5
+    assert classes[-1] == "Graph"
+    assert torch.equal(standalone(source)(torch.full((3,), 0.5))[0], torch.full((3,), 0.5).cos())
+
+
+def test_loops_are_captured_again() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,))
+
+    check(function, torch.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_attention_is_captured_again() -> None:
+    def function(q: torch.Tensor) -> torch.Tensor:
+        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + i - j)
+
+    check(function, torch.randn(1, 2, 16, 16))
+
+
+class Tripled(torch.autograd.Function):
+    """Sine with a gradient of its own, and a second result that has none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(x)
+        ctx.half = x * 0.5
+        second = x > 0
+        ctx.mark_non_differentiable(second)
+        return (x * w).sin(), second
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grad * 3 * x + ctx.half, None
+
+
+def test_an_autograd_function_keeps_its_gradient() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        first, second = Tripled.apply(x, w)
+        return first + second
+
+    x, w = torch.randn(3, requires_grad=True), torch.ones(3)
+    source = check(function, x, w)
+    assert "(torch.autograd.Function)" in source.text
+    case = captured(function, x, w)
+    plain, loaded = (run(call, case) for call in (function, load(case, "f.py")))
+    assert len(plain.gradients) == 1
+    assert not torch.allclose(plain.gradients[0], x.detach().cos())
+    torch.testing.assert_close(loaded.gradients, plain.gradients)
+    torch.testing.assert_close(run(standalone(source), case).gradients, plain.gradients)
+
+
+# -- loading --------------------------------------------------------------------------------
+
+
+def test_loaded_code_has_lines_for_tracebacks(tmp_path: Path) -> None:
+    case = captured(lambda x: x.view(7), torch.ones(7))
+    with pytest.raises(RuntimeError) as info:
+        load(case, str(tmp_path / "shown.py"))(torch.ones(3))
+    last = info.traceback[-1]
+    assert str(last.path).endswith("shown.py")
+    assert str(last.statement).strip() == "view = l_x_.view(7)"
+
+
+def test_what_is_captured_again_is_the_same_graph() -> None:
+    x = torch.randn(3, 4)
+    case = captured(lambda x: (x.relu() + x.shape[0]).sum(1), x, dynamic=True)
+    torch._dynamo.reset()
+    again = captured(load(case, "again.py"), x, dynamic=True)
+    assert targets(again) == targets(case) == ["size", "relu", "add", "sum"]

@@ -1,0 +1,175 @@
+"""A whole script as the thing that fails: what its exit status and output say."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.script import ScriptOracle, _last_exception, outcome_of
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.repros.verify import verify
+from tcdebug.minifier.search.repeats import Rate
+
+PLAIN = """some output
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+    f()
+ValueError: size 3 is wrong
+"""
+CHAINED = """Traceback (most recent call last):
+  File "a.py", line 1, in f
+    g()
+KeyError: 'first'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "a.py", line 3, in <module>
+    f()
+torch._dynamo.exc.BackendCompilerFailed: backend='tcdebug' raised:
+CompileError: stage lower
+more about it
+
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+"""
+DURING = CHAINED.replace(
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+NOTED = PLAIN + "tcdebug: repro here.py\ntcdebug: next  tcdebug bisect here.py\n"
+SYNTAX = """Traceback (most recent call last):
+  File "a.py", line 1
+    x =
+      ^
+SyntaxError: invalid syntax
+"""
+GROUP = PLAIN.replace("some output\n", "") + "exited later\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (PLAIN, "ValueError: size 3 is wrong"),
+        (
+            CHAINED,
+            "torch._dynamo.exc.BackendCompilerFailed: backend='tcdebug' raised:\n"
+            "CompileError: stage lower\nmore about it",
+        ),
+        (DURING, _last_exception(CHAINED)),
+        (SYNTAX, "SyntaxError: invalid syntax"),
+        ("no traceback\nbut two lines\n", "but two lines"),
+        ("", ""),
+    ],
+)
+def test_the_exception_is_what_the_last_traceback_ends_with(text: str, last: str) -> None:
+    assert _last_exception(text) == last
+
+
+def test_what_is_printed_after_an_exception_is_no_part_of_its_first_line() -> None:
+    assert _last_exception(NOTED).splitlines()[0] == "ValueError: size 3 is wrong"
+    assert _last_exception(GROUP).splitlines()[0] == "ValueError: size 3 is wrong"
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "outcome"),
+    [
+        (0, PLAIN, Outcome(Kind.OK, "script")),
+        (None, "", Outcome(Kind.HANG, "script", "script | hang", "no end after 30 s")),
+        (-11, PLAIN, Outcome(Kind.CRASH, "script", "script | SIGSEGV", "ended by SIGSEGV")),
+        (-6, "", Outcome(Kind.CRASH, "script", "script | SIGABRT", "ended by SIGABRT")),
+        (
+            SCRIPT_FAILED,
+            PLAIN,
+            Outcome(
+                Kind.EXCEPTION,
+                "script",
+                "script | ValueError | ValueError: size # is wrong",
+                "ValueError: size 3 is wrong",
+            ),
+        ),
+        (
+            3,
+            "output",
+            Outcome(Kind.EXCEPTION, "script", "script | exit status 3", "exit status 3"),
+        ),
+    ],
+)
+def test_how_a_script_ended(status: int | None, text: str, outcome: Outcome) -> None:
+    assert outcome_of(status, text, 30.0) == outcome
+
+
+def test_a_script_that_fails_with_other_numbers_has_the_same_bug() -> None:
+    first = outcome_of(SCRIPT_FAILED, PLAIN, 30.0)
+    assert first.same_bug(outcome_of(SCRIPT_FAILED, PLAIN.replace("3", "400"), 30.0))
+    assert not first.same_bug(outcome_of(SCRIPT_FAILED, SYNTAX, 30.0))
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import sys\nraise ValueError(f'size {len(sys.argv)}')\n")
+    job = Job("search", str(script), ["--steps", "3"], str(tmp_path))
+    outcome = Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: size 3")
+    path = tmp_path / "out" / "repro.py"
+    path.parent.mkdir()
+    write_repro(job, outcome, ["fuse.inline"], path)
+    assert path.with_name("repro_script.py").read_text() == script.read_text()
+    doc = ast.get_docstring(ast.parse(path.read_text()))
+    assert doc is not None
+    assert "culprit   fuse.inline" in doc
+    assert "With the culprit switched off it passes: --off=fuse.inline" in doc
+    script.unlink()
+    done = verify(path)
+    assert (done.status, done.reproduced) == (1, True), done.output
+    assert "'class': 'ValueError'" in done.output
+    path.with_name("repro_script.py").write_text("")
+    assert verify(path).status == 0
+    path.with_name("repro_script.py").write_text("raise KeyError")
+    assert verify(path).status == 125
+
+
+SOMETIMES = """
+from pathlib import Path
+counter = Path("runs")
+run = len(counter.read_text()) if counter.exists() else 0
+counter.write_text("x" * (run + 1))
+if run in (0, 2):
+    raise ValueError(f"in run {run}")
+"""
+
+
+def script_oracle(folder: Path, text: str, wanted: Wanted) -> ScriptOracle:
+    path = folder / "script.py"
+    path.write_text(text.replace('"runs"', repr(str(folder / "runs"))))
+    job = Job("search", str(path), [], str(folder), wanted=wanted)
+    return ScriptOracle(job, EventLog(folder), 60.0)
+
+
+def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
+    oracle = script_oracle(tmp_path, SOMETIMES, Wanted())
+    failure = oracle.ask(Toggles(), "fails at first")
+    assert failure.signature == "script | ValueError | ValueError: in run #"
+    assert oracle.rate(Toggles(), failure, 2) == Rate(1, 2)
+    assert oracle.contradicted
+    assert oracle.ask(Toggles(), "known to fail") == failure
+    assert oracle.reruns == 3
+
+
+def test_a_check_of_a_script_is_told_what_is_off(tmp_path: Path) -> None:
+    wanted = Wanted(check='test "$TCDEBUG_OFF" = fuse && grep -q counter')
+    oracle = script_oracle(tmp_path, SOMETIMES, wanted)
+    assert oracle.ask(Toggles.parse(["fuse"]), "off").kind is Kind.OK
+    assert oracle.ask(Toggles(), "on").kind is Kind.BAD
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_script_that_fails_in_a_way_not_looked_for_does_not_fail(tmp_path: Path) -> None:
+    oracle = script_oracle(tmp_path, SOMETIMES, Wanted(fail_regex="KeyError"))
+    assert oracle.ask(Toggles(), "raises ValueError").kind is Kind.INVALID

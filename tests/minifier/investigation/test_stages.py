@@ -1,0 +1,273 @@
+"""Where a fault comes in, stage by stage: planted bugs of both compilers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from captured import captured
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import StageText
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.investigation.report import StageDiff
+from tcdebug.minifier.investigation.stages import find_stage, first_difference, read_stages
+from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.targets.backends import Backend
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import planted
+import planted_inductor
+
+
+def over_tanh(x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x)
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x) + 1
+
+
+def centred(x: torch.Tensor) -> torch.Tensor:
+    return x - torch.tanh(x).mean(-1, keepdim=True)
+
+
+def softplus(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.softplus(x)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A planted bug, and where it comes in."""
+
+    unit: str
+    function: Callable[[torch.Tensor], torch.Tensor]
+    stage: str
+    last_equal: str
+    line: str
+    """How a line begins that the stage has only with the bug."""
+    gradient: bool = False
+
+
+EMBEDDED = [
+    Row(
+        "passes.algebraic",
+        shifted,
+        "passes.algebraic (inference)",
+        "passes.redundant_views (inference)",
+        '+    add: "f32[16, 16]" = torch.ops.aten.add.Tensor(arg0_1, 1)',
+    ),
+    Row(
+        "decompose.aten.tanh_backward.default",
+        over_tanh,
+        "aot (backward)",
+        "runtime (forward)",
+        '+    mul_2: "f32[16, 16]" = torch.ops.aten.mul.Tensor(mul_1, 1.5)',
+        gradient=True,
+    ),
+    Row(
+        "lower.aten.tanh.default",
+        over_tanh,
+        "lower (inference)",
+        "passes (inference)",
+        "+    t2 = constant(float32, 1.5)",
+    ),
+    Row(
+        "fuse.inline",
+        shifted,
+        "inline (inference)",
+        "lower (inference)",
+        "+    t2 = constant(float32, 1.5)",
+    ),
+    Row(
+        "fuse.reduction",
+        centred,
+        "schedule (inference)",
+        "inline (inference)",
+        "+        t2 = constant(float32, 1.5)",
+    ),
+    Row(
+        "codegen.vectorize",
+        over_tanh,
+        "kernels (inference)",
+        "codegen (inference)",
+        "+    const float t1 = 1.5f * tanh_(t0);",
+    ),
+]
+
+
+def compared(
+    target: str, row: Row, folder: Path, plant: Callable[[], None], seconds: float = 120
+) -> tuple[StageDiff | None, Oracle]:
+    """What is found out in children that have the bug planted."""
+    log = EventLog(folder)
+    backend = Backend(target, target, run_dir=str(folder))
+    backend.warm_up(log)
+    oracle = Oracle(
+        backend, log, Answers(folder / "answers.jsonl"), Limits(seconds), Budget(), plant
+    )
+    case = captured(row.function, torch.randn(16, 16, requires_grad=row.gradient))
+    return find_stage(oracle, case, Toggles(), [row.unit], folder / "stages" / "1"), oracle
+
+
+@pytest.fixture(autouse=True)
+def logged(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
+    """Stages are told from events; kernels are kept between runs of the tests."""
+    monkeypatch.delenv("TCDEBUG_LOG")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(pytestconfig.cache.mkdir("inductor")))
+
+
+@pytest.mark.parametrize("row", EMBEDDED, ids=lambda row: row.unit)
+def test_a_wrong_unit_of_the_embedded_compiler_comes_in_at_its_stage(
+    row: Row, tmp_path: Path
+) -> None:
+    found, oracle = compared("tcdebug", row, tmp_path, lambda: planted.PLANTS[row.unit]("wrong"))
+    assert found is not None
+    assert (found.stage, found.last_equal, found.ended_before) == (row.stage, row.last_equal, "")
+    assert row.line in "\n".join(found.lines)
+    assert found.path == str(tmp_path / "stages" / "1" / f"{row.stage.partition(' ')[0]}.diff")
+    assert Path(found.path).read_text().startswith("--- good\n+++ bad\n@@ ")
+    assert oracle.reruns == 2
+
+
+INDUCTOR = [
+    Row(
+        "decompose.aten.softplus.default",
+        softplus,
+        "aot_inference_graph",
+        "after_pre_grad_graph",
+        '+        mul: "f32[16, 16][16, 1]cpu" = torch.ops.aten.mul.Tensor(log1p, 1.5);',
+    ),
+    Row(
+        "postgrad.post_grad_custom_post_pass",
+        over_tanh,
+        "inductor_post_grad_graph (inference)",
+        "before_post_grad_graph (inference)",
+        '+        tanh: "f32[16, 16][16, 1]cpu" = torch.ops.aten.sin.default(arg0_1);',
+    ),
+    Row(
+        "lower.aten.tanh.default",
+        over_tanh,
+        "ir_pre_fusion (inference)",
+        "inductor_post_grad_graph (inference)",
+        "+op0: SchedulerNode(ComputedBuffer)",
+    ),
+]
+
+
+@pytest.mark.parametrize("row", INDUCTOR, ids=lambda row: row.unit)
+def test_a_wrong_unit_of_inductor_comes_in_at_what_torch_writes_there(
+    row: Row, tmp_path: Path
+) -> None:
+    plant = planted_inductor.PLANTS[row.unit]
+    found, _ = compared("inductor", row, tmp_path, lambda: plant("wrong"))
+    assert found is not None
+    assert (found.stage, found.last_equal, found.ended_before) == (row.stage, row.last_equal, "")
+    assert row.line in "\n".join(found.lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [("exception", 120), ("segfault", 120), pytest.param("hang", 5, marks=pytest.mark.slow)],
+)
+def test_what_ends_a_compile_is_told_by_the_stage_that_was_never_written(
+    kind: str, seconds: float, tmp_path: Path
+) -> None:
+    row = EMBEDDED[2]
+    plant = planted.PLANTS[row.unit]
+    found, _ = compared("tcdebug", row, tmp_path, lambda: plant(kind), seconds)
+    assert found == StageDiff("", "passes (inference)", ended_before="lower (inference)")
+
+
+@pytest.mark.parametrize(
+    ("target", "last"),
+    [("tcdebug", "runtime (backward)"), ("inductor", "inductor_output_code (backward)")],
+)
+def test_two_compiles_of_one_case_write_the_same(target: str, last: str, tmp_path: Path) -> None:
+    row = Row("nothing.like.this", centred, "", last, "", gradient=True)
+    found, _ = compared(target, row, tmp_path, lambda: None)
+    assert found == StageDiff("", last)
+    if target == "tcdebug":
+        again, _ = compared(target, row, tmp_path, lambda: None)
+        assert again == found, "in a folder that has an earlier one"
+
+
+def test_a_backend_on_autograd_of_torch_has_its_graphs(tmp_path: Path) -> None:
+    row = Row("decompose.aten.tanh_backward", over_tanh, "", "", "", gradient=True)
+    found, _ = compared("aot_eager_decomp_partition", row, tmp_path, lambda: None)
+    assert found is not None
+    assert (found.stage, found.last_equal) == ("aot_joint_graph", "dynamo_output_graph")
+    assert "-        tanh_backward: " in "".join(found.lines)
+
+
+def test_what_ends_a_compile_of_inductor_is_told_by_the_stage_that_was_never_written(
+    tmp_path: Path,
+) -> None:
+    row = INDUCTOR[1]
+    plant = planted_inductor.PLANTS[row.unit]
+    found, _ = compared("inductor", row, tmp_path, lambda: plant("segfault"))
+    assert found == StageDiff(
+        "",
+        "before_post_grad_graph (inference)",
+        ended_before="inductor_post_grad_graph (inference)",
+    )
+
+
+# -- texts ------------------------------------------------------------------------------------
+
+
+def test_the_first_stage_that_differs_is_told_with_its_diff(tmp_path: Path) -> None:
+    good = {"aot": "a\n", "lower": "b\nc\n", "codegen": "d\n"}
+    bad = {"aot": "a\n", "lower": "b\nx\n", "codegen": "y\n"}
+    found = first_difference(good, bad, tmp_path)
+    path = tmp_path / "lower.diff"
+    assert found == StageDiff("lower", "aot", "", str(path), ["@@ -1,2 +1,2 @@", " b", "-c", "+x"])
+    assert path.read_text() == "--- good\n+++ bad\n@@ -1,2 +1,2 @@\n b\n-c\n+x\n"
+
+
+def test_a_stage_that_only_one_compile_has_differs(tmp_path: Path) -> None:
+    short, long = {"aot": "a"}, {"aot": "a", "kernels": "k"}
+    assert first_difference(short, long, tmp_path).lines == ["@@ -0,0 +1 @@", "+k"]
+    assert first_difference(long, short, tmp_path).lines == ["@@ -1 +0,0 @@", "-k"]
+    ended = first_difference(long, short, tmp_path, ended=True)
+    assert ended == StageDiff("", "aot", ended_before="kernels")
+
+
+def test_a_compile_that_differs_and_then_ends_says_both(tmp_path: Path) -> None:
+    good, bad = {"aot": "a", "lower": "b"}, {"aot": "x"}
+    found = first_difference(good, bad, tmp_path, ended=True)
+    assert (found.stage, found.last_equal, found.ended_before) == ("aot", "", "lower")
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("# File: /home/me/run/candidate.py:4 in forward", "# File: candidate.py:4 in forward"),
+        ("int a = b / c / d; // e", "int a = b / c / d; // e"),
+        ("<object at 0x7f01c2d3e4f5>", "<object at <address>>"),
+        ("x ^ 0xff", "x ^ 0xff"),
+        ("# graph id: 140234567890", "# graph id"),
+        ("# AOT ID: ['12_inference']", "# AOT ID: ['inference']"),
+        ("cu6trgfi3le6rjy2tgnq3qy7aoj4r6eytgiov2wm6wliehuxarcq.so", "<hash>.so"),
+    ],
+)
+def test_what_differs_without_meaning_is_not_read(text: str, plain: str, tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    log.emit(StageText(log.save("ir/graph.py", text)), stage="graph")
+    assert read_stages(tmp_path) == {"graph": plain}
+
+
+def test_a_stage_that_is_written_again_is_another_one(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    for text in ("a", "b"):
+        log.emit(StageText(log.save("ir/graph.py", text)), stage="graph", direction="forward")
+    assert read_stages(tmp_path) == {"graph (forward)": "a", "graph (forward) 2": "b"}
+
+
+def test_a_compile_that_wrote_nothing_has_no_stages(tmp_path: Path) -> None:
+    assert read_stages(tmp_path) == {}

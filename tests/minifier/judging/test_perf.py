@@ -1,0 +1,128 @@
+"""What is slower than eager, and what is compiled too often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import backends
+import pytest
+import torch
+from captured import captured
+from torch import fx
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Toggles
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.judging.perf import Seconds, resized, slow
+from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.processes.isolation import Limits
+
+
+def judged(backend: Any, case: Case, folder: Path, slower_than: float = 1.5) -> Outcome:
+    oracle = Oracle(
+        backends.target(backend), EventLog(folder), Answers(folder / "answers.jsonl"),
+        Limits(60.0), Budget(), wanted=Wanted("perf", slower_than),
+    )  # fmt: skip
+    return oracle.ask(case, Toggles(), "how fast it is")
+
+
+def layers(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(4):
+        x = (x @ x).tanh()
+    return x
+
+
+def sleeps(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Takes a hundredth of a second more than eager."""
+
+    def call(*values: Any) -> Any:
+        time.sleep(0.01)
+        return module(*values)
+
+    return call
+
+
+class SleepsInBackward(torch.autograd.Function):
+    """The identity, with a slow backward."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override] # one input
+        time.sleep(0.01)
+        return gradient
+
+
+def sleeps_in_backward(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Takes a hundredth of a second more than eager in backward."""
+    return lambda *values: tuple(SleepsInBackward.apply(o) for o in module(*values))
+
+
+def specializes(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Guards on every size, as a careless compiler does."""
+    for value in inputs:
+        if isinstance(value, torch.SymInt):
+            int(value)
+    return module.forward
+
+
+def test_eager_is_not_slower_than_eager(tmp_path: Path) -> None:
+    found = judged("eager", captured(layers, torch.ones(64, 64)), tmp_path)
+    assert found == Outcome(Kind.OK)
+
+
+def test_a_slow_program_is_slow_in_forward(tmp_path: Path) -> None:
+    found = judged(sleeps, captured(layers, torch.ones(64, 64)), tmp_path)
+    assert (found.kind, found.signature) == (Kind.SLOW, "forward | slow")
+    assert found.phase == "forward"
+    assert "times eager's" in found.message
+
+
+def test_a_slow_backward_is_told_from_a_slow_forward(
+    tmp_path: Path, backward_after_fork: None
+) -> None:
+    case = captured(layers, torch.ones(64, 64, requires_grad=True))
+    found = judged(sleeps_in_backward, case, tmp_path, 5.0)
+    assert (found.kind, found.signature) == (Kind.SLOW, "backward | slow")
+
+
+def test_a_small_graph_may_take_what_calling_it_takes() -> None:
+    assert slow([Seconds(1e-6, 0.0), Seconds(9e-5, 0.0)], 1.2) == Outcome(Kind.OK)
+    assert slow([Seconds(1e-2, 0.0), Seconds(1.19e-2, 0.0)], 1.2) == Outcome(Kind.OK)
+    assert slow([Seconds(1e-2, 0.0), Seconds(2e-2, 0.0)], 1.2) == Outcome(
+        Kind.SLOW, "forward", "forward | slow", "20 ms, 2.0 times eager's 10"
+    )
+    assert slow([Seconds(1e-2, 1e-2), Seconds(1e-2, 3e-2)], 1.2).signature == "backward | slow"
+
+
+def test_a_dynamic_size_that_is_compiled_again_is_a_recompile(tmp_path: Path) -> None:
+    case = captured(lambda x: x.sin() * x.shape[0], torch.ones(6, 3), dynamic=True)
+    found = judged(specializes, case, tmp_path)
+    assert (found.kind, found.signature) == (Kind.RECOMPILE, "forward | recompile")
+    assert found.message == "compiled again for another size of a dynamic dimension"
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_serves_all_sizes_is_no_recompile(dynamic: bool, tmp_path: Path) -> None:
+    case = captured(lambda x: x.sin() * x.shape[0], torch.ones(6, 3), dynamic=dynamic)
+    assert judged("eager", case, tmp_path).kind is Kind.OK
+
+
+def test_dynamic_dimensions_are_doubled_and_their_values_repeated() -> None:
+    def picked(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return x[k] * x.shape[1]
+
+    case = captured(picked, torch.ones(6, 3), torch.tensor([1, 5, 4, 0]), dynamic=True)
+    larger = resized(case)
+    assert larger is not None
+    x, k = larger.values()
+    assert tuple(x.shape) == (12, 6)
+    assert k.tolist() == [1, 5, 4, 0, 1, 5, 4, 0]
+    assert resized(captured(picked, torch.ones(6, 3), torch.tensor([1, 5]))) is None

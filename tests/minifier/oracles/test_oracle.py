@@ -1,0 +1,436 @@
+"""The oracle: each question once, answers on disk, a budget, and every ending of a child."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import backends
+import msgspec
+import pytest
+import torch
+from captured import captured
+
+from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.surroundings import surroundings
+from tcdebug.minifier.judging.endings import outcome_of
+from tcdebug.minifier.oracles.oracle import (
+    Answer,
+    Answers,
+    Budget,
+    BudgetUsed,
+    Oracle,
+    Question,
+    read_answers,
+)
+from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.processes.isolation import Ended, Limits
+from tcdebug.minifier.repros.candidate import Candidates
+from tcdebug.minifier.search.repeats import Rate, Tally
+from tcdebug.minifier.targets import Target
+from tcdebug.minifier.targets.backends import Backend
+
+OFF = Toggles.parse(["fuse"])
+OK = Outcome(Kind.OK)
+CRASH = Outcome(
+    Kind.CRASH,
+    "compile",
+    "compile | SIGSEGV",
+    "ended by signal 11",
+    (Decision("fuse.inline", "a->b", "0123456789", 3, True),),
+    1.5,
+    0.5,
+)
+
+
+# -- answers --------------------------------------------------------------------------------
+
+
+def test_answers_outlive_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    Answers(path).add("one", Tally(CRASH, 3, 2))
+    known = Answers(path).known
+    assert known == {"one": Tally(CRASH, 3, 2)}
+    outcome = known["one"].outcome
+    assert (outcome.decisions, outcome.seconds) == (CRASH.decisions, 1.5)
+
+
+def test_a_torn_line_is_left_out_and_stops_no_later_one(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    answers = Answers(path)
+    answers.add("one", Tally(CRASH))
+    answers.add("two", Tally(OK))
+    path.write_bytes(path.read_bytes()[:-20])
+    again = Answers(path)
+    assert list(again.known) == ["one"]
+    again.add("three", Tally(OK))
+    assert list(Answers(path).known) == ["one", "three"]
+
+
+def test_answers_of_an_earlier_run_are_known(tmp_path: Path) -> None:
+    earlier, now = tmp_path / "earlier.jsonl", tmp_path / "now.jsonl"
+    Answers(earlier).add("one", Tally(OK))
+    answers = Answers(now, earlier)
+    answers.add("two", Tally(CRASH))
+    assert list(Answers(now, earlier).known) == ["one", "two"]
+    assert list(Answers(earlier).known) == ["one"]
+    assert list(Answers(now, tmp_path / "missing.jsonl").known) == ["one", "two"]
+
+
+def test_the_last_answer_to_a_question_counts(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    lines = [Answer("one", Tally(OK)), Answer("one", Tally(CRASH, 2, 1))]
+    path.write_bytes(b"\n".join(msgspec.json.encode(a) for a in lines) + b"\n")
+    assert Answers(path).known == {"one": Tally(CRASH, 2, 1)}
+    assert [a.question for a in read_answers(path)] == ["one"]
+
+
+# -- asking ---------------------------------------------------------------------------------
+
+
+def oracle(folder: Path, target: Target, **changes: Any) -> Oracle:
+    given: dict[str, Any] = {"limits": Limits(30.0), "budget": Budget(), **changes}
+    return Oracle(target, EventLog(folder), Answers(folder / "answers.jsonl"), **given)
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The data of all events of a kind."""
+    records = [msgspec.json.decode(li) for p in folder.glob("events*") for li in p.open("rb")]
+    return [r["data"] for r in records if r["event"] == kind]
+
+
+def tanh_case(*sizes: int) -> Case:
+    return captured(lambda x: (x + 1).tanh(), torch.ones(sizes or (3,)))
+
+
+@pytest.mark.parametrize(
+    ("backend", "outcome"),
+    [
+        (backends.right, Outcome(Kind.OK)),
+        (backends.wrong, (Kind.WRONG, "forward", "forward | wrong value")),
+        (backends.crashes, (Kind.CRASH, "forward", "forward | SIGSEGV")),
+        (backends.hangs, (Kind.HANG, "compile", "compile | hang")),
+    ],
+)
+def test_a_candidate_runs_in_a_child(backend: Any, outcome: Any, tmp_path: Path) -> None:
+    limits = Limits(4.0 if backend is backends.hangs else 60.0)
+    asked = oracle(tmp_path, backends.target(backend), limits=limits)
+    found = asked.ask(tanh_case(), Toggles(), "whether it fails")
+    if isinstance(outcome, Outcome):
+        assert found == outcome
+    else:
+        assert (found.kind, found.phase, found.signature) == outcome
+    assert found.seconds > 0
+    assert asked.reruns == 1
+
+
+def test_a_question_is_answered_once(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target(backends.wrong))
+    case = tanh_case()
+    first = asked.ask(case, Toggles(), "first")
+    assert asked.ask(case, Toggles(), "again") == first
+    assert (asked.asked, asked.reruns) == (2, 1)
+    candidates = events(tmp_path, "candidate")
+    assert [(c["purpose"], c["cached"]) for c in candidates] == [("first", False), ("again", True)]
+
+
+def test_an_answer_on_disk_is_not_asked_for_again(tmp_path: Path) -> None:
+    case = tanh_case()
+    first = oracle(tmp_path, backends.target(backends.wrong)).ask(case, Toggles(), "first")
+    again = oracle(tmp_path, backends.target(backends.wrong))
+    assert again.ask(case, Toggles(), "after a restart") == first
+    assert again.reruns == 0
+
+
+def test_other_cases_toggles_and_targets_are_other_questions(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target("eager"))
+    other = oracle(tmp_path, replace(backends.target("eager"), options={"a": 1}))
+    small, large = tanh_case(3), tanh_case(4)
+    questions = [
+        asked._key(Question(small, Toggles(), "")),
+        asked._key(Question(large, Toggles(), "")),
+        asked._key(Question(small, OFF, "")),
+        other._key(Question(small, Toggles(), "")),
+    ]
+    assert len(set(questions)) == 4
+    assert asked._key(Question(tanh_case(3), Toggles.parse(["fuse"]), "")) == questions[2]
+
+
+def test_the_budget_of_reruns_ends_a_search(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target("eager"), budget=Budget(reruns=1))
+    case = tanh_case()
+    asked.ask(case, Toggles(), "the only one")
+    with pytest.raises(BudgetUsed):
+        asked.ask(case, OFF, "one too many")
+    assert asked.ask(case, Toggles(), "known already").kind is Kind.OK
+    assert asked.reruns == 1
+
+
+def test_the_budget_of_seconds_ends_a_search(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target("eager"), budget=Budget(seconds=0.0))
+    with pytest.raises(BudgetUsed):
+        asked.ask(tanh_case(), Toggles(), "no time")
+
+
+def test_a_candidate_may_take_ten_times_as_long_as_the_first(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target("eager"), limits=Limits(120.0, 1 << 30))
+    asked.tighten(3.0)
+    assert asked.limits == Limits(30.0, 1 << 30)
+    asked.tighten(100.0)
+    assert asked.limits == Limits(30.0, 1 << 30)
+
+
+@pytest.mark.parametrize(("name", "least"), [("tcdebug", 5.0), ("eager", 15.0), ("inductor", 15.0)])
+def test_no_candidate_has_less_than_a_build_takes_on_a_busy_machine(
+    name: str, least: float, tmp_path: Path
+) -> None:
+    """Of another compiler's kernels: a first run that crashed at once had not built them."""
+    asked = oracle(tmp_path, backends.target(name), limits=Limits(120.0, 1 << 30))
+    asked.tighten(0.001)
+    assert asked.limits == Limits(least, 1 << 30)
+
+
+def test_a_run_that_took_long_and_ended_gives_the_others_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(module: torch.fx.GraphModule, inputs: object) -> object:
+        time.sleep(2)
+        return module.forward
+
+    module = importlib.import_module("tcdebug.minifier.oracles.oracle")
+    monkeypatch.setattr(module, "LEAST_OF_OTHERS", 5.0)
+    asked = oracle(tmp_path, backends.target(slow), limits=Limits(120.0, 1 << 30))
+    asked.tighten(0.001)
+    assert asked.ask(tanh_case(), Toggles(), "slow, and ends").kind is Kind.OK
+    assert 6.0 < asked.limits.seconds < 120.0
+
+
+def test_decisions_of_a_child_are_read_from_its_events_whatever_a_script_says_of_logs(
+    tmp_path: Path,
+) -> None:
+    target = replace(
+        backends.target("tcdebug"), run_dir=str(tmp_path), options={"log": False}
+    )
+    asked = oracle(tmp_path, target)
+    found = asked.ask(tanh_case(), Toggles(), "which decisions")
+    assert found.kind is Kind.OK
+    units = {d.unit for d in found.decisions}
+    assert "lower.aten.tanh.default" in units
+    off = asked.ask(tanh_case(), Toggles.parse(["lower"]), "lowering off")
+    allowed = {d.unit: d.allowed for d in off.decisions}
+    assert not allowed["lower.aten.tanh.default"]
+
+
+# -- flaky failures -------------------------------------------------------------------------
+
+
+def sometimes(folder: Path, *fails: bool) -> Backend:
+    """A backend whose compiles are wrong or not, in this order; the last one for ever."""
+    counter = folder / "compiles"
+    counter.touch()
+
+    def compiler(module: Any, inputs: Any) -> Any:
+        run = len(counter.read_text())
+        counter.write_text("x" * (run + 1))
+        return (backends.wrong if fails[min(run, len(fails) - 1)] else backends.right)(
+            module, inputs
+        )
+
+    return Backend(compiler, "sometimes")
+
+
+def test_a_pass_is_believed_after_as_many_as_are_needed(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, sometimes(tmp_path, False))
+    case = tanh_case()
+    assert asked.ask(case, Toggles(), "one pass").kind is Kind.OK
+    asked.passes_needed = 3
+    assert asked.ask(case, Toggles(), "two more").kind is Kind.OK
+    assert asked.reruns == 3
+    assert asked.ask(case, Toggles(), "known").kind is Kind.OK
+    assert asked.reruns == 3
+    assert not asked.contradicted
+
+
+def test_a_failure_after_a_pass_is_the_answer_and_a_contradiction(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, sometimes(tmp_path, False, True, False))
+    asked.passes_needed = 5
+    assert asked.ask(tanh_case(), Toggles(), "fails the second time").kind is Kind.WRONG
+    assert asked.reruns == 2
+    assert asked.contradicted
+
+
+def test_a_resumed_run_keeps_the_passes(tmp_path: Path) -> None:
+    case, target = tanh_case(), sometimes(tmp_path, False)
+    oracle(tmp_path, target).ask(case, Toggles(), "one pass")
+    again = oracle(tmp_path, target)
+    again.passes_needed = 2
+    assert again.ask(case, Toggles(), "one more").kind is Kind.OK
+    assert again.reruns == 1
+
+
+def test_how_often_a_case_fails_again(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, sometimes(tmp_path, True, True, False, True, False))
+    case = tanh_case()
+    failure = asked.ask(case, Toggles(), "fails")
+    assert asked.rate(case, Toggles(), failure, 2) == Rate(1, 2)
+    assert asked.rate(case, Toggles(), failure, 4) == Rate(2, 4)
+    assert asked.reruns == 5
+    assert asked.contradicted
+    assert asked.ask(case, Toggles(), "known to fail") == failure
+
+
+# -- other failures -------------------------------------------------------------------------
+
+
+def test_a_failure_of_another_kind_is_kept_as_a_case_of_its_own(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target(backends.raises))
+    asked.hunted = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    large = captured(lambda x: (x + 1).tanh() * 2, torch.ones(3))
+    found = asked.ask(large, Toggles(), "raises instead")
+    assert found.kind is Kind.EXCEPTION
+    asked.ask(tanh_case(), OFF, "a smaller one")
+    asked.ask(captured(lambda x: x.tanh() - x * 2, torch.ones(3)), OFF, "a larger one")
+    path = tmp_path / "other" / "0" / "repro.py"
+    assert asked.others.scripts == {found.signature: path}
+    text = path.read_text()
+    assert "'kind': 'exception', 'class': 'Planted'" in text
+    assert "2 nodes" in text
+    assert "OFF = ['fuse']" in text
+    (first, second) = events(tmp_path, "failure.other")
+    assert (first["nodes"], second["nodes"], second["path"]) == (3, 2, str(path))
+
+
+def test_what_is_hunted_is_no_other_failure(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target(backends.wrong))
+    asked.hunted = asked.ask(tanh_case(), Toggles(), "fails")
+    asked.ask(tanh_case(4), Toggles(), "fails in the same way")
+    assert asked.others.scripts == {}
+    assert not (tmp_path / "other").exists()
+
+
+def test_no_more_than_sixteen_other_failures_are_kept(tmp_path: Path) -> None:
+    others = OtherFailures(tmp_path, EventLog(None))
+    candidates = Candidates(backends.target("eager"), Ambient())
+    case = tanh_case()
+    for k in range(20):
+        others.keep(candidates, case, Toggles(), replace(CRASH, signature=f"{k} | SIGSEGV"))
+    assert sorted(int(p.name) for p in tmp_path.iterdir()) == list(range(16))
+    assert list(others.scripts)[-1] == "15 | SIGSEGV"
+
+
+def test_a_failure_that_is_not_wanted_is_no_failure(tmp_path: Path) -> None:
+    wanted = Wanted(fail_regex="wrong nan|SIGABRT")
+    asked = oracle(tmp_path, backends.target(backends.wrong), wanted=wanted)
+    found = asked.ask(tanh_case(), Toggles(), "fails, but not like that")
+    assert not found.failed
+    assert found.message.startswith("fails, but not in a way that is looked for: output 0: ")
+    assert list(asked.others.scripts) == ["forward | wrong value"]
+    wider = oracle(tmp_path, backends.target(backends.wrong), wanted=Wanted(fail_regex="wrong"))
+    assert wider.ask(tanh_case(), Toggles(), "known, and wanted now").kind is Kind.WRONG
+    assert wider.reruns == 0
+
+
+# -- what an answer rests on ----------------------------------------------------------------
+
+
+def test_a_hang_under_a_shorter_limit_is_asked_again(tmp_path: Path) -> None:
+    case = tanh_case()
+    short = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(3.0))
+    assert short.ask(case, Toggles(), "three seconds").kind is Kind.HANG
+    again = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(3.0))
+    assert again.ask(case, Toggles(), "known").kind is Kind.HANG
+    longer = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(5.0))
+    assert longer.ask(case, Toggles(), "more time").seconds >= 5.0
+    assert (again.reruns, longer.reruns) == (0, 1)
+
+
+def test_other_surroundings_are_another_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, target = tanh_case(), backends.target("eager")
+
+    def question(**changes: Any) -> str:
+        return oracle(tmp_path, target, **changes)._key(Question(case, Toggles(), ""))
+
+    first = question()
+    assert question() == first
+    assert question(place="graph 1") != first
+    assert question(limits=Limits(30.0, 1 << 30)) != first
+    with torch.no_grad():
+        assert question() != first
+    monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
+    assert question() != first
+
+
+def test_an_edited_source_is_another_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "users_own.py").write_text("factor = 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("users_own")
+    before = surroundings()
+    assert surroundings() == before
+    (tmp_path / "users_own.py").write_text("factor = 30\n")
+    assert surroundings() != before
+
+
+# -- endings --------------------------------------------------------------------------------
+
+
+def ended(**changes: Any) -> Ended:
+    plain = Ended(None, "compile", 0, False, False, pid=1, seconds=2.0, cpu_seconds=1.0)
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        (ended(answer=msgspec.json.encode(CRASH)), CRASH),
+        (
+            ended(timed_out=True),
+            Outcome(Kind.HANG, "compile", "compile | hang", "no end after 2 s"),
+        ),
+        (
+            ended(timed_out=True, phase="eager"),
+            Outcome(Kind.INVALID, "eager", "eager | hang", "no end after 2 s"),
+        ),
+        (
+            ended(over_memory=True, phase="forward"),
+            Outcome(
+                Kind.KILLED, "forward", "forward | out of memory", "over the memory limit"
+            ),
+        ),
+        (
+            ended(signal=11, phase="backward"),
+            Outcome(Kind.CRASH, "backward", "backward | SIGSEGV", "ended by signal 11"),
+        ),
+        (
+            ended(signal=6, phase="eager"),
+            Outcome(Kind.INVALID, "eager", "eager | SIGABRT", "ended by signal 6"),
+        ),
+        (
+            ended(),
+            Outcome(
+                Kind.CRASH, "compile", "compile | exit", "the process ended without an answer"
+            ),
+        ),
+        (
+            ended(phase=""),
+            Outcome(Kind.INVALID, "", " | exit", "the process ended without an answer"),
+        ),
+        (
+            ended(phase="capture", timed_out=True),
+            Outcome(Kind.INVALID, "capture", "capture | hang", "no end after 2 s"),
+        ),
+    ],
+)
+def test_every_ending_of_a_child_is_an_outcome(ending: Ended, outcome: Outcome) -> None:
+    assert outcome_of(ending) == outcome

@@ -1,0 +1,423 @@
+"""Whatever a piece of work does in its child, the parent is told how it ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tcdebug.minifier.processes.isolation import (
+    Ended,
+    Fork,
+    Limits,
+    Notify,
+    Work,
+    fork_past_handlers,
+    run_isolated,
+    start,
+    wait,
+)
+
+SOON = Limits(seconds=1.0)
+
+
+def ended(
+    work: Work,
+    limits: Limits | None = None,
+    output: Path | None = None,
+    fork: Fork = os.fork,
+) -> Ended:
+    """How a piece of work ends in a child of its own."""
+    return run_isolated(work, limits or Limits(seconds=30.0), output, fork)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; where nobody waits for it, it stays on as a zombie."""
+    for _ in range(100):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_an_answer_comes_back() -> None:
+    result = ended(lambda notify: b"answer")
+    assert result.answer == b"answer"
+    assert (result.signal, result.timed_out, result.over_memory) == (0, False, False)
+    assert gone(result.pid)
+
+
+def test_an_empty_answer_is_an_answer() -> None:
+    assert ended(lambda notify: b"").answer == b""
+
+
+def test_the_work_is_done_in_another_process() -> None:
+    result = ended(lambda notify: str(os.getpid()).encode())
+    assert result.answer == str(result.pid).encode()
+    assert result.pid != os.getpid()
+
+
+def test_a_large_answer_comes_whole() -> None:
+    block = bytes(range(256)) * 40_960
+    assert ended(lambda notify: block).answer == block
+
+
+def test_the_last_phase_is_known() -> None:
+    def work(notify: Notify) -> bytes:
+        for phase in ("eager", "compile", "forward"):
+            notify(phase)
+        return b"done"
+
+    assert ended(work).phase == "forward"
+
+
+def test_an_exception_leaves_no_answer_and_its_traceback_in_the_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work(notify: Notify) -> bytes:
+        notify("compile")
+        raise ValueError("planted")
+
+    with capfd.disabled():  # pytest's sys.stderr is not descriptor 2
+        result = ended(work, output=tmp_path / "out.log")
+    assert result.answer is None
+    assert result.signal == 0
+    assert result.phase == "compile"
+    assert (tmp_path / "out.log").read_text().endswith("ValueError: planted\n")
+
+
+@pytest.mark.parametrize(
+    ("die", "number"),
+    [
+        (lambda: ctypes.string_at(0), signal.SIGSEGV),
+        (os.abort, signal.SIGABRT),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), signal.SIGKILL),
+    ],
+)
+def test_a_signal_is_told_with_the_phase_before_it(die: object, number: int) -> None:
+    def work(notify: Notify) -> bytes:
+        notify("backward")
+        die()  # type: ignore[operator] # one of the above
+        return b"not reached"
+
+    result = ended(work)
+    assert result.answer is None
+    assert result.signal == number
+    assert result.phase == "backward"
+
+
+@pytest.mark.parametrize("leave", [lambda: os._exit(3), lambda: sys.exit(0)])
+def test_leaving_without_an_answer_is_no_signal(leave: object) -> None:
+    def work(notify: Notify) -> bytes:
+        leave()  # type: ignore[operator] # one of the above
+        return b"not reached"
+
+    result = ended(work)
+    assert result.answer is None
+    assert (result.signal, result.timed_out) == (0, False)
+
+
+def test_a_hang_ends_with_its_time() -> None:
+    def work(notify: Notify) -> bytes:
+        notify("forward")
+        time.sleep(1000)
+        return b"not reached"
+
+    result = ended(work, SOON)
+    assert result.timed_out
+    assert result.answer is None
+    assert result.signal == 0
+    assert result.phase == "forward"
+    assert 1.0 <= result.seconds < 5.0
+    assert gone(result.pid)
+
+
+def test_a_hang_that_keeps_talking_ends_with_its_time() -> None:
+    def work(notify: Notify) -> bytes:
+        while True:
+            notify("x" * 1000)
+
+    assert ended(work, SOON).timed_out
+
+
+def test_a_busy_hang_has_used_its_time() -> None:
+    def work(notify: Notify) -> bytes:
+        while True:
+            pass
+
+    result = ended(work, SOON)
+    assert result.timed_out
+    assert result.cpu_seconds > 0.1
+
+
+def test_memory_beyond_the_limit_ends_a_child() -> None:
+    def work(notify: Notify) -> bytes:
+        notify("compile")
+        block = b"x" * (600 << 20)
+        time.sleep(1000)
+        return block
+
+    result = ended(work, Limits(seconds=30.0, memory=300 << 20))
+    assert result.over_memory
+    assert not result.timed_out
+    assert result.signal == 0
+    assert result.phase == "compile"
+
+
+def test_memory_of_grandchildren_counts() -> None:
+    code = "x = b'x' * (600 << 20); import time; time.sleep(1000)"
+
+    def work(notify: Notify) -> bytes:
+        subprocess.run([sys.executable, "-c", code], check=False)
+        return b"not reached"
+
+    assert ended(work, Limits(seconds=30.0, memory=300 << 20)).over_memory
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_grandchildren_end_with_the_child(hangs: bool) -> None:
+    def work(notify: Notify) -> bytes:
+        started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        notify(str(started.pid))
+        if hangs:
+            time.sleep(1000)
+        return b""
+
+    result = ended(work, SOON)
+    assert result.timed_out is hangs
+    assert gone(int(result.phase))
+
+
+def test_what_a_child_prints_goes_to_the_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work(notify: Notify) -> bytes:
+        sys.stdout.write("from python\n")
+        sys.stdout.flush()
+        os.write(2, b"from below python\n")
+        subprocess.run(["echo", "from a grandchild"], check=True)
+        return os.read(0, 100)
+
+    path = tmp_path / "out.log"
+    path.write_text("earlier\n")
+    with capfd.disabled():  # pytest's sys.stdout is not descriptor 1
+        result = ended(work, output=path)
+    assert result.answer == b""
+    assert path.read_text().splitlines() == [
+        "earlier",
+        "from python",
+        "from below python",
+        "from a grandchild",
+    ]
+
+
+def test_what_a_child_prints_without_a_file_is_dropped(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(notify: Notify) -> bytes:
+        os.write(1, b"to nobody\n")
+        return b""
+
+    ended(work)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_ctrl_c_is_not_for_the_child() -> None:
+    def work(notify: Notify) -> bytes:
+        os.kill(os.getpid(), signal.SIGINT)
+        return b"alive"
+
+    assert ended(work).answer == b"alive"
+
+
+def test_the_child_is_no_part_of_the_terminals_group() -> None:
+    result = ended(lambda notify: f"{os.getpgid(0)} {os.getsid(0)}".encode())
+    assert result.answer == f"{result.pid} {result.pid}".encode()
+
+
+def test_ctrl_c_in_the_parent_ends_the_child_at_once() -> None:
+    def interrupt() -> None:
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def work(notify: Notify) -> bytes:
+        notify("forward")
+        time.sleep(1000)
+        return b""
+
+    children = set(psutil.Process().children())
+    started = time.monotonic()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        ended(work)
+    assert time.monotonic() - started < 3.0
+    thread.join()
+    assert set(psutil.Process().children()) <= children
+
+
+def test_a_child_that_answers_and_hangs_while_ending_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcdebug.minifier.processes.isolation.PATIENCE", 0.3)
+
+    def work(notify: Notify) -> bytes:
+        class Stuck:
+            def flush(self) -> None:
+                time.sleep(1000)
+
+        sys.stdout = Stuck()  # type: ignore[assignment] # hangs on the way out
+        return b"answer"
+
+    result = ended(work)
+    assert result.answer == b"answer"
+    assert not result.timed_out
+    assert result.seconds < 5.0
+    assert gone(result.pid)
+
+
+def test_nothing_stays_open() -> None:
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        ended(lambda notify: b"")
+        ended(lambda notify: os.abort())  # type: ignore[arg-type,func-returns-value] # never returns
+    assert psutil.Process().num_fds() == before
+
+
+def test_several_children_are_watched_at_once() -> None:
+    def work(seconds: float) -> Work:
+        def sleep(notify: Notify) -> bytes:
+            notify(str(seconds))
+            time.sleep(seconds)
+            return str(seconds).encode()
+
+        return sleep
+
+    started = time.monotonic()
+    children = [start(work(s), Limits(30.0)) for s in (3.0, 1.0, 2.0)]
+    answers: list[bytes | None] = []
+    while children:
+        for child, result in wait(children):
+            children.remove(child)
+            answers.append(result.answer)
+    assert answers == [b"1.0", b"2.0", b"3.0"]
+    assert time.monotonic() - started < 5.5
+
+
+def test_each_child_has_its_own_time() -> None:
+    def hang(notify: Notify) -> bytes:
+        time.sleep(1000)
+        return b""
+
+    first, second = start(hang, Limits(1.0)), start(hang, Limits(3.0))
+    ((child, result),) = wait([first, second])
+    assert (child, result.timed_out) == (first, True)
+    ((child, result),) = wait([second])
+    assert (child, result.timed_out) == (second, True)
+    assert 3.0 <= result.seconds < 5.0
+
+
+def test_time_counts_only_while_it_is_watched() -> None:
+    def work(notify: Notify) -> bytes:
+        notify("forward")
+        return b"done"
+
+    child = start(work, Limits(0.5))
+    time.sleep(2.0)
+    ((_, result),) = wait([child])
+    assert result.answer == b"done"
+    assert not result.timed_out
+
+
+def test_ctrl_c_ends_all_children() -> None:
+    def hang(notify: Notify) -> bytes:
+        time.sleep(1000)
+        return b""
+
+    children = [start(hang, Limits(30.0)) for _ in range(3)]
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        wait(children)
+    timer.join()
+    assert all(gone(child.pid) for child in children)
+
+
+def test_a_fork_past_handlers_is_a_fork(tmp_path: Path) -> None:
+    called: list[str] = []
+    os.register_at_fork(after_in_child=lambda: called.append("python"))
+
+    def work(notify: Notify) -> bytes:
+        x = torch.ones(3, requires_grad=True)
+        (gradient,) = torch.autograd.grad((x * 3).sum(), x)
+        threads = [threading.Thread(target=lambda: called.append("thread"))]
+        for thread in threads:
+            thread.start()
+            thread.join()
+        subprocess.run(["true"], check=True)
+        return f"{os.getpid()} {gradient.tolist()} {called}".encode()
+
+    result = ended(work, fork=fork_past_handlers)
+    assert result.answer == f"{result.pid} [3.0, 3.0, 3.0] ['python', 'thread']".encode()
+    assert result.signal == 0
+
+
+def test_a_crash_past_handlers_is_a_crash() -> None:
+    def work(notify: Notify) -> bytes:
+        ctypes.string_at(0)
+        return b""
+
+    assert ended(work, fork=fork_past_handlers).signal == signal.SIGSEGV
+
+
+HANDLER = """
+import ctypes, os
+from tcdebug.minifier.processes.isolation import fork_past_handlers
+handled = []
+handler = ctypes.CFUNCTYPE(None)(lambda: handled.append("C"))
+ctypes.CDLL(None).__register_atfork(None, None, handler, None)
+for fork in (os.fork, fork_past_handlers):
+    child = fork()
+    if child == 0:
+        os.write(1, f"{handled} ".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_handlers_that_libraries_register_are_passed_by() -> None:
+    done = subprocess.run([sys.executable, "-c", HANDLER], capture_output=True, check=True)
+    assert done.stdout == b"['C'] [] "
+
+
+def test_what_a_compiler_was_writing_goes_when_it_is_ended(tmp_path: Path) -> None:
+    whole, part, own = (tmp_path / name for name in ("whole.so", "part.so", "own.txt"))
+    text = f"""
+import time
+open({str(whole)!r}, "w").close()
+with open({str(part)!r}, "w") as file:
+    file.write("half of it")
+    file.flush()
+    time.sleep(60)
+"""
+
+    def work(notify: Notify) -> bytes:
+        with own.open("w") as file:
+            subprocess.run([sys.executable, "-c", text], stdout=file, check=False)
+        return b""
+
+    child = start(work, Limits(seconds=60.0))
+    while not part.exists():
+        time.sleep(0.02)
+    child.end()
+    assert [path.exists() for path in (whole, part, own)] == [True, False, True]

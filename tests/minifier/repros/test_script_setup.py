@@ -1,0 +1,107 @@
+"""Repros that need what the user's script sets up: its backend, its patches, its functions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from captured import captured
+
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.source import module_source
+from tcdebug.minifier.repros.repro import Repro, write
+from tcdebug.minifier.repros.script_setup import Script, script_setup, sets_up
+
+WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
+SCRIPT = """
+import sys
+import torch
+
+STEP = float(sys.argv[1])
+
+
+@torch._dynamo.allow_in_graph
+def twice(x):
+    return x * 2
+
+
+def backend(module, inputs):
+    return lambda *values: [v + STEP for v in module(*values)]
+
+
+torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+torch.compile(lambda x: twice(x).tanh(), backend=backend)(torch.ones(3))
+raise AssertionError("past the failing graph")
+"""
+
+
+@torch._dynamo.allow_in_graph
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.fixture
+def case(monkeypatch: pytest.MonkeyPatch) -> Case:
+    """What the script's second graph is in the script's own process."""
+    monkeypatch.setattr(twice, "__module__", "__main__")
+    return captured(lambda x: twice(x).tanh(), torch.ones(3))
+
+
+def main_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of a repro script; it forks, so what it patches stays in its child."""
+    names: dict[str, Any] = {"__file__": str(path), "__name__": "repro"}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    monkeypatch.setattr(sys, "argv", [path.name])
+    with open(1, "w", closefd=False, buffering=1) as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)  # the child writes to descriptor 1
+        status: int = names["main"]()
+    return status
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_script_gives_its_backend_and_functions(
+    gone: bool, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "model.py"
+    script.write_text(SCRIPT)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    setup = script_setup(Script(str(script), ("1.0",)), 1, folder)
+    if gone:
+        script.unlink()
+    assert module_source(case.module).foreign == ("main___twice",)
+    write(case, Repro(WRONG, {"backend": None}, setup=setup), folder / "repro.py")
+    assert (folder / "repro_script.py").read_text() == SCRIPT
+    assert main_of(folder / "repro.py", monkeypatch) == 1
+
+
+def test_without_its_script_a_function_is_missing(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(case, Repro(WRONG, {"backend": "eager"}), tmp_path / "repro.py")
+    assert main_of(tmp_path / "repro.py", monkeypatch) == 125
+
+
+def test_a_backend_that_sets_up_is_known_by_its_mark() -> None:
+    def stop() -> None:
+        pass
+
+    assert not sets_up(stop)
+    assert not sets_up("eager")
+    stop.tcdebug_setup = True  # type: ignore[attr-defined] # the mark
+    assert sets_up(stop)
+
+
+def test_the_running_script_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(sys, "argv", ["x", "--a", "b"])
+    monkeypatch.setattr(main, "__file__", __file__, raising=False)
+    assert Script.running() == Script(__file__, ("--a", "b"))
+    monkeypatch.setattr(main, "__file__", str(tmp_path / "missing.py"))
+    assert Script.running() is None
+    monkeypatch.delattr(main, "__file__")
+    assert Script.running() is None

@@ -1,0 +1,67 @@
+"""Inductor's generated code, read."""
+
+from __future__ import annotations
+
+from tcdebug.compiler.events import ExternCalled, KernelWritten
+from tcdebug.minifier.trace.guards import counted, on_values
+from tcdebug.minifier.trace.inductor_code import generated
+
+CODE = """
+cpp_fused_relu_sum_0 = async_compile.cpp_pybinding(['const float*', 'double*', 'bool*'], r'''
+        decoy(1)
+''')
+
+    def call(self, args):
+        arg0_1, = args
+        assert_size_stride(arg0_1, (8, 4), (4, 1))
+        buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float64)
+        # Topologically Sorted Source Nodes: [getattr_1, matmul], Original ATen: [aten.mm]
+        extern_kernels.mm(arg0_1, arg0_1, out=buf0)
+        buf1 = empty_strided_cpu((8, 4), (0, 1), torch.bool)
+        cpp_fused_relu_sum_0(arg0_1, buf0, buf1)
+        return (buf1, )
+"""
+
+SYMBOLIC = """
+cpp_fused_0 = async_compile.cpp_pybinding(['const float*'], r'''
+''')
+        assert_size_stride(arg0_1, (s0, 4), (4, 1))
+        cpp_fused_0(arg0_1, s0)
+"""
+
+GUARDS = """
+TREE_GUARD_MANAGER:
++- RootGuardManager
+| +- GLOBAL_STATE: ___check_global_state() against {"a":0}
+| +- GuardManager: source=L['n'], accessed_by=FrameLocalsGuardAccessor(key='n')
+| | +- EQUALS_MATCH: L['n'] == 2                          # y = x * n  # s.py:4 in f
+| | +- TENSOR_MATCH: check_tensor(L['x'], Tensor, DispatchKeySet(CPU), torch.float32, \
+device=None, requires_grad=True, size=[8, 8], stride=[8, 1])  # y = x * n  # s.py:4 in f
+| | | +- ID_MATCH: ___check_obj_id(G['torch'], 14), type=<class 'module'>  # y = x  # s.py:4 in f
+"""
+
+
+def test_a_kernel_moves_the_bytes_of_its_arguments_a_broadcast_only_what_is_there() -> None:
+    kernels = [e for e in generated(CODE, "code.py") if isinstance(e, KernelWritten)]
+    assert kernels == [
+        KernelWritten("cpp_fused_relu_sum_0", "c++", [], 8 * 4 * 4 + 8 * 8 + 4, "code.py")
+    ]
+
+
+def test_bytes_of_symbolic_sizes_are_not_known() -> None:
+    (kernel,) = generated(SYMBOLIC, "")
+    assert isinstance(kernel, KernelWritten)
+    assert kernel.moved == 0
+
+
+def test_a_call_of_a_library_has_the_nodes_above_it() -> None:
+    calls = [e for e in generated(CODE, "") if isinstance(e, ExternCalled)]
+    assert [(c.op, c.node) for c in calls] == [("aten.mm", "getattr_1, matmul")]
+
+
+def test_guards_are_counted_and_those_on_values_are_told() -> None:
+    assert counted(GUARDS) == 4
+    assert on_values(GUARDS) == [
+        "EQUALS_MATCH: L['n'] == 2",
+        "TENSOR_MATCH: L['x'] is float32 requires_grad=True, size=[8, 8], stride=[8, 1]",
+    ]
