@@ -108,7 +108,7 @@ sys.stdout.write(case.key)
 
 def test_a_key_is_the_same_in_every_process() -> None:
     case = captured(lambda x: (x + 1).tanh(), torch.arange(6.0).view(2, 3))
-    support = Path(__file__).parent / "support"
+    support = Path(__file__).parents[1] / "support"
     done = subprocess.run(
         [sys.executable, "-c", KEY, str(support)], capture_output=True, text=True, check=True
     )

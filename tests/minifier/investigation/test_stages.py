@@ -20,7 +20,7 @@ from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
 from tcdebug.minifier.processes.isolation import Limits
 from tcdebug.minifier.targets.backends import Backend
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 import planted
 import planted_inductor
 

@@ -72,7 +72,7 @@ def test_a_script_needs_only_torch_and_tells_nothing_of_this_machine(tmp_path: P
     text, kind = written(seeded(case), tmp_path / "repro.py", content)
     assert kind == "seeded"
     assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
-    for place in (str(tmp_path), str(Path.home()), str(Path(__file__).parents[2]), sys.prefix):
+    for place in (str(tmp_path), str(Path.home()), str(Path(__file__).parents[3]), sys.prefix):
         assert place not in text
     assert [p.name for p in tmp_path.iterdir()] == ["repro.py"]
 
