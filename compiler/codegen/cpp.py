@@ -21,8 +21,17 @@ from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.sweeps import Segment, segments
 from tcdebug.compiler.codegen.tile import COLUMNS, ROWS, Tiling, block_start
-from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, indices, loads, walk
-from tcdebug.compiler.ir.index import Axis, Index, Indirect, product, render, to_index
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    IndexValue,
+    Indirect,
+    indices,
+    loads,
+    walk,
+)
+from tcdebug.compiler.ir.index import Axis, Index, product, render, to_index
 from tcdebug.compiler.ir.operations import INTEGERS, SCANS
 
 LANES = 64

@@ -7,15 +7,8 @@ from collections.abc import Callable
 import torch
 
 from tcdebug.compiler.codegen.index_text import TruncatingText
-from tcdebug.compiler.ir.expr import Call, Constant
-from tcdebug.compiler.ir.index import (
-    Atom,
-    Extremum,
-    Indirect,
-    Quotient,
-    Remainder,
-    render,
-)
+from tcdebug.compiler.ir.expr import Call, Constant, Indirect
+from tcdebug.compiler.ir.index import Atom, Extremum, Quotient, Remainder, render
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS, POLYNOMIALS
 
 TYPES: dict[torch.dtype, str] = {

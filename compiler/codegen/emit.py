@@ -16,12 +16,13 @@ from tcdebug.compiler.ir.expr import (
     Expr,
     Guarded,
     IndexValue,
+    Indirect,
     Load,
     Parameter,
     compute_in_order,
     indices,
 )
-from tcdebug.compiler.ir.index import Axis, Index, Indirect, is_positive, render
+from tcdebug.compiler.ir.index import Axis, Index, is_positive, render
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,7 @@ class Emitter:
                 return self._guarded(node)
             case Load(index=()):
                 return self._from_kernel(node)
-        depth = max(
-            (self._lookup_depth(o) for o in node.operands), default=0
-        )
+        depth = max((self._lookup_depth(o) for o in node.operands), default=0)
         text = CppIndex(self._places(node))
         for index in indices(node):
             depth = max(depth, self._index_depth(index))
@@ -208,9 +207,7 @@ class Emitter:
             if atom.key in known:
                 return known[atom.key]
         value = self.value(atom.expr)
-        inner = {
-            a.key: self._place_of(a).text for a in atom.size.atoms if isinstance(a, Indirect)
-        }
+        inner = {a.key: self._place_of(a).text for a in atom.size.atoms if isinstance(a, Indirect)}
         size = render(atom.size, CppIndex(inner))
         depth = max(value.depth, self._index_depth(atom.size))
         depth = self._clamped(depth)
@@ -255,5 +252,3 @@ class Emitter:
         good = " && ".join(sorted(f"{self._place_of(a).text}_good" for a in checked))
         line = f"{self._storage[node.name]}[{render(node.address, text)}] = {value.text};"
         self.innermost.add(f"if ({good}) {line}" if good else line)
-
-

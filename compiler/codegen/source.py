@@ -33,9 +33,7 @@ def prelude() -> str:
     return (resources.files(__package__) / "prelude.hpp").read_text()
 
 
-def write_cpp(
-    kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
-) -> CppSource:
+def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate) -> CppSource:
     """The C++ of kernels."""
     calls = {k.name: _write(k, buffers, gate) for k in kernels}
     calls = shared(calls, gate, lambda call: numbered_text(call, "//"))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.compiler.codegen.flatten import FlatKernel
-from tcdebug.compiler.ir.expr import Expr, Guarded, Load, rewrite
-from tcdebug.compiler.ir.index import Atom, Axis, Index, Indirect, to_index
+from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
+from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 
 ROWS = 16
 """Points of a block along the axis in which the loads are contiguous: a cache line of floats."""

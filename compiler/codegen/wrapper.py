@@ -198,8 +198,10 @@ class WrapperWriter:
         for method, indices in (("size", buffer.size), ("stride", buffer.stride)):
             for dim, index in enumerate(indices):
                 atoms = index.direct_atoms
-                if len(atoms) == 1 and isinstance(atoms[0], Symbol) and index == Index(
-                    {(atoms[0],): 1}
+                if (
+                    len(atoms) == 1
+                    and isinstance(atoms[0], Symbol)
+                    and index == Index({(atoms[0],): 1})
                 ):
                     if atoms[0] in known:
                         continue

@@ -8,13 +8,13 @@ generator gives it one name.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import torch
 
-from tcdebug.compiler.ir.index import Atom, Axis, Index, Symbol
+from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, Symbol, to_index
 
 Number = bool | int | float
 
@@ -150,6 +150,46 @@ class Guarded(Expr):
         return Guarded(self.dtype, *operands)
 
 
+class Indirect(Atom):
+    """An index that is itself data: the integer value of an expression, in [0, size).
+
+    With `checked`, a negative value counts from the end as in Python, and a value out of range is
+    an IndexError when the kernel runs.
+    """
+
+    __slots__ = ("checked", "expr", "size")
+
+    def __init__(self, expr: Expr, size: Index, *, checked: bool) -> None:
+        super().__init__(f"@{expr.key}[{size}]{'!' if checked else ''}")
+        self.expr = expr
+        self.size = size
+        self.checked = checked
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return self.expr.axes
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return self.expr.symbols | self.size.symbols
+
+    def bounds(self) -> tuple[Index | None, Index | None]:
+        return ZERO, self.size - 1
+
+    def mentions(self, atoms: Container[Atom]) -> bool:
+        return True  # the expression may; `substitute` finds out
+
+    def substitute(self, values: Mapping[Atom, Index]) -> Index:
+        expr, size = self.expr.substitute(values), self.size.substitute(values)
+        return to_index(Indirect(expr, size, checked=self.checked))
+
+
+def indirect_atoms(index: Index) -> tuple[Indirect, ...]:
+    """The values read from memory that an index depends on, in a fixed order."""
+    found = [atom for atom in index.atoms if isinstance(atom, Indirect)]
+    return tuple(sorted(found, key=lambda atom: atom.key))
+
+
 def rewrite(
     expr: Expr, change: Callable[[Expr], Expr], done: dict[str, Expr] | None = None
 ) -> Expr:
@@ -215,7 +255,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 def index_operands(node: Expr) -> tuple[Expr, ...]:
     """The expressions inside the indirect indices of a node."""
-    return tuple([atom.expr for index in indices(node) for atom in index.indirect])
+    return tuple([atom.expr for index in indices(node) for atom in indirect_atoms(index)])
 
 
 def indices(node: Expr) -> tuple[Index, ...]:

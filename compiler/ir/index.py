@@ -1,7 +1,8 @@
 """Index arithmetic: sizes, strides and loop indices as integer polynomials in canonical form.
 
 An `Index` is a sum of terms, a term an integer times a product of atoms: loop axes, size symbols,
-and what polynomials cannot say (floor division, remainder, extrema, an index read from memory).
+and what polynomials cannot say: floor division, remainder, extrema, and an index that is read from
+memory (`expr.Indirect`). An atom knows its bounds and how to substitute in itself.
 The canonical form makes "are these the same address?" an equality, which is what fusion asks.
 
 sympy says all this too and is what torch hands us; docs/decisions/0003-own-index-arithmetic.md
@@ -10,13 +11,10 @@ has the measured reason for not computing in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from math import gcd
-from typing import TYPE_CHECKING, Union
-
-if TYPE_CHECKING:
-    from tcdebug.compiler.ir.expr import Expr
+from typing import Union
 
 
 class Atom:
@@ -41,6 +39,34 @@ class Atom:
         """The indices this atom is computed from."""
         return ()
 
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The loop variables in this atom that `children` does not show."""
+        return frozenset()
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The size symbols in this atom that `children` does not show."""
+        return frozenset()
+
+    def bounds(self) -> tuple[Index | None, Index | None]:
+        """Inclusive bounds that mention no axis; None where none is known."""
+        return to_index(self), to_index(self)
+
+    def never_negative(self) -> bool:
+        """True when the value is surely >= 0, whatever the sizes are."""
+        return True
+
+    def mentions(self, atoms: Container[Atom]) -> bool:
+        """True when substituting for these atoms may change this one."""
+        if self in atoms:
+            return True
+        return any(a.mentions(atoms) for child in self.children() for a in child.direct_atoms)
+
+    def substitute(self, values: Mapping[Atom, Index]) -> Index:
+        """What becomes of this atom, which is itself not replaced, when others are."""
+        return to_index(self)
+
 
 class Symbol(Atom):
     """An integer that is known only when the graph runs: at least `lower`, if that is known."""
@@ -52,6 +78,13 @@ class Symbol(Atom):
         self.name = name
         self.lower = lower
 
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset({self})
+
+    def never_negative(self) -> bool:
+        return self.lower is not None and self.lower >= 0
+
 
 class Axis(Atom):
     """A loop variable: 0 <= axis < size."""
@@ -62,6 +95,13 @@ class Axis(Atom):
         super().__init__(name)
         self.name = name
         self.size = size
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return frozenset({self})
+
+    def bounds(self) -> tuple[Index | None, Index | None]:
+        return ZERO, self.size - 1
 
 
 class Quotient(Atom):
@@ -77,6 +117,18 @@ class Quotient(Atom):
     def children(self) -> tuple[Index, ...]:
         return (self.numerator, self.denominator)
 
+    def bounds(self) -> tuple[Index | None, Index | None]:
+        low, high = self.numerator.bounds
+        known = low is not None and is_nonnegative(low)
+        top = None if high is None or not known else high // self.denominator
+        return (ZERO if known else None), top
+
+    def never_negative(self) -> bool:
+        return is_nonnegative(self.numerator)
+
+    def substitute(self, values: Mapping[Atom, Index]) -> Index:
+        return self.numerator.substitute(values) // self.denominator.substitute(values)
+
 
 class Remainder(Atom):
     """numerator - denominator * floor(numerator / denominator), the denominator positive."""
@@ -90,6 +142,12 @@ class Remainder(Atom):
 
     def children(self) -> tuple[Index, ...]:
         return (self.numerator, self.denominator)
+
+    def bounds(self) -> tuple[Index | None, Index | None]:
+        return ZERO, self.denominator - 1
+
+    def substitute(self, values: Mapping[Atom, Index]) -> Index:
+        return self.numerator.substitute(values) % self.denominator.substitute(values)
 
 
 class Extremum(Atom):
@@ -106,21 +164,27 @@ class Extremum(Atom):
     def children(self) -> tuple[Index, ...]:
         return (self.left, self.right)
 
+    def bounds(self) -> tuple[Index | None, Index | None]:
+        if not self.left.axes and not self.right.axes:
+            return to_index(self), to_index(self)
+        left_low, left_high = self.left.bounds
+        right_low, right_high = self.right.bounds
+        lows = [x for x in (left_low, right_low) if x is not None]
+        highs = [x for x in (left_high, right_high) if x is not None]
+        if self.kind == "max":
+            low = lows[0] if lows else None
+            high = extremum("max", *highs) if len(highs) == 2 else None
+        else:
+            low = extremum("min", *lows) if len(lows) == 2 else None
+            high = highs[0] if highs else None
+        return low, high
 
-class Indirect(Atom):
-    """An index that is itself data: the integer value of an expression, in [0, size).
+    def never_negative(self) -> bool:
+        left, right = is_nonnegative(self.left), is_nonnegative(self.right)
+        return (left or right) if self.kind == "max" else (left and right)
 
-    With `checked`, a negative value counts from the end as in Python, and a value out of range is
-    an IndexError when the kernel runs.
-    """
-
-    __slots__ = ("checked", "expr", "size")
-
-    def __init__(self, expr: Expr, size: Index, *, checked: bool) -> None:
-        super().__init__(f"@{expr.key}[{size}]{'!' if checked else ''}")
-        self.expr = expr
-        self.size = size
-        self.checked = checked
+    def substitute(self, values: Mapping[Atom, Index]) -> Index:
+        return extremum(self.kind, self.left.substitute(values), self.right.substitute(values))
 
 
 Monomial = tuple[Atom, ...]
@@ -254,32 +318,14 @@ class Index:
         return frozenset(found)
 
     @cached_property
-    def indirect(self) -> tuple[Indirect, ...]:
-        """The indices read from memory that it depends on, in a fixed order."""
-        found = [atom for atom in self.atoms if isinstance(atom, Indirect)]
-        return tuple(sorted(found, key=_atom_key))
-
-    @cached_property
     def axes(self) -> frozenset[Axis]:
         """The loop variables this index depends on, also through indices read from memory."""
-        found: set[Axis] = set()
-        for atom in self.atoms:
-            if isinstance(atom, Axis):
-                found.add(atom)
-            elif isinstance(atom, Indirect):
-                found |= atom.expr.axes
-        return frozenset(found)
+        return frozenset().union(*(atom.axes for atom in self.atoms))
 
     @cached_property
     def symbols(self) -> frozenset[Symbol]:
         """The size symbols this index depends on."""
-        found: set[Symbol] = set()
-        for atom in self.atoms:
-            if isinstance(atom, Symbol):
-                found.add(atom)
-            elif isinstance(atom, Indirect):
-                found |= atom.expr.symbols | atom.size.symbols
-        return frozenset(found)
+        return frozenset().union(*(atom.symbols for atom in self.atoms))
 
     def coefficient(self, axis: Axis) -> Index | None:
         """c such that the index is c * axis + (something without the axis), else None."""
@@ -299,13 +345,13 @@ class Index:
         """The index with atoms replaced, simplified again."""
         if not values or not self.terms:
             return self
-        if not any(_mentions(atom, values) for atom in self.direct_atoms):
+        if not any(atom.mentions(values) for atom in self.direct_atoms):
             return self
         total = ZERO
         for monomial, c in self.terms.items():
             term = Index({(): c})
             for atom in monomial:
-                term = term * _substitute_atom(atom, values)
+                term = term * (values[atom] if atom in values else atom.substitute(values))
             total = total + term
         return total
 
@@ -344,77 +390,14 @@ def product(values: Iterable[Index]) -> Index:
     return result
 
 
-def _mentions(atom: Atom, values: Mapping[Atom, Index]) -> bool:
-    if atom in values:
-        return True
-    if isinstance(atom, Indirect):
-        return True
-    return any(_mentions(a, values) for child in atom.children() for a in child.direct_atoms)
-
-
-def _substitute_atom(atom: Atom, values: Mapping[Atom, Index]) -> Index:
-    if atom in values:
-        return values[atom]
-    match atom:
-        case Quotient():
-            return atom.numerator.substitute(values) // atom.denominator.substitute(values)
-        case Remainder():
-            return atom.numerator.substitute(values) % atom.denominator.substitute(values)
-        case Extremum():
-            return extremum(
-                atom.kind, atom.left.substitute(values), atom.right.substitute(values)
-            )
-        case Indirect():
-            return to_index(
-                Indirect(
-                    atom.expr.substitute(values), atom.size.substitute(values), checked=atom.checked
-                )
-            )
-    return to_index(atom)
-
-
 # -- facts --------------------------------------------------------------------------------------
-
-
-def _atom_bounds(atom: Atom) -> tuple[Index | None, Index | None]:
-    match atom:
-        case Axis():
-            return ZERO, atom.size - 1
-        case Indirect():
-            return ZERO, atom.size - 1
-        case Quotient():
-            low, high = atom.numerator.bounds
-            known = low is not None and is_nonnegative(low)
-            top = None if high is None or not known else high // atom.denominator
-            return (ZERO if known else None), top
-        case Remainder():
-            return ZERO, atom.denominator - 1
-        case Extremum():
-            return _extremum_bounds(atom)
-    return to_index(atom), to_index(atom)
-
-
-def _extremum_bounds(atom: Extremum) -> tuple[Index | None, Index | None]:
-    left_low, left_high = atom.left.bounds
-    right_low, right_high = atom.right.bounds
-    if not atom.left.axes and not atom.right.axes:
-        return to_index(atom), to_index(atom)
-    lows = [x for x in (left_low, right_low) if x is not None]
-    highs = [x for x in (left_high, right_high) if x is not None]
-    if atom.kind == "max":
-        low = lows[0] if lows else None
-        high = extremum("max", *highs) if len(highs) == 2 else None
-    else:
-        low = extremum("min", *lows) if len(lows) == 2 else None
-        high = highs[0] if highs else None
-    return low, high
 
 
 def _monomial_bounds(monomial: Monomial) -> tuple[Index | None, Index | None]:
     low: Index | None = ONE
     high: Index | None = ONE
     for atom in monomial:
-        atom_low, atom_high = _atom_bounds(atom)
+        atom_low, atom_high = atom.bounds()
         # bounds multiply only for factors that are never negative
         if len(monomial) > 1 and (atom_low is None or not is_nonnegative(atom_low)):
             return None, None
@@ -436,24 +419,12 @@ def is_nonnegative(value: Index) -> bool:
         for atom in monomial:
             if isinstance(atom, Symbol) and atom.lower is not None:
                 term = term * (to_index(atom) + atom.lower)  # the atom now stands for the rest
-            elif _never_negative(atom):
+            elif atom.never_negative():
                 term = term * to_index(atom)
             else:
                 return False
         shifted = shifted + term
     return all(c >= 0 for c in shifted.terms.values())
-
-
-def _never_negative(atom: Atom) -> bool:
-    match atom:
-        case Symbol():
-            return atom.lower is not None and atom.lower >= 0
-        case Quotient():
-            return is_nonnegative(atom.numerator)
-        case Extremum():
-            left, right = is_nonnegative(atom.left), is_nonnegative(atom.right)
-            return (left or right) if atom.kind == "max" else (left and right)
-    return True
 
 
 def is_positive(value: Index) -> bool:

@@ -17,6 +17,7 @@ from tcdebug.compiler.ir.expr import (
     Expr,
     Guarded,
     IndexValue,
+    Indirect,
     Load,
     Parameter,
 )
@@ -32,22 +33,12 @@ from tcdebug.compiler.ir.graph import (
     map_arguments,
     written,
 )
-from tcdebug.compiler.ir.index import (
-    Atom,
-    Axis,
-    Extremum,
-    Index,
-    Indirect,
-    Quotient,
-    Remainder,
-    Symbol,
-)
+from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Index, Quotient, Remainder, Symbol
 from tcdebug.compiler.ir.operations import POLYNOMIALS, gives_place
 from tcdebug.compiler.ir.philox import philox
 
 Value = Any
 """A tensor, a number, or what an extern call returned."""
-
 
 
 def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -337,9 +328,7 @@ class _Grid:
         if clamp:
             if buffer.numel() == 0:
                 return torch.zeros_like(where[0], dtype=buffer.dtype)
-            where = tuple(
-                w.clamp(0, n - 1) for w, n in zip(where, buffer.size(), strict=True)
-            )
+            where = tuple(w.clamp(0, n - 1) for w, n in zip(where, buffer.size(), strict=True))
         for w, n in zip(where, buffer.size(), strict=True):
             if w.numel() and (int(w.min()) < 0 or int(w.max()) >= n):
                 raise IndexError(f"{node.buffer}[{w.min()}..{w.max()}] of {n}")

@@ -34,9 +34,7 @@ PREDICATES = ("isnan", "isinf", "signbit")
 
 OPERATIONS: dict[str, int] = {
     **dict.fromkeys((*FLOAT_UNARY, *NUMBER_UNARY, *PREDICATES, "bitwise_not", "cast"), 1),
-    **dict.fromkeys(
-        (*FLOAT_BINARY, *NUMBER_BINARY, *INTEGER_BINARY, *BITWISE, *COMPARISONS), 2
-    ),
+    **dict.fromkeys((*FLOAT_BINARY, *NUMBER_BINARY, *INTEGER_BINARY, *BITWISE, *COMPARISONS), 2),
     "where": 3,
     "philox": 3,
 }
@@ -62,6 +60,7 @@ Of equal elements the last wins, and a NaN wins over all but a later one."""
 def gives_place(kind: str) -> bool:
     """Whether the result of a reduction or scan is a place rather than a value."""
     return "arg" in kind
+
 
 FLOATS = (torch.float32, torch.float64)
 """Dtypes that arithmetic is done in; bfloat16 and float16 are converted around it."""

@@ -10,7 +10,16 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.ir import index as index_module
-from tcdebug.compiler.ir.expr import Call, Constant, Expr, Guarded, IndexValue, Load, Parameter
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Guarded,
+    IndexValue,
+    Indirect,
+    Load,
+    Parameter,
+)
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
@@ -25,7 +34,7 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     Scatter,
 )
-from tcdebug.compiler.ir.index import Axis, Index, IndexLike, Indirect, Symbol, to_index
+from tcdebug.compiler.ir.index import Axis, Index, IndexLike, Symbol, to_index
 from tcdebug.compiler.ir.operations import OPERATIONS, SCANS, result_dtype
 from tcdebug.compiler.ir.printer import DTYPE_NAMES
 

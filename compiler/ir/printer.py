@@ -24,9 +24,11 @@ from tcdebug.compiler.ir.expr import (
     Expr,
     Guarded,
     IndexValue,
+    Indirect,
     Load,
     Parameter,
     indices,
+    indirect_atoms,
     walk,
 )
 from tcdebug.compiler.ir.graph import (
@@ -42,7 +44,7 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     Scatter,
 )
-from tcdebug.compiler.ir.index import Axis, Index, IndexText, Indirect, Symbol, render
+from tcdebug.compiler.ir.index import Axis, Index, IndexText, Symbol, render
 from tcdebug.compiler.ir.operations import OPERATIONS
 
 
@@ -89,7 +91,7 @@ def print_expr(expr: Expr, indent: str = "    ", index: Sequence[Index] | None =
     text = _Text(names)
     lines: list[str] = []
     if index is not None:
-        roots = (*(atom.expr for i in index for atom in i.indirect), expr)
+        roots = (*(atom.expr for i in index for atom in indirect_atoms(i)), expr)
         for node in {n.key: n for root in roots for n in walk(root)}.values():
             line = _expr_text(node, [names[o.key] for o in node.operands], text)
             names[node.key] = f"t{len(names)}"
@@ -110,7 +112,7 @@ def print_expr(expr: Expr, indent: str = "    ", index: Sequence[Index] | None =
 
 def _index_text(index: Index, text: IndexText) -> str:
     """An index as Python; an index keeps its own text, but for what it reads from memory."""
-    return render(index, text) if index.indirect else repr(index)
+    return render(index, text) if indirect_atoms(index) else repr(index)
 
 
 def _expr_text(node: Expr, operands: Sequence[str], text: IndexText) -> str:

@@ -11,6 +11,7 @@ from tcdebug.compiler.ir.expr import (
     Expr,
     Guarded,
     IndexValue,
+    Indirect,
     Load,
     Parameter,
     indices,
@@ -30,7 +31,7 @@ from tcdebug.compiler.ir.graph import (
     extern_refs,
     written,
 )
-from tcdebug.compiler.ir.index import Index, Indirect, Symbol, product
+from tcdebug.compiler.ir.index import Index, Symbol, product
 from tcdebug.compiler.ir.operations import (
     REDUCTIONS,
     SCANS,

@@ -106,9 +106,9 @@ def predicate(name: str) -> Lowering:
             zero = constant(x.dtype, 0)
             negative = name == "signbit" and x.dtype != torch.bool
             return site.tensor(
-                lambda p: call("lt", x.broadcast(p), zero)
-                if negative
-                else constant(torch.bool, False)
+                lambda p: (
+                    call("lt", x.broadcast(p), zero) if negative else constant(torch.bool, False)
+                )
             )
         return _map(site, (x,), _named(name), x.dtype)
 

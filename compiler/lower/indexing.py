@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from tcdebug.compiler.ir.build import cast
-from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import ONE, ZERO, Index, Indirect, to_index
+from tcdebug.compiler.ir.expr import Expr, Indirect
+from tcdebug.compiler.ir.index import ONE, ZERO, Index, to_index
 from tcdebug.compiler.lower.site import Lowering, Site
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.views import normal_dim

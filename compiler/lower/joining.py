@@ -83,9 +83,7 @@ def flip(site: Site, x: Tensor, dims: Sequence[int]) -> Tensor:
     flipped = {normal_dim(d, len(x.size)) for d in dims}
 
     def element(point: Point) -> Expr:
-        return x.at(
-            tuple(x.size[k] - 1 - p if k in flipped else p for k, p in enumerate(point))
-        )
+        return x.at(tuple(x.size[k] - 1 - p if k in flipped else p for k, p in enumerate(point)))
 
     return site.tensor(element)
 
@@ -96,9 +94,7 @@ def repeat(site: Site, x: Tensor, repeats: Sequence[Size]) -> Tensor:
 
     def element(point: Point) -> Expr:
         return x.at(
-            tuple(
-                ZERO if s == 1 else p % s for p, s in zip(point[skip:], x.size, strict=True)
-            )
+            tuple(ZERO if s == 1 else p % s for p, s in zip(point[skip:], x.size, strict=True))
         )
 
     return site.tensor(element)
@@ -139,9 +135,7 @@ def slice_scatter(
         offset = point[at] - first
         conditions = [_from(point[at], first), _before(point[at], last)]
         if stride != 1:
-            conditions.append(
-                call("eq", index_value(offset % stride), constant(torch.int64, 0))
-            )
+            conditions.append(call("eq", index_value(offset % stride), constant(torch.int64, 0)))
         inside = (*point[:at], offset // stride, *point[at + 1 :])
         return Guarded(dtype, all_of(conditions), source.broadcast(inside, dtype), x.at(point))
 

@@ -127,9 +127,7 @@ def avg_pool_backward(dims: int) -> Lowering:
             count = divisor(spans, at[-dims:], count_include_pad, divisor_override)
             return call("div", value, cast(index_value(count), compute))
 
-        return site.tensor(
-            lambda p: cast(_pulled(gradient, p, spans, share, compute), result)
-        )
+        return site.tensor(lambda p: cast(_pulled(gradient, p, spans, share, compute), result))
 
     return lower
 

@@ -124,9 +124,7 @@ def _place(
 def place(kind: str) -> Lowering:
     """argmax and argmin, over one dimension or all elements in row-major order."""
 
-    def lower(
-        site: Site, x: Tensor, dim: int | None = None, keepdim: bool = False
-    ) -> Tensor:
+    def lower(site: Site, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         return _place(site, kind, x, _dims(x, dim), keepdim, 0)
 
     return lower

@@ -43,9 +43,7 @@ OPERATIONS = {
 """What combines two values, by the names that operators have for it."""
 
 
-def _reduced(
-    site: Site, x: Tensor, kind: str, meeting: _Meeting, *, include_self: bool
-) -> Tensor:
+def _reduced(site: Site, x: Tensor, kind: str, meeting: _Meeting, *, include_self: bool) -> Tensor:
     """x with what meets at a place combined, or that alone."""
     if site.dtype == torch.bool or kind not in OPERATIONS:
         raise NotLowered(f"{kind} of {site.dtype}")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant, index_value
-from tcdebug.compiler.ir.expr import Expr, Guarded, IndexValue, loads
-from tcdebug.compiler.ir.index import ONE, ZERO, Index, Indirect, to_index
+from tcdebug.compiler.ir.expr import Expr, Guarded, IndexValue, Indirect, loads
+from tcdebug.compiler.ir.index import ONE, ZERO, Index, to_index
 from tcdebug.compiler.lower.indexing import as_row
 from tcdebug.compiler.lower.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.storing import elements_are_apart
@@ -38,9 +38,7 @@ def scatter(*, add: bool) -> Lowering:
     Where there is one position for each row of the rest, no element is written twice.
     """
 
-    def lower(
-        site: Site, x: Tensor, dim: int, positions: Tensor, source: Operand
-    ) -> Tensor:
+    def lower(site: Site, x: Tensor, dim: int, positions: Tensor, source: Operand) -> Tensor:
         if not x.size:
             new = source if isinstance(source, Tensor) else number(site, source)
             return of_one(site, x, positions, new, "add" if add else "")
@@ -117,9 +115,7 @@ def _place(position: Expr, size: Index) -> Index:
     return to_index(Indirect(cast(position, torch.int64), size, checked=True))
 
 
-def _along(
-    site: Site, x: Tensor, at: int, positions: Tensor, replacement: Replacement
-) -> Tensor:
+def _along(site: Site, x: Tensor, at: int, positions: Tensor, replacement: Replacement) -> Tensor:
     """Points of `positions`, each at the place along a dimension that it names."""
     return site.scatter(x, positions.size, place_along(x, at, positions), replacement)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 from tcdebug.compiler.ir.build import call, cast, constant
-from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import Indirect, to_index
+from tcdebug.compiler.ir.expr import Expr, Indirect
+from tcdebug.compiler.ir.index import to_index
 from tcdebug.compiler.lower.elementwise import promoted
 from tcdebug.compiler.lower.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.tensor import NotLowered, Point, Tensor

@@ -136,9 +136,7 @@ class Site:
         self._taken.add(name)
         return name
 
-    def store(
-        self, tensor: Tensor, layout: torch.Tensor | None = None, suffix: str = ""
-    ) -> Tensor:
+    def store(self, tensor: Tensor, layout: torch.Tensor | None = None, suffix: str = "") -> Tensor:
         """Compute a tensor into a buffer; with `layout` in the strides of that fake tensor."""
         if tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not store {tensor.dtype}")
@@ -240,7 +238,6 @@ class Site:
             node = Pointwise(buffer, axes, tuple(index), body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)
-
 
     def scan(self, kind: str, tensor: Tensor, dim: int, suffix: str = "") -> Tensor:
         """Accumulate along a dimension, into a buffer that has every state."""

@@ -184,9 +184,7 @@ class _Lowerer:
         # a piece of a view: shares its memory
         buffer = self._buffer(node.name, node.meta["val"])
         base = self.names[source]
-        self._emit(
-            node, operator.getitem, (Ref(base), position), {}, buffer, alias_of=base
-        )
+        self._emit(node, operator.getitem, (Ref(base), position), {}, buffer, alias_of=base)
 
     def _view(self, node: fx.Node, lowering: Lowering) -> None:
         op = op_name(node.target)
@@ -378,9 +376,7 @@ class _Lowerer:
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
             given = (
-                node.args[position]
-                if position < len(node.args)
-                else node.kwargs.get(argument.name)
+                node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
             )
             for operand in _as_tuple(given):
                 if isinstance(operand, fx.Node):

@@ -16,9 +16,7 @@ from tcdebug.compiler.lower.tensor import NotLowered, Tensor
 aten = torch.ops.aten
 
 
-def copy_(
-    site: Site, x: Tensor, source: Tensor, non_blocking: bool = False
-) -> Tensor | None:
+def copy_(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor | None:
     """An update in place: the kernel of `source` stores into x, an input or a part of one."""
     view = site.operand_value(0)
     stride = site.sizes.indices(view.stride())

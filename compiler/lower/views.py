@@ -69,9 +69,7 @@ def expand(site: Site, x: Tensor, size: object, *, implicit: bool = False) -> Te
     skip = len(new) - len(x.size)
 
     def index(point: Point) -> Point:
-        return tuple(
-            ZERO if s == 1 else i for s, i in zip(x.size, point[skip:], strict=True)
-        )
+        return tuple(ZERO if s == 1 else i for s, i in zip(x.size, point[skip:], strict=True))
 
     return x.viewed(new, index)
 
@@ -144,9 +142,7 @@ def slice_(
     """Every step-th place from start on; the result's size says where it ends."""
     at = normal_dim(dim, len(x.size))
     first = slice_start(start, x.size[at])
-    return x.viewed(
-        site.size, lambda p: (*p[:at], first + p[at] * to_index(step), *p[at + 1 :])
-    )
+    return x.viewed(site.size, lambda p: (*p[:at], first + p[at] * to_index(step), *p[at + 1 :]))
 
 
 def view(site: Site, x: Tensor, size: object) -> Tensor:
@@ -170,9 +166,7 @@ def reshaped(x: Tensor, new: Sequence[Index]) -> Tensor:
     return x.viewed(new, index)
 
 
-def _matching_blocks(
-    old: list[Index], new: list[Index]
-) -> list[tuple[list[Index], list[Index]]]:
+def _matching_blocks(old: list[Index], new: list[Index]) -> list[tuple[list[Index], list[Index]]]:
     """Split two sizes into runs with equal products, so that indices mix as little as possible."""
     blocks: list[tuple[list[Index], list[Index]]] = []
     o = n = 0
@@ -222,9 +216,7 @@ def unfold(site: Site, x: Tensor, dim: int, size: int, step: int) -> Tensor:
     if not x.size:
         return x.viewed(site.size, lambda p: ())
     at = normal_dim(dim, len(x.size))
-    return x.viewed(
-        site.size, lambda p: (*p[:at], p[at] * to_index(step) + p[-1], *p[at + 1 : -1])
-    )
+    return x.viewed(site.size, lambda p: (*p[:at], p[at] * to_index(step) + p[-1], *p[at + 1 : -1]))
 
 
 def diagonal(site: Site, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:

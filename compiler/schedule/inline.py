@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcdebug.compiler.gate import Gate
-from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, indices, loads, rewrite, walk
+from tcdebug.compiler.ir.expr import (
+    Expr,
+    IndexValue,
+    Indirect,
+    Load,
+    indices,
+    indirect_atoms,
+    loads,
+    rewrite,
+    walk,
+)
 from tcdebug.compiler.ir.graph import (
     Extern,
     Graph,
@@ -25,7 +35,7 @@ from tcdebug.compiler.ir.graph import (
     without_dead_nodes,
     written,
 )
-from tcdebug.compiler.ir.index import Atom, Index, Indirect, product, to_index
+from tcdebug.compiler.ir.index import Atom, Index, product, to_index
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import arithmetic, load_count
 
@@ -135,7 +145,7 @@ def too_dear(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) ->
 
 def indirect(expr: Expr) -> bool:
     """Whether an expression reads at an index that it has read from memory."""
-    return any(i.indirect for e in walk(expr) for i in indices(e))
+    return any(indirect_atoms(i) for e in walk(expr) for i in indices(e))
 
 
 def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:

@@ -123,4 +123,3 @@ def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reductio
     again = Axis(f"{cut.name}_again", to_index(pieces))
     load = Load(part.dtype, name, (to_index(again), *where[1:]))
     return first, replace(node, reduced=(again,), body=load)
-

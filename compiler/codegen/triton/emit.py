@@ -23,12 +23,13 @@ from tcdebug.compiler.ir.expr import (
     Expr,
     Guarded,
     IndexValue,
+    Indirect,
     Load,
     Parameter,
     compute_in_order,
     loads,
 )
-from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, Indirect, render, to_index
+from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, render, to_index
 
 TOP, LOOP = 0, 1
 """Where a statement stands: before the loops over a row, or in one."""
@@ -306,7 +307,6 @@ class Emitter:
         streamed = ', cache_modifier=".cs"' if self.eviction else ""
         text = f"tl.store({place}, {value.text}{masked}{streamed})"
         self.add(text, self.level(dims, max(level, value.level)))
-
 
     def scatter(self, node: FlatNode) -> None:
         """Write a value to the element that data names, or combine it with what is there."""

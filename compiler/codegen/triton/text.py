@@ -7,17 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from tcdebug.compiler.codegen.index_text import TruncatingText
-from tcdebug.compiler.ir.expr import Call, Constant
-from tcdebug.compiler.ir.index import (
-    Atom,
-    Axis,
-    Extremum,
-    Indirect,
-    Quotient,
-    Remainder,
-    Symbol,
-    render,
-)
+from tcdebug.compiler.ir.expr import Call, Constant, Indirect
+from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Quotient, Remainder, Symbol, render
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
 
 TYPES: dict[torch.dtype, str] = {

@@ -112,9 +112,7 @@ def widest(kernel: FlatKernel) -> int:
 def addresses(kernel: FlatKernel) -> list[Index]:
     """The addresses of stores, then those of loads."""
     stores = [n.address for n in kernel.nodes if n.name in kernel.stored]
-    return stores + [
-        load.index[0] for n in kernel.nodes for load in loads(n.body) if load.index
-    ]
+    return stores + [load.index[0] for n in kernel.nodes for load in loads(n.body) if load.index]
 
 
 # -- points ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tcdebug.compiler.ir.build import call, constant
-from tcdebug.compiler.ir.expr import Call, Expr, Guarded, IndexValue, Load, Parameter
+from tcdebug.compiler.ir.expr import Call, Expr, Guarded, IndexValue, Indirect, Load, Parameter
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
@@ -22,7 +22,7 @@ from tcdebug.compiler.ir.graph import (
     Ref,
     Scatter,
 )
-from tcdebug.compiler.ir.index import Axis, Indirect, Symbol, to_index
+from tcdebug.compiler.ir.index import Axis, Symbol, to_index
 from tcdebug.compiler.ir.verifier import InvalidGraph, verify
 
 FOUR = to_index(4)
