@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from tcdebug.minifier.processes.callers import called_by_user
+
 
 @contextlib.contextmanager
 def compile_patched(wrap: Callable[[Any], Any]) -> Iterator[None]:
-    """Let every backend that is given to torch.compile in this block go through `wrap`."""
+    """Let every backend that the program gives to torch.compile in this block go through `wrap`.
+
+    Compiles that torch makes for its own purposes are left alone.
+    """
     original = torch._dynamo.optimize
 
     def optimize(*args: Any, **kwargs: Any) -> Any:
+        if not called_by_user(sys._getframe(1)):
+            return original(*args, **kwargs)
         if args:
             return original(wrap(args[0]), *args[1:], **kwargs)
         kwargs["backend"] = wrap(kwargs.get("backend", "inductor"))

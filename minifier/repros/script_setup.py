@@ -13,6 +13,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcdebug.minifier.processes.callers import ENTRANCES
+
 ALONE = {
     "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1",
     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False",
@@ -58,6 +60,7 @@ def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") 
         folder=str(path.parent),
         working=str(Path.cwd()),
         backend=backend,
+        entrances=ENTRANCES,
         alone=f"\n    os.environ.update({ALONE})  # it was one of several ranks" * ranked,
     )
 
@@ -99,9 +102,22 @@ def set_up():
         stop.tcdebug_setup = True
         return stop
 
+    def called_by_user(frame):  # and not by torch, which compiles `scan` and the like itself
+        torch_folder = os.path.dirname(torch.__file__) + os.sep
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if name.startswith(torch_folder):
+                if not name[len(torch_folder):].startswith({entrances!r}):
+                    return False
+            elif frame.f_code.co_name != "optimize":
+                return True
+            frame = frame.f_back
+        return True
+
     def optimize(backend="inductor", *args, **kwargs):
         nested = getattr(backend, "tcdebug_setup", False)  # the script is a repro itself
-        return original(backend if nested else stopping(backend), *args, **kwargs)
+        left_alone = nested or not called_by_user(sys._getframe(1))
+        return original(backend if left_alone else stopping(backend), *args, **kwargs)
 
     torch._dynamo.optimize = optimize
     os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph right here

@@ -25,6 +25,7 @@ from tcdebug.compiler.event_log import EventLog
 from tcdebug.compiler.events import Fallback, GraphRecorded
 from tcdebug.compiler.gate import ALL, Toggles
 from tcdebug.compiler.options import Options
+from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.interception import compile_patched
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases.ambient import Ambient
@@ -249,8 +250,8 @@ def wrapper(job: Job, patches: contextlib.ExitStack) -> Callable[[Any], Any]:
     """What stands between the script and its backends, by the mode of the job."""
     match job.mode:
         case "eager":
-            torch.compiler.set_stance("force_eager")
-            return lambda backend: "eager"
+            patches.enter_context(compile_is_identity())
+            return lambda backend: backend
         case "search":
             session = Session(job, one_thread())
             if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):

@@ -1,0 +1,68 @@
+"""The program in eager: the user's torch.compile does nothing.
+
+`torch.compiler.set_stance("force_eager")` is no substitute. It also stops the compiles by which
+torch itself runs `scan`, `map`, `cond` and flex_attention, and those then raise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import torch
+from torch._dynamo import OptimizedModule, compiled_autograd
+
+from tcdebug.minifier.processes.callers import called_by_user
+
+
+class Identity(contextlib.nullcontext[None]):
+    """In place of what `torch._dynamo.optimize` returns: a decorator that compiles nothing.
+
+    What it returns has the same type and attributes as a compiled function or module.
+    """
+
+    def __call__(self, function: Any) -> Any:
+        """The function or module, uncompiled, wrapped as torch.compile wraps it."""
+        if isinstance(function, torch.nn.Module):
+            inner = function._orig_mod if isinstance(function, OptimizedModule) else function
+            module = OptimizedModule(inner, self)  # type: ignore[arg-type]  # only called
+            module._torchdynamo_orig_callable = inner.forward
+            module.get_compiler_config = _no_config
+            return module
+        if inspect.isclass(function):
+            return function
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
+        call.get_compiler_config = _no_config  # type: ignore[attr-defined]
+        return call
+
+
+def _no_config() -> None:
+    """What `get_compiler_config` returns where nothing is compiled."""
+
+
+@contextlib.contextmanager
+def compile_is_identity() -> Iterator[None]:
+    """Run the program in this block in eager; torch's own use of its compiler is left alone."""
+    original, enable = torch._dynamo.optimize, compiled_autograd._enable
+
+    def optimize(*args: Any, **kwargs: Any) -> Any:
+        return Identity() if called_by_user(sys._getframe(1)) else original(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def uncompiled(*_args: Any, **_kwargs: Any) -> Generator[None, None, None]:
+        yield
+
+    torch._dynamo.optimize, compiled_autograd._enable = optimize, uncompiled
+    try:
+        yield
+    finally:
+        torch._dynamo.optimize, compiled_autograd._enable = original, enable

@@ -1,0 +1,37 @@
+"""Who called torch.compile: the user's program, or torch for its own purposes.
+
+Outside compiled code, torch runs `cond`, `scan`, `map`, `associative_scan`, `while_loop` and
+flex_attention by compiling them itself. Such a call is part of eager and is left alone. Any other
+library that calls torch.compile counts as the user's program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+ENTRANCES = (
+    "__init__.py", "compiler/__init__.py", "nn/modules/module.py", "_dynamo/repro/",
+    "_dynamo/testing.py", "_dynamo/test_case.py", "testing/",
+)  # fmt: skip
+"""Files of torch that call torch.compile on behalf of their caller."""
+
+
+def called_by_user(frame: FrameType | None) -> bool:
+    """Whether the program called torch.compile, rather than torch for its own purposes.
+
+    `frame` is the one that called `torch._dynamo.optimize`. The answer is about the nearest caller
+    outside torch's entrances to torch.compile and outside replacements of `optimize`, which have
+    its name.
+    """
+    torch_folder = os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(torch_folder):
+            if not name[len(torch_folder) :].startswith(ENTRANCES):
+                return False
+        elif frame.f_code.co_name != "optimize":
+            return True
+        frame = frame.f_back
+    return True

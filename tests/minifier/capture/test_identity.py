@@ -1,0 +1,190 @@
+"""A program in eager: the user's torch.compile does nothing, torch's own use of it works."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as torch_map
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.attention.flex_attention import flex_attention
+
+from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.capture.interception import compile_patched
+
+imported_before = torch.compile
+
+
+@pytest.fixture
+def eager() -> Iterator[None]:
+    """The user's torch.compile does nothing in the test."""
+    torch._dynamo.reset()
+    with compile_is_identity():
+        yield
+
+
+def noting(seen: list[bool]) -> torch.Tensor:
+    """Note whether Dynamo captures this call."""
+    seen.append(torch.compiler.is_compiling())
+    return torch.ones(2)
+
+
+class Noting(torch.nn.Module):
+    """A module that notes whether Dynamo captures its call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, seen: list[bool]) -> torch.Tensor:
+        """Note it."""
+        return noting(seen)
+
+
+def in_place() -> torch.nn.Module:
+    module = Noting()
+    module.compile()
+    return module
+
+
+def nested() -> Callable[..., Any]:
+    return torch.compile(torch.compile(noting))
+
+
+WAYS: dict[str, Callable[[], Callable[..., Any]]] = {
+    "a function": lambda: torch.compile(noting),
+    "a decorator with arguments": lambda: torch.compile(fullgraph=True)(noting),
+    "partial": lambda: functools.partial(torch.compile, dynamic=True)(noting),
+    "imported before": lambda: imported_before(noting),
+    "torch.compiler": lambda: torch.compiler.compile(noting),
+    "a module": lambda: torch.compile(Noting()),
+    "a module in place": in_place,
+    "a bound method": lambda: torch.compile(Noting().forward),
+    "twice": nested,
+    "torch._dynamo.optimize": lambda: torch._dynamo.optimize("eager")(noting),
+    "another thread": lambda: in_another_thread(lambda: torch.compile(noting)),
+}
+
+
+def in_another_thread(call: Callable[[], Any]) -> Any:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+def test_nothing_of_the_users_is_compiled(make: Callable[[], Callable[..., Any]]) -> None:
+    seen: list[bool] = []
+    assert make()(seen).tolist() == [1.0, 1.0]
+    assert seen == [False]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_module_looks_compiled() -> None:
+    module = torch.compile(Noting())
+    assert isinstance(module, torch._dynamo.OptimizedModule)
+    assert list(module.state_dict()) == ["_orig_mod.linear.weight", "_orig_mod.linear.bias"]
+    assert copy.deepcopy(module)([]).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_compiled_method_is_still_a_method() -> None:
+    class Counter:
+        total = 2
+
+        @torch.compile
+        def plus(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.total
+
+    assert Counter().plus(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.usefixtures("eager")
+def test_compiled_autograd_compiles_nothing() -> None:
+    x = torch.ones(2, requires_grad=True)
+
+    def forbidden(graph: torch.fx.GraphModule) -> Any:
+        raise AssertionError(graph)
+
+    with torch._dynamo.compiled_autograd._enable(forbidden):
+        (x * 3).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def cond_backward() -> torch.Tensor:
+    x = torch.full((2,), 2.0, requires_grad=True)
+    result = torch.cond(x.sum() > 0, lambda t: t * t, lambda t: -t, (x,))
+    result.sum().backward()
+    assert x.grad is not None
+    return x.grad  # 2x
+
+
+def running_sum(xs: torch.Tensor) -> torch.Tensor:
+    def step(carry: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return carry + x, (carry + x).clone()
+
+    return scan(step, torch.zeros(()), xs)[1]
+
+
+def scan_backward() -> torch.Tensor:
+    xs = torch.ones(2, requires_grad=True)
+    running_sum(xs).sum().backward()
+    assert xs.grad is not None
+    return xs.grad * 2 + torch.tensor([0.0, 2.0])
+
+
+def flex() -> torch.Tensor:
+    q = torch.ones(1, 1, 2, 16)
+    return flex_attention(q, q, q * 4)[0, 0, 0, :2]
+
+
+CONTROL: dict[str, Callable[[], torch.Tensor]] = {
+    "cond": cond_backward,
+    "scan": scan_backward,
+    "map": lambda: torch_map(lambda x: x * 4, torch.ones(2)),
+    "associative_scan": lambda: associative_scan(
+        torch.mul, torch.tensor([4.0, 1.0]), 0, combine_mode="generic"
+    ),
+    "while_loop": lambda: while_loop(lambda x: x.sum() < 8, lambda x: (x * 2,), (torch.ones(2),))[
+        0
+    ],
+    "flex_attention": flex,
+    "checkpoint": lambda: torch.utils.checkpoint.checkpoint(
+        torch.compile(lambda x: x * 4), torch.ones(2), use_reentrant=False
+    ),
+}
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("call", CONTROL.values(), ids=CONTROL)
+@pytest.mark.parametrize("compile_it", [False, True], ids=["outside", "under torch.compile"])
+def test_torch_compiles_for_its_own_purposes(
+    call: Callable[[], torch.Tensor], compile_it: bool
+) -> None:
+    made = torch.compile(call)() if compile_it else call()
+    assert made.tolist() == [4.0, 4.0]
+
+
+def test_the_backends_that_torch_gives_itself_are_left_alone() -> None:
+    given: list[Any] = []
+
+    def wrap(backend: Any) -> Any:
+        given.append(backend)
+        return "eager"
+
+    with compile_patched(wrap):
+        assert cond_backward().tolist() == [4.0, 4.0]
+        assert given == []
+        assert torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(1)).tolist() == [2.0]
+    assert len(given) == 1
