@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import fx
 
-from tcdebug.compiler.event_log import EventLog, process_log
-from tcdebug.compiler.options import Options
-from tcdebug.compiler.parts import GraphCompiler, Parts
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.configuration.overrides import GraphCompiler, Parts
+from tcdebug.compiler.events.log import EventLog, process_log
 from tcdebug.compiler.pipeline import compile_captured
 from tcdebug.compiler.registration import check_operator
 

@@ -28,12 +28,15 @@ from typing import Any
 from torch import Tensor, fx
 
 from tcdebug.compiler import decompose, partition, seams
-from tcdebug.compiler.codegen.call import KernelCall
-from tcdebug.compiler.codegen.wrapper import WrapperWriter
+from tcdebug.compiler.codegen.kernels.call import KernelCall
+from tcdebug.compiler.codegen.wrapper.wrapper import WrapperWriter
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.configuration.overrides import GraphCompiler, Parts
 from tcdebug.compiler.devices import DEVICES
-from tcdebug.compiler.devices.codegen import Source
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import (
+from tcdebug.compiler.devices.load import load
+from tcdebug.compiler.devices.protocol import Source
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import (
     CompileEnd,
     CompileStart,
     CudaGraphSkipped,
@@ -43,32 +46,30 @@ from tcdebug.compiler.events import (
     KernelWritten,
     Recompile,
 )
-from tcdebug.compiler.fingerprint import graph_id
-from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.compiler.gate.fingerprint import graph_id
+from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.ir.printer import print_graph
 from tcdebug.compiler.ir.verifier import verify
 from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
-from tcdebug.compiler.options import Options
-from tcdebug.compiler.partition import saved
-from tcdebug.compiler.parts import GraphCompiler, Parts
+from tcdebug.compiler.partition import saved_tensors
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.passes.random_numbers import random_numbers
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
-from tcdebug.compiler.provenance import origins
-from tcdebug.compiler.recovery import copied, recovering
 from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
 from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
 from tcdebug.compiler.runtime.cuda.products import with_templates
-from tcdebug.compiler.runtime.load import load
 from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
+from tcdebug.compiler.schedule.provenance import origins
 from tcdebug.compiler.schedule.remarks import remarks
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
-from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.stages.recovery import copied, recovering
+from tcdebug.compiler.stages.stage import Stages
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
@@ -208,9 +209,9 @@ def compile_part(
 ) -> Compiled:
     """Compile what the partition made; what is only saved may have other strides than eager's."""
     if direction == "backward":
-        saved.take_strides(module, examples)
+        saved_tensors.take_strides(module, examples)
     elif direction == "forward" and this.parts.bw_compiler is None:
-        with saved.free_strides(module):
+        with saved_tensors.free_strides(module):
             return compile_aten(module, direction, this)
     return compile_aten(module, direction, this)
 

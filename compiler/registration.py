@@ -15,9 +15,9 @@ from torch import fx
 
 from tcdebug.compiler import decompose, pipeline
 from tcdebug.compiler.devices import DEVICES
-from tcdebug.compiler.devices.codegen import Codegen
-from tcdebug.compiler.lower import LOWERINGS
-from tcdebug.compiler.lower.site import Lowering
+from tcdebug.compiler.devices.protocol import Codegen
+from tcdebug.compiler.lower.interface.site import Lowering
+from tcdebug.compiler.lower.tables import LOWERINGS
 
 Decomposition = TypeVar("Decomposition", bound=Callable[..., Any])
 Pass = Callable[[fx.Graph], bool]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcdebug.compiler import codegen, decompose, partition, pipeline
-from tcdebug.compiler.lower import LATE, LOWERINGS, VIEWS
+from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
 
 FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",

@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 import torch
 
-from tcdebug.compiler.codes import CODES
-from tcdebug.compiler.event_log import ENVELOPE
-from tcdebug.compiler.events import EVENTS, Event
+from tcdebug.compiler.errors.codes import CODES
+from tcdebug.compiler.events.log import ENVELOPE
+from tcdebug.compiler.events.schema import EVENTS, Event
 from tcdebug.compiler.units import Unit, units
 
 DOCS = Path(__file__).parent
@@ -197,7 +197,7 @@ def event_writers() -> dict[type[Event], str]:
 def _events_made(tree: ast.Module) -> set[str]:
     local: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "tcdebug.compiler.events":
+        if isinstance(node, ast.ImportFrom) and node.module == "tcdebug.compiler.events.schema":
             local.update({alias.asname or alias.name: alias.name for alias in node.names})
     called = {
         node.func.id

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from tcdebug.compiler import decompose, pipeline
-from tcdebug.compiler.codegen import cpp, wrapper
+from tcdebug.compiler.codegen.cpp.kernel import KernelWriter
+from tcdebug.compiler.codegen.wrapper import wrapper
 from tcdebug.compiler.ir.build import call, constant
 from tcdebug.compiler.ir.expr import Call, Expr, walk
 from tcdebug.compiler.ir.graph import Reduction
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 from tcdebug.compiler.schedule import fusion, inline
 
 aten = torch.ops.aten
@@ -183,9 +184,9 @@ RUNTIME = {
 
 def plant_codegen(kind: str) -> None:
     """codegen.vectorize, of a kernel that computes tanh; the kernel itself crashes or hangs."""
-    original = cpp.KernelWriter.write
+    original = KernelWriter.write
 
-    def broken(self: cpp.KernelWriter) -> str:
+    def broken(self: KernelWriter) -> str:
         text = original(self)
         if not self.choices.vectorize or "tanh_(" not in text:
             return text
@@ -195,7 +196,7 @@ def plant_codegen(kind: str) -> None:
             return text.replace("tanh_(", "1.5f * tanh_(")
         return text.replace("return found;", RUNTIME[kind] + " return found;")
 
-    cpp.KernelWriter.write = broken  # type: ignore[method-assign] # that is the plant
+    KernelWriter.write = broken  # type: ignore[method-assign] # that is the plant
 
 
 def plant_reuse(kind: str) -> None:

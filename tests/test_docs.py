@@ -20,8 +20,8 @@ import pytest
 import torch
 
 from tcdebug.cli import cli
-from tcdebug.compiler.events import EVENTS
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.schema import EVENTS
 from tcdebug.compiler.units import units
 
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,8 @@ def test_every_option_of_the_compiler_is_in_its_page() -> None:
     rows = re.findall(r"^\| `(\w+)` \| `(TCDEBUG_\w+)` \|", page, re.MULTILINE)
     names = ["off" if f.name == "toggles" else f.name for f in fields(Options)]
     assert sorted(name for name, _ in rows) == sorted(names)
-    read = set(re.findall(r"TCDEBUG_\w+", (ROOT / "compiler" / "options.py").read_text()))
+    source = ROOT / "compiler" / "configuration" / "options.py"
+    read = set(re.findall(r"TCDEBUG_\w+", source.read_text()))
     assert {variable for _, variable in rows} >= read - {"TCDEBUG_"}
 
 

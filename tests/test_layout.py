@@ -34,10 +34,10 @@ SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 650, 80
 WANTED_LINES, WANTED_LINES_OF_A_FUNCTION = 400, 60
 LONGER_THAN_WANTED = {
-    "compiler/events.py": "the schema: every kind of event in one place, nothing but dataclasses",
+    "compiler/events/schema.py": "the schema: every kind of event in one place, only dataclasses",
     "compiler/ir/index.py": "index arithmetic: one algebra, each half needs the other",
     "compiler/lower/stage.py": "the lowering of a graph: loops, views and externs share one state",
-    "compiler/codegen/cpp.py": "a kernel as C++: row mode and column mode share one writer",
+    "compiler/codegen/cpp/kernel.py": "a kernel as C++: row mode and column mode share one writer",
 }
 """Source files between what is wanted and what is allowed, each with its reason."""
 

@@ -29,15 +29,15 @@ EXPORTS = {
     "CompilerConfig": "tcdebug.compiler.backend",
     "get_backend": "tcdebug.compiler.backend",
     "register_device": "tcdebug.compiler.registration",
-    "set_dim_gears": "tcdebug.compiler.gears",
+    "set_dim_gears": "tcdebug.compiler.configuration.dim_gears",
     "register_decomposition": "tcdebug.compiler.registration",
     "register_lowering": "tcdebug.compiler.registration",
     "register_pass": "tcdebug.compiler.registration",
-    "BadOption": "tcdebug.compiler.options",
+    "BadOption": "tcdebug.compiler.configuration.options",
     "BadRegistration": "tcdebug.compiler.registration",
-    "Options": "tcdebug.compiler.options",
-    "Toggles": "tcdebug.compiler.gate",
-    "CompileError": "tcdebug.compiler.errors",
+    "Options": "tcdebug.compiler.configuration.options",
+    "Toggles": "tcdebug.compiler.gate.gate",
+    "CompileError": "tcdebug.compiler.errors.exceptions",
 }
 """Public name -> the module that has it."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tcdebug.compiler.gate import BadToggle, Toggles
+from tcdebug.compiler.gate.toggles import BadToggle, Toggles
 from tcdebug.formats import FORMATS
 
 USAGE = 2

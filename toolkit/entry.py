@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import fx
 
-from tcdebug.compiler import run_folder
 from tcdebug.compiler.backend import open_log
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.pipeline import compile_captured
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.interception import backward_watched

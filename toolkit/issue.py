@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.run_folder import BASE
+from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Failure, Fault, Report

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tcdebug.compiler.event_log import decoded
-from tcdebug.compiler.run_folder import BASE, RunInfo, read_info
+from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.events.run_folder import BASE, RunInfo, read_info
 
 Record = dict[str, Any]
 """One event as it was read: the envelope's keys and `data`."""

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import torch
 
-from tcdebug.compiler import run_folder
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture, every_backend
 from tcdebug.minifier.processes.isolation import Limits, run_isolated
 from tcdebug.minifier.repros.verify import PASSES, verify

@@ -20,10 +20,10 @@ import msgspec
 import psutil
 
 from tcdebug import __version__
-from tcdebug.compiler import run_folder
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.descendants import Descendants
 from tcdebug.display.progress import Progress
 from tcdebug.minifier.bisection.bisect import Ask, Verdict, bisect

@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.processes.subprocess_hook import followed
 from tcdebug.minifier.targets import inductor
 

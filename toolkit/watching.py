@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tcdebug.compiler import run_folder
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.interception import backward_watched, compile_patched
 from tcdebug.minifier.capture.running import left_running

@@ -15,13 +15,13 @@ import torch
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
-from tcdebug.compiler.decompose.chosen import ADDED, KEPT_WHOLE
-from tcdebug.compiler.decompose.deviation import DEVIATION
+from tcdebug.compiler.decompose.flat_indexing import TAKING
 from tcdebug.compiler.decompose.nll_loss import NLL_LOSS
+from tcdebug.compiler.decompose.operator_lists import ADDED, KEPT_WHOLE
 from tcdebug.compiler.decompose.row_major import ROW_MAJOR
-from tcdebug.compiler.decompose.taking import TAKING
-from tcdebug.compiler.errors import CompileError
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.decompose.standard_deviation import DEVIATION
+from tcdebug.compiler.errors.exceptions import CompileError
+from tcdebug.compiler.gate.gate import Gate
 
 Table = dict[torch._ops.OpOverload, Callable[..., Any]]
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tcdebug.compiler.codegen.launches import Launch, launch
-from tcdebug.compiler.codegen.source import CppSource, prelude, write_cpp
-from tcdebug.compiler.errors import CompileError
-from tcdebug.compiler.events import CacheUsed, Fallback
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.codegen.cpp.source import CppSource, prelude, write_cpp
+from tcdebug.compiler.codegen.wrapper.launches import Launch, launch
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.errors.exceptions import CompileError
+from tcdebug.compiler.events.schema import CacheUsed, Fallback
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.runtime.binding import binding_of
 from tcdebug.compiler.runtime.build import BuildError, Built, build, is_built
-from tcdebug.compiler.runtime.packed import binding_of
 from tcdebug.compiler.runtime.toolchain import Toolchain, find
 from tcdebug.compiler.schedule.kernel import Kernel
-from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.stages.stage import Stages
 
 
 class CppCodegen:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.codegen.triton.source import TritonSource, unwritable, write_triton
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.codegen.wrapper.launches import Launch
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
-from tcdebug.compiler.options import Options
-from tcdebug.compiler.runtime import ahead
+from tcdebug.compiler.runtime import prewarm
 from tcdebug.compiler.runtime.cuda.autotune import tuned
 from tcdebug.compiler.runtime.cuda.compile import prepare
 from tcdebug.compiler.runtime.cuda.launch import Launcher
 from tcdebug.compiler.runtime.cuda.load import load_kernels
 from tcdebug.compiler.schedule.kernel import Kernel
-from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.stages.stage import Stages
 
 
 class TritonCodegen:
@@ -24,8 +24,8 @@ class TritonCodegen:
 
     def prepare(self, options: Options) -> None:
         """Triton and the launcher, a second together."""
-        ahead.begin(prepare)
-        ahead.begin(Launcher, options.compiler, options.cache_dir)
+        prewarm.begin(prepare)
+        prewarm.begin(Launcher, options.compiler, options.cache_dir)
 
     def refuses(self, node: LoopNode) -> str:
         """What Triton has no word for."""

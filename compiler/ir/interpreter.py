@@ -35,7 +35,7 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Index, Quotient, Remainder, Symbol
 from tcdebug.compiler.ir.operations import POLYNOMIALS, gives_place
-from tcdebug.compiler.ir.philox import philox
+from tcdebug.compiler.operators.philox import philox
 
 Value = Any
 """A tensor, a number, or what an extern call returned."""

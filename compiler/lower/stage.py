@@ -13,8 +13,8 @@ from torch import fx
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.devices import DEVICES
-from tcdebug.compiler.errors import CompileError
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.errors.exceptions import CompileError
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
@@ -29,10 +29,10 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.index import Index, Symbol, to_index
 from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
-from tcdebug.compiler.lower import LATE, LOWERINGS, VIEWS
-from tcdebug.compiler.lower.site import Lowering, Memory, Site
-from tcdebug.compiler.lower.sizes import Sizes, Unrepresentable
-from tcdebug.compiler.lower.tensor import NotLowered, Tensor, from_buffer
+from tcdebug.compiler.lower.interface.site import Lowering, Memory, Site
+from tcdebug.compiler.lower.interface.sizes import Sizes, Unrepresentable
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor, from_buffer
+from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 CALLER_NAMESPACES = ("aten", "prims")

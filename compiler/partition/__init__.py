@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.gate import Gate
-from tcdebug.compiler.partition.saved import count_seen
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.partition.saved_tensors import count_seen
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 from tcdebug.compiler.passes.purity import may_alias
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.ir.product_in_pieces import product_in_pieces, rows_of_a_piece
+from tcdebug.compiler.operators.product_in_pieces import product_in_pieces, rows_of_a_piece
 from tcdebug.compiler.passes.purity import strided_as_eager
 from tcdebug.compiler.passes.strides import restride
 from tcdebug.compiler.passes.unfused_bias import on_gpu, read_by_loops

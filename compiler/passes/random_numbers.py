@@ -11,7 +11,7 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from tcdebug.compiler.ir.philox import random_bits
+from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.passes.purity import same_numbers
 
 aten = torch.ops.aten

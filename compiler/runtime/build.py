@@ -13,8 +13,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from tcdebug.compiler.errors import Coded
-from tcdebug.compiler.runtime.bound import keep_within
+from tcdebug.compiler.errors.exceptions import Coded
+from tcdebug.compiler.runtime.cache_eviction import keep_within
 from tcdebug.compiler.runtime.toolchain import Toolchain
 
 PATIENCE = 600

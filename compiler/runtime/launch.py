@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import torch
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.codegen.wrapper import WrapperSource
-from tcdebug.compiler.errors import KernelError
+from tcdebug.compiler.codegen.wrapper.wrapper import WrapperSource
+from tcdebug.compiler.errors.exceptions import KernelError
 
 INDEX_OUT_OF_RANGE = 1
 DIVISION_BY_ZERO = 2

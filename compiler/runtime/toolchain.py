@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
-from tcdebug.compiler.errors import Coded
+from tcdebug.compiler.errors.exceptions import Coded
 
 VECTOR_MATH_GLIBC = (2, 35)
 """The first glibc whose libmvec has vector versions of all functions that the prelude declares."""

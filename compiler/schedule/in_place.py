@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.expr import (
     Expr,
     IndexValue,

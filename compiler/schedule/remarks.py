@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tcdebug.compiler.events import Remark
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.events.schema import Remark
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.expr import Load
 from tcdebug.compiler.ir.graph import (
     Buffer,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Guarded, Load, loads
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import (
     Extern,
     Graph,

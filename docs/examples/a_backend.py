@@ -18,16 +18,16 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import tcdebug
-from tcdebug.compiler.codegen.call import KernelCall, describe
-from tcdebug.compiler.codegen.flatten import flatten
-from tcdebug.compiler.codegen.launches import Launch
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
+from tcdebug.compiler.codegen.kernels.flatten import flatten
+from tcdebug.compiler.codegen.wrapper.launches import Launch
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, Load
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise
 from tcdebug.compiler.ir.index import product, render
-from tcdebug.compiler.options import Options
 from tcdebug.compiler.schedule.kernel import Kernel
-from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.stages.stage import Stages
 
 # -- the device -----------------------------------------------------------------------------------
 

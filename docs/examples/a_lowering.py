@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 
 import tcdebug
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.ir.build import call
-from tcdebug.compiler.lower.site import Site
-from tcdebug.compiler.lower.tensor import NotLowered, Tensor
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.lower.interface.site import Site
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor
 from tcdebug.compiler.pipeline import compile_captured
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ def dot(site: Site, x: Tensor, y: Tensor) -> Tensor:
     return site.tensor(lambda point: total.at(point))
 
 
-tcdebug.register_lowering(aten.dot.default)(dot)  # in the tree: a row of lower/reductions.py
+tcdebug.register_lowering(aten.dot.default)(dot)  # in the tree: a row of a TABLE
 
 
 class Externs(EventLog):

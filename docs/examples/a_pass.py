@@ -5,7 +5,8 @@ import torch
 from torch import fx
 
 import tcdebug
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.passes.purity import same_tensor
 
 relu = torch.ops.aten.relu.default

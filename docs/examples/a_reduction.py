@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case, Recipe, from_captured
 from tcdebug.minifier.cases.source import module_source
 from tcdebug.minifier.reduction.details.simplify_inputs import make

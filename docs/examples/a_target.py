@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler import run_folder
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import DecisionTaken, StageText
-from tcdebug.compiler.fingerprint import graph_id
-from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import DecisionTaken, StageText
+from tcdebug.compiler.gate.fingerprint import graph_id
+from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import bisect
 from tcdebug.minifier.cases.case import Case, from_captured
 from tcdebug.minifier.investigation.stages import find_stage

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import BisectPlan, BisectResult, BisectStep
-from tcdebug.compiler.gate import ALL, Decision, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import BisectPlan, BisectResult, BisectStep
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.algorithms import first_bad
 

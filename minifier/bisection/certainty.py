@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tcdebug.compiler.gate import ALL, Toggles
+from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.bisection.bisect import Ask, Verdict
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.search.repeats import Rate, passes_needed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.algorithms import minimal_subset

@@ -16,8 +16,8 @@ import torch
 from torch import fx
 from torch._dynamo.output_graph import OutputGraph
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import Fallback, GraphRecorded, ReproWrite
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback, GraphRecorded, ReproWrite
 from tcdebug.minifier.capture.journal import snug
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured, tensors_of

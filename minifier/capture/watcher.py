@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import GraphRecorded, ReproWrite
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import GraphRecorded, ReproWrite
 from tcdebug.minifier.capture.journal import Journal, Scene
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import flatten, from_captured

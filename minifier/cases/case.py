@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.fingerprint import graph_id
+from tcdebug.compiler.gate.fingerprint import graph_id
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 """Other contents of a piece of memory, given as a flat tensor of one dtype: always a new tensor."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tcdebug.compiler.event_log import decoded
-from tcdebug.compiler.gate import Decision
+from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.gate.gate import Decision
 
 
 def read_decisions(path: Path) -> Iterator[Decision]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tcdebug.compiler.errors import CompileError
-from tcdebug.compiler.events import Failure
-from tcdebug.compiler.gate import Decision
+from tcdebug.compiler.errors.exceptions import CompileError
+from tcdebug.compiler.events.schema import Failure
+from tcdebug.compiler.gate.gate import Decision
 
 
 class Kind(StrEnum):

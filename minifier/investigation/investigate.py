@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import ReproVerify, ReproWrite
-from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import ReproVerify, ReproWrite
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import (
     MOST_FAULTS,
     Ask,

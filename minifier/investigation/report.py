@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tcdebug.compiler.gate import Decision
+from tcdebug.compiler.gate.gate import Decision
 
 STATUS_EXIT = {
     "confirmed": 0,

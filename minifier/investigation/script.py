@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import CandidateRan
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import CandidateRan
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, normalised, signal_name
 from tcdebug.minifier.judging.check import most_decisions, run_check
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, start

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tcdebug.compiler import run_folder
-from tcdebug.compiler.event_log import decoded
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.oracle import Oracle

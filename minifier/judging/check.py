@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from tcdebug.compiler.gate import Decision
+from tcdebug.compiler.gate.gate import Decision
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.subprocess_hook import unfollowed

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import restored
 from tcdebug.minifier.cases.case import Case, Change, Input, clone_values, flatten
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause

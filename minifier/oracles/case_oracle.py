@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Outcome

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog, decoded
-from tcdebug.compiler.events import CandidateRan, Fallback
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog, decoded
+from tcdebug.compiler.events.schema import CandidateRan, Fallback
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Wanted

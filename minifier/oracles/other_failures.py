@@ -10,9 +10,9 @@ import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import OtherFailure
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import OtherFailure
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.repros.candidate import Candidates

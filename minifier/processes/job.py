@@ -11,7 +11,7 @@ from typing import IO
 
 import msgspec
 
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.processes.isolation import Limits
 

@@ -11,8 +11,8 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import MinifyStep
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import MinifyStep
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction import Reduction
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients

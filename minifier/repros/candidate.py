@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Outcome

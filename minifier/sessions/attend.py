@@ -15,8 +15,8 @@ from typing import NoReturn
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import ConfigSnapshot
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import ConfigSnapshot
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.minifier.capture.interception import backward_watched, compile_patched
 from tcdebug.minifier.capture.watcher import Watcher

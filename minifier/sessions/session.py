@@ -21,10 +21,10 @@ from typing import Any, NoReturn
 import msgspec
 import torch
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import Fallback, GraphRecorded
-from tcdebug.compiler.gate import ALL, Toggles
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback, GraphRecorded
+from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.interception import compile_patched
 from tcdebug.minifier.capture.recorder import Recorder

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import Fallback, WorkerStart
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback, WorkerStart
 from tcdebug.minifier.capture.interception import compile_patched
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.investigation.report import Report

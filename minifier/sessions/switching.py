@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tcdebug.compiler.backend import backend as embedded
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.targets.ladder import rung

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 
 
 class Target(Protocol):

@@ -13,8 +13,8 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.backend import backend as embedded
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.targets.ladder import rung
 
 EMBEDDED = "tcdebug"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from tcdebug.compiler.events import Event, ExternCalled, KernelWritten
+from tcdebug.compiler.events.schema import Event, ExternCalled, KernelWritten
 
 KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\((?:\[(.*?)\])?", re.MULTILINE)
 CALL = re.compile(r"^ +([\w.]+)\((.*)\)", re.MULTILINE)

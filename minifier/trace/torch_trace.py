@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch._logging._internal import trace_log
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.seams import TRACING
 from tcdebug.minifier.trace.trace_records import Translator
 

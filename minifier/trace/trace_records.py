@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import (
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import (
     CacheUsed,
     CompileMetrics,
     Event,

@@ -22,8 +22,8 @@ from torch._logging import _internal
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tcdebug.compiler import pipeline
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.graph_text import GraphText
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.stages.graph_text import GraphText
 from tcdebug.minifier.trace.torch_trace import traced
 
 ONLY_FOR_LOGS = (

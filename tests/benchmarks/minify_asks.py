@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "minifier" / "support"))
 
 from block_graphs import PLANTED, SIZES, arguments, block_graph, blocks, holds
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.reducer import OPERATORS, Reducer
 

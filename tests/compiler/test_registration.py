@@ -14,9 +14,9 @@ from torch import fx
 import tcdebug
 from tcdebug.compiler import decompose, pipeline
 from tcdebug.compiler.ir.build import call
-from tcdebug.compiler.lower import LOWERINGS
-from tcdebug.compiler.lower.site import Site
-from tcdebug.compiler.lower.tensor import Tensor
+from tcdebug.compiler.lower.interface.site import Site
+from tcdebug.compiler.lower.interface.tensor import Tensor
+from tcdebug.compiler.lower.tables import LOWERINGS
 from tcdebug.compiler.registration import BadRegistration
 from tcdebug.compiler.units import units
 

@@ -13,7 +13,7 @@ from judge import assert_as_eager, assert_same, compiled, copies, gradients
 from stages import capture
 from torch.nn import functional as F
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.units import units
 
@@ -112,7 +112,7 @@ def test_decisions_are_the_same_in_a_second_compile() -> None:
 def test_a_unit_off_by_option_is_what_a_unit_off_by_environment_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tcdebug.compiler.options import Options  # noqa: PLC0415 # the only use
+    from tcdebug.compiler.configuration.options import Options  # noqa: PLC0415 # the only use
 
     monkeypatch.setenv("TCDEBUG_OFF", "fuse,site:0a1b,all:7")
     by_environment = Options.from_env().toggles

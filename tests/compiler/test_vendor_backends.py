@@ -15,8 +15,8 @@ from torch import fx
 from torch._functorch.partitioners import default_partition
 
 import tcdebug
+from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.devices import DEVICES
-from tcdebug.compiler.options import BadOption
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "a_backend.py"
 

@@ -17,8 +17,9 @@ import pytest
 import torch
 from torch._inductor import config, metrics
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.targets import inductor
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves
 
-from tcdebug.compiler.ir.philox import philox, random_bits
+from tcdebug.compiler.operators.philox import philox, random_bits
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -18,13 +18,13 @@ Command = Callable[..., Any]
 Script = Callable[[str], str]
 
 WRONG_SIN = """
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 """
 
 NO_COS = """
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 def broken(site, *args):
     raise ValueError("planted")
 LOWERINGS[torch.ops.aten.cos.default] = broken
@@ -124,7 +124,7 @@ def test_a_script_that_fails_only_as_a_whole_is_bisected_as_a_whole(
 ) -> None:
     name = script(
         """
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right, uses = LOWERINGS[torch.ops.aten.sin.default], []
 def second_use_fails(site, x):
     uses.append(x)
@@ -150,7 +150,7 @@ def test_a_graph_that_passes_at_first_and_fails_later_is_bisected(
     compiled = str(tmp_path / "compiled.txt")
     name = script(
         f"""
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 def fails_later(site, x):
     open({compiled!r}, "a").write("x")

@@ -32,7 +32,7 @@ subprocess.run([sys.executable, *sys.argv[1:], "worker.py", "2"], check=True)
 WORKER = """
 import sys
 import torch
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 scale = int(sys.argv[1])

@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 
 from tcdebug import cli
 from tcdebug.commands import units
-from tcdebug.compiler import run_folder
+from tcdebug.compiler.events import run_folder
 
 Command = Callable[..., Any]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tcdebug.commands import explain
-from tcdebug.compiler.codes import CODES, PATTERN
-from tcdebug.compiler.errors import Coded, CompileError
-from tcdebug.compiler.gate import BadToggle
-from tcdebug.compiler.options import BadOption
+from tcdebug.compiler.configuration.options import BadOption
+from tcdebug.compiler.errors.codes import CODES, PATTERN
+from tcdebug.compiler.errors.exceptions import Coded, CompileError
+from tcdebug.compiler.gate.toggles import BadToggle
 from tcdebug.compiler.runtime import build, toolchain
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ NAN = "torch.compile(lambda x: torch.log(x) + 1)(torch.tensor([1.0, -1.0]))"
 
 OLD_MACHINE = """
 import os
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 if os.environ.get("ATEN_CPU_CAPABILITY") == "default":
     LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))

@@ -16,7 +16,7 @@ Command = Callable[..., Any]
 Script = Callable[[str], str]
 
 TWO_FAULTS = """
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 def broken(site, *args):
@@ -27,7 +27,7 @@ torch.compile(lambda x: torch.cos(x) * 2 + 1, backend="tcdebug")(torch.ones(3))
 """
 
 SLOW_SIN = """
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 def slow(site, x):
     for _ in range(60):

@@ -53,7 +53,7 @@ def test_one_graph_as_a_test_runs_where_nothing_else_is(
 
 
 WRONG = """
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 f = torch.compile(lambda x: torch.sin(x).sum(), backend="tcdebug")
@@ -277,7 +277,7 @@ def test_a_process_that_cannot_be_forked_makes_the_call_itself(
 ) -> None:
     text = """
 from pathlib import Path
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.saving import _saved_here
 norm = torch.nn.BatchNorm1d(4)

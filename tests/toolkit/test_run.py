@@ -21,7 +21,7 @@ Script = Callable[[str], str]
 
 BROKEN = """
 import ctypes
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 right = LOWERINGS[torch.ops.aten.sin.default]
 def broken(site, x):
     {how}
@@ -54,7 +54,7 @@ def test_an_exception_in_backward_leaves_a_repro(
     tcdebug: Command, python: Command, script: Script
 ) -> None:
     text = """
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 def broken(site, x):
     raise ValueError("planted")
 LOWERINGS[torch.ops.aten.cos.default] = broken

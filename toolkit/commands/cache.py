@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.display.console import results
 from tcdebug.display.tables import show_table
 

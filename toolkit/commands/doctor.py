@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.display.tables import show_checks
 
 SUPPORTED = (2, 11)

@@ -10,7 +10,7 @@ import msgspec
 
 from tcdebug.cli_options import USAGE
 from tcdebug.commands.run import stop
-from tcdebug.compiler import codes
+from tcdebug.compiler.errors import codes
 from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
 from tcdebug.formats import FORMATS

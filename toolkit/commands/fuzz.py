@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from tcdebug.cli_options import USAGE
-from tcdebug.compiler import run_folder
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import RunEnd, RunStart
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import RunEnd, RunStart
 from tcdebug.display.console import error, write
 from tcdebug.display.fuzz import FuzzProgress, show_findings, show_tally
 from tcdebug.fuzz.campaign import BadJob, Campaign, WorkerFailed

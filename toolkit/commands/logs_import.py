@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 from tcdebug.cli_options import USAGE
-from tcdebug.compiler import run_folder
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import RunEnd, RunStart
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import RunEnd, RunStart
 from tcdebug.display.console import error, note, write
 from tcdebug.reading.torch_files import NoTrace, import_files, trace_files
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tcdebug.cli_options import USAGE
-from tcdebug.compiler.run_folder import BASE
+from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.display.console import error, write
 from tcdebug.display.tables import show_table
 from tcdebug.minifier.processes.job import REPORT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tcdebug.cli_options import USAGE
 from tcdebug.commands.run import INTERRUPTED, stop
-from tcdebug.compiler.events import ReproVerify
+from tcdebug.compiler.events.schema import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
 from tcdebug.minifier.processes.job import Job

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import msgspec
 
 from tcdebug.cli_options import USAGE
-from tcdebug.compiler.gate import belongs
+from tcdebug.compiler.gate.toggles import belongs
 from tcdebug.compiler.units import units
 from tcdebug.display.console import error
 from tcdebug.display.tables import show_table

@@ -7,7 +7,7 @@ import os
 from rich.console import Console
 from rich.markup import escape
 
-from tcdebug.compiler.codes import Code
+from tcdebug.compiler.errors.codes import Code
 from tcdebug.display.console import THEME, results
 from tcdebug.reading.explanation import BreakCost, Explanation, RecompileCost
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import Fallback
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
 from tcdebug.fuzz.campaign import BadJob, WorkerFailed
 from tcdebug.fuzz.findings import FILE, Findings
 from tcdebug.fuzz.job import APART, ROUND, FuzzJob

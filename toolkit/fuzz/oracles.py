@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.runtime.launch import laid_out
 from tcdebug.fuzz.noise import Arguments, Noise
 from tcdebug.fuzz.verdict import Status, Verdict, failed

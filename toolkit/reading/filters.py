@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tcdebug.compiler.gate import belongs
+from tcdebug.compiler.gate.toggles import belongs
 from tcdebug.run_dir import Record
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tcdebug.compiler.gate import belongs
+from tcdebug.compiler.gate.toggles import belongs
 from tcdebug.reading.summary import graph_name
 from tcdebug.run_dir import Record, Run
 

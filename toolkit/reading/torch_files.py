@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.trace.trace_records import Translator
 
 PREFIX = re.compile(r"V(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) +(\d+) [^\]]+\] ")

@@ -8,7 +8,7 @@ from itertools import count
 
 import torch
 
-from tcdebug.compiler.codegen.flatten import FlatNode
+from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.triton.scatter import brought
 from tcdebug.compiler.codegen.triton.text import (
     TYPES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from tcdebug.compiler.codegen.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, rewrite
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.sweeps import Segment, segments
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
 from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, Accumulator, Scan
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, Emitter, Value
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
-from tcdebug.compiler.codegen.triton.online import online
+from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile, widest
 from tcdebug.compiler.ir.index import Axis, Index, product, render

@@ -12,7 +12,7 @@ from itertools import count
 
 import torch
 
-from tcdebug.compiler.codegen.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.triton.emit import INNER, LOOP, TOP, Emitter, Value
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.kernel import TEXTS, lines_of_origin, places

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.compiler.codegen.call import KernelCall, describe
-from tcdebug.compiler.codegen.flatten import FlatKernel, flatten
-from tcdebug.compiler.codegen.sharing import numbered_text, shared
+from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.kernel import KernelWriter
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
 from tcdebug.compiler.codegen.triton.scatter import brought
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
 from tcdebug.compiler.codegen.triton.tiles import Tile, choose
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.expr import Call, walk
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise, Scatter
 from tcdebug.compiler.ir.index import Index, product, render

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from tcdebug.compiler.codegen.index_text import TruncatingText
+from tcdebug.compiler.codegen.kernels.index_text import TruncatingText
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
 from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Quotient, Remainder, Symbol, render
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS

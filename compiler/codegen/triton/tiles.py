@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tcdebug.compiler.codegen.flatten import FlatKernel
-from tcdebug.compiler.codegen.sweeps import segments
-from tcdebug.compiler.codegen.triton.online import online
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.sweeps import segments
+from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.size_estimate import estimate

@@ -25,11 +25,11 @@ from tcdebug.compiler.codegen.triton.source import (
     retiled,
 )
 from tcdebug.compiler.codegen.triton.tiles import Tile
-from tcdebug.compiler.errors import KernelError
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import TileChosen
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.errors.exceptions import KernelError
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import TileChosen
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.load import CudaKernel, load_kernels
 
 ROUNDS = 10

@@ -17,7 +17,7 @@ from typing import Any
 
 from tcdebug.compiler.codegen.triton.source import TritonKernel
 from tcdebug.compiler.codegen.triton.tiles import Tile
-from tcdebug.compiler.runtime import ahead
+from tcdebug.compiler.runtime import prewarm
 
 TRIES = 5
 """Python 3.11 counts the depth of what it parses for all threads together, and raises a
@@ -117,7 +117,7 @@ def compile_all(
     capability: int,
 ) -> dict[tuple[str, int], Future[Binary]]:
     """Versions of kernels, each compiled in a thread."""
-    ahead.finished(prepare)
+    prewarm.finished(prepare)
     return {
         (name, variant): _builders().submit(
             compile_kernel, getattr(module, name), kernel, variant, capability

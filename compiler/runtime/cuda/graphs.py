@@ -25,9 +25,9 @@ from typing import Any
 import torch
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import CudaGraphCaptured, CudaGraphSkipped
-from tcdebug.compiler.gears import gears_of
+from tcdebug.compiler.configuration.dim_gears import gears_of
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import CudaGraphCaptured, CudaGraphSkipped
 
 Function = Callable[[list[Any]], Sequence[Any]]
 

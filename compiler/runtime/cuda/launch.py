@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from tcdebug.compiler.errors import KernelError
-from tcdebug.compiler.runtime import ahead
+from tcdebug.compiler.errors.exceptions import KernelError
+from tcdebug.compiler.runtime import prewarm
 from tcdebug.compiler.runtime.build import build
 from tcdebug.compiler.runtime.toolchain import find
 
@@ -124,7 +124,7 @@ class Launcher:
 
 def launcher_of(compiler: str, cache_dir: Path) -> Launcher:
     """The launcher of a process: one, whatever it compiles and tries."""
-    return ahead.finished(Launcher, compiler, cache_dir)
+    return prewarm.finished(Launcher, compiler, cache_dir)
 
 
 def source(headers: Path) -> str:

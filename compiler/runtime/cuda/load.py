@@ -9,10 +9,10 @@ from typing import Any
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.triton.source import TritonKernel
-from tcdebug.compiler.errors import KernelError
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import KernelLoaded
-from tcdebug.compiler.options import Options
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.errors.exceptions import KernelError
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import KernelLoaded
 from tcdebug.compiler.runtime.cuda.compile import (
     ALIGNED,
     DIVISIBLE,

@@ -18,17 +18,17 @@ import torch
 
 from tcdebug.compiler.codegen.triton.product import templates
 from tcdebug.compiler.codegen.triton.source import alone, canonical
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import ProductChosen, Remark
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import ProductChosen, Remark
 from tcdebug.compiler.ir.graph import Buffer, Extern, extern_refs
 from tcdebug.compiler.ir.size_estimate import estimate
-from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.timing import Bench, Measured, Step, Ways
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Schedule
-from tcdebug.compiler.schedule.product import NotFused
-from tcdebug.compiler.schedule.product_fusion import FusedProduct, ProductFusion, products
-from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.schedule.products.matrix_product import NotFused
+from tcdebug.compiler.schedule.products.product_fusion import FusedProduct, ProductFusion, products
+from tcdebug.compiler.stages.stage import Stages
 
 UNIT = "codegen.template"
 EXTERN = "extern"

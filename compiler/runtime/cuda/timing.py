@@ -12,11 +12,11 @@ import torch
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.triton.source import TritonKernel, alone, module_text
-from tcdebug.compiler.errors import KernelError
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.errors.exceptions import KernelError
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.ir.graph import Buffer, Extern, Ref
 from tcdebug.compiler.ir.size_estimate import estimate
-from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.compile import (
     ALIGNED,
     DIVISIBLE,

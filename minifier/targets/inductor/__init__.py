@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager
 from torch._functorch import config as functorch_config
 from torch._inductor import config
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import DecisionTaken
-from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import DecisionTaken
+from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.settings import described, set_back
 from tcdebug.minifier.targets.inductor.autograd import decompositions_and_partition
 from tcdebug.minifier.targets.inductor.codegen import kernels

@@ -12,7 +12,7 @@ from torch._dynamo.backends import common
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._inductor import lowering
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.targets.inductor.patching import patched
 
 RECOMPUTE = "partition.recompute"

@@ -12,7 +12,7 @@ from torch._inductor.codegen.cpp import TilingSelect
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.targets.inductor.fusion import kernel_name
 from tcdebug.minifier.targets.inductor.patching import patched
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, asked

@@ -13,7 +13,7 @@ from torch._inductor.compiler_bisector import CompilerBisector
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.targets.inductor.patching import patched
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
 

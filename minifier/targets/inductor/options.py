@@ -10,7 +10,7 @@ from typing import Any
 import torch._inductor.compile_fx
 from torch import _TorchCompileWrapper
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.targets.inductor.patching import patched
 
 OURS = "tcdebug"

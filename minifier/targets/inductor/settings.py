@@ -10,7 +10,7 @@ from typing import Any
 
 from torch._inductor import config
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.cases.settings import value
 

@@ -15,8 +15,8 @@ from torch._functorch._aot_autograd.logging_utils import get_aot_compilation_con
 from torch._inductor.debug import ir_post_fusion_log, ir_pre_fusion_log
 from torch._logging._internal import trace_log
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import StageText
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import StageText
 from tcdebug.minifier.trace.torch_trace import handled
 
 TRACED = (

@@ -12,8 +12,8 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import Fallback
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.cases.settings import changed
 from tcdebug.minifier.processes.isolation import Limits, Notify, run_isolated
 from tcdebug.minifier.processes.partial_objects import remove_torn

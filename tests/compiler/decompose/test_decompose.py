@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from tcdebug.compiler import decompose
 from tcdebug.compiler.decompose import decompositions, unit
-from tcdebug.compiler.errors import CompileError
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.errors.exceptions import CompileError
+from tcdebug.compiler.gate.toggles import Toggles
 
 aten = torch.ops.aten
 

@@ -11,14 +11,14 @@ from judge import assert_as_eager, compiled
 from programs import f32, i64
 from stages import capture
 
-from tcdebug.compiler.fingerprint import graph_id
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.fingerprint import graph_id
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Extern, Graph, count_kinds
 from tcdebug.compiler.ir.index import to_index
 from tcdebug.compiler.ir.interpreter import reduce
 from tcdebug.compiler.ir.size_estimate import estimate
-from tcdebug.compiler.lower import LOWERINGS, VIEWS
 from tcdebug.compiler.lower.stage import lower_graph
+from tcdebug.compiler.lower.tables import LOWERINGS, VIEWS
 
 
 def lowered(function: Callable[..., Any], *inputs: Any, **options: Any) -> Graph:

@@ -14,8 +14,9 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tcdebug.compiler.gate import Gate, Toggles
-from tcdebug.compiler.ir.product_in_pieces import product_in_pieces, rows_of_a_piece
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.operators.product_in_pieces import product_in_pieces, rows_of_a_piece
 from tcdebug.compiler.passes.aligned_products import aligned_products
 
 aten = torch.ops.aten
@@ -120,7 +121,7 @@ def test_a_large_result_that_leaves_the_graph_is_computed_in_pieces() -> None:
 @pytest.mark.parametrize("biased", [False, True])
 def test_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, *, biased: bool) -> None:
     """Rows that no piece divides, a left operand with more rows than are asked for."""
-    monkeypatch.setattr(import_module("tcdebug.compiler.ir.product_in_pieces"), "PIECE", 1)
+    monkeypatch.setattr(import_module("tcdebug.compiler.operators.product_in_pieces"), "PIECE", 1)
     left, right, bias = torch.randn(304, 8), torch.randn(8, 16), torch.randn(16) * biased
     given = (left, right, bias if biased else None, 300, 13)
     made = product_in_pieces()(*given)

@@ -12,7 +12,8 @@ from judge import assert_same
 from programs import PROGRAMS, Program
 from stages import compile_with
 
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.passes.algebraic import algebraic
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions

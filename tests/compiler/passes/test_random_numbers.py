@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from judge import copies, gradients
 from torch.utils.checkpoint import checkpoint
 
-from tcdebug.compiler.ir.philox import philox, philox4x32, random_bits
+from tcdebug.compiler.operators.philox import philox, philox4x32, random_bits
 
 OWN = {"fallback_random": False}
 BITS = "lower.tcdebug.random_bits.default"

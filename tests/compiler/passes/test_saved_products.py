@@ -32,7 +32,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[fx.GraphModule]:
     monkeypatch.setattr(passes, "on_gpu", lambda node: True)
     monkeypatch.setattr(passes, "WORTH", 1)
     monkeypatch.setattr(passes, "REUSED", 1)
-    monkeypatch.setattr(import_module("tcdebug.compiler.ir.product_in_pieces"), "PIECE", 1)
+    monkeypatch.setattr(import_module("tcdebug.compiler.operators.product_in_pieces"), "PIECE", 1)
 
     def spy(module: fx.GraphModule, gate: Any) -> Any:
         lowered.append(module)

@@ -13,7 +13,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.passes.unfused_bias import unfused_bias
 
 aten = torch.ops.aten

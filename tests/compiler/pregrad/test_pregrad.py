@@ -9,7 +9,8 @@ from programs import f32
 from stages import compile_with
 from torch.nn import functional as F
 
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.pipeline import PREGRAD
 from tcdebug.compiler.pregrad.dropout_removal import dropout_removal
 from tcdebug.compiler.pregrad.redundant_casts import redundant_casts

@@ -12,8 +12,8 @@ import pytest
 import torch
 from judge import compiled
 
-from tcdebug.compiler.codegen.source import prelude
-from tcdebug.compiler.errors import CompileError, KernelError
+from tcdebug.compiler.codegen.cpp.source import prelude
+from tcdebug.compiler.errors.exceptions import CompileError, KernelError
 from tcdebug.compiler.runtime import build as build_module
 from tcdebug.compiler.runtime.build import BuildError, build
 from tcdebug.compiler.runtime.launch import raise_status

@@ -16,9 +16,9 @@ from stages import at_stage, capture
 from torch.nn import functional as F
 from traced_on_cuda import cuda, triton_of
 
-from tcdebug.compiler.codegen.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.sweeps import segments
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.sweeps import segments
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.ir.expr import Expr, Load
 from tcdebug.compiler.ir.graph import Origin

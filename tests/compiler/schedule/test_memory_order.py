@@ -13,7 +13,8 @@ from judge import assert_as_eager, compiled
 from programs import f32
 from stages import capture
 
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.schedule import memory_order
 from tcdebug.compiler.schedule.fusion import Fusion

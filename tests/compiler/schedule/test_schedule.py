@@ -14,7 +14,8 @@ from index_strategies import PROPERTY, evaluate
 from programs import f32
 from stages import Captured, capture
 
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir import interpreter
 from tcdebug.compiler.ir.graph import Extern, Graph
 from tcdebug.compiler.ir.index import Axis, product, to_index

@@ -9,7 +9,7 @@ import torch
 from judge import gradients
 from stages import Captured, recording_backend
 
-from tcdebug.compiler.gate import Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.lower.stage import lower_graph
 
 

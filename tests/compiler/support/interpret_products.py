@@ -14,7 +14,7 @@ from interpreted import install
 from planted_times import Planted, templates_win
 
 from tcdebug.compiler.runtime.cuda import products
-from tcdebug.compiler.schedule import product_fusion
+from tcdebug.compiler.schedule.products import product_fusion
 
 INF = float("inf")
 OFF = ("memory.in_place",)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from interpreted import install
 from torch.utils._pytree import tree_leaves
 
-from tcdebug.compiler.ir.philox import random_bits
+from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.schedule import split
 
 INF = float("inf")

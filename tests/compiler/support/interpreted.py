@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.codegen.triton.source import TritonKernel, TritonSource
+from tcdebug.compiler.codegen.wrapper.launches import Launch
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.cuda import TritonCodegen
-from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.compile import WIDE, constants, import_source
-from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.stages.stage import Stages
 
 TYPES = {
     "fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16,

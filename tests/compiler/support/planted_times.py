@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tcdebug.compiler.codegen.triton.source import TritonKernel, alone
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.options import Options
 from tcdebug.compiler.runtime.cuda.timing import Measured, Ways
 from tcdebug.compiler.schedule.kernel import Kernel
 

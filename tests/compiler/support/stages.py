@@ -11,14 +11,15 @@ from judge import compiled
 from torch import fx
 
 from tcdebug.compiler import decompose, partition, seams
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.configuration.overrides import Parts
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir import interpreter
 from tcdebug.compiler.ir.graph import Extern, Graph
 from tcdebug.compiler.ir.verifier import verify
 from tcdebug.compiler.lower.stage import lower_graph
-from tcdebug.compiler.options import Options
-from tcdebug.compiler.parts import Parts
 from tcdebug.compiler.pipeline import ATEN
 from tcdebug.compiler.pipeline import Compile as PipelineCompile
 from tcdebug.compiler.schedule.in_place import in_place

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from tcdebug.compiler.codegen.launches import Launch
 from tcdebug.compiler.codegen.triton.source import TritonSource
+from tcdebug.compiler.codegen.wrapper.launches import Launch
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.cuda import TritonCodegen
-from tcdebug.compiler.options import Options
-from tcdebug.compiler.stage import Stages
+from tcdebug.compiler.stages.stage import Stages
 
 
 class Written(Exception):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import MOST_FAULTS, MOST_PLACES, Fault, Verdict, bisect
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 

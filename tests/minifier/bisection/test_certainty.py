@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from flaky_compiles import WHOLE_UNIT, Flaky, answer
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Verdict, bisect
 from tcdebug.minifier.search.repeats import Rate
 

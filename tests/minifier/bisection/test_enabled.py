@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
 from tcdebug.minifier.bisection.enabled import Enabled, fewest_enabled
 from tcdebug.minifier.cases.outcome import Kind, Outcome

@@ -11,7 +11,7 @@ import pytest
 import torch
 from captured import captured
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture, every_backend, simplest
 from tcdebug.minifier.repros.as_test import is_repro, write_test
 from tcdebug.minifier.repros.verify import verify

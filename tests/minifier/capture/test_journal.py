@@ -16,7 +16,7 @@ import torch
 from captured import captured
 from torch import fx
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.interception import backward_watched, compile_patched
 from tcdebug.minifier.capture.journal import snug
 from tcdebug.minifier.capture.running import left_running

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch._dynamo.exc import RestartAnalysis
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.interception import backward_watched, compile_patched
 from tcdebug.minifier.capture.watcher import Watcher
 

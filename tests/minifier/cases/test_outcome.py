@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
-from tcdebug.compiler.errors import CompileError
+from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.minifier.cases.outcome import (
     Kind,
     Outcome,

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from captured import captured
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, Input

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script import ScriptOracle, _last_exception, outcome_of

@@ -11,9 +11,9 @@ import pytest
 import torch
 from captured import captured
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.events import StageText
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import StageText
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.investigation.stages import find_stage, first_difference, read_stages
 from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle

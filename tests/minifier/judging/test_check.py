@@ -11,8 +11,8 @@ import pytest
 import torch
 from captured import captured
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.check import outcome_of, run_check

@@ -14,7 +14,7 @@ import torch
 from captured import captured
 from torch import fx
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.compare import Referee
 from tcdebug.minifier.judging.layout import layout_difference

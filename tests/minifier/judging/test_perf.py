@@ -13,8 +13,8 @@ import torch
 from captured import captured
 from torch import fx
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome

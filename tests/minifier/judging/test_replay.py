@@ -13,7 +13,7 @@ from captured import captured
 from torch import fx
 from torch._higher_order_ops import scan
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, Input
 from tcdebug.minifier.cases.criteria import ORACLES, Wanted

@@ -14,8 +14,9 @@ import pytest
 import torch
 from captured import captured
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Wanted

@@ -15,8 +15,8 @@ import torch
 from captured import captured, targets
 from torch import fx
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.oracles.oracle import (

@@ -12,7 +12,7 @@ from captured import captured, targets
 from torch._higher_order_ops.scan import scan
 from torch.utils.checkpoint import checkpoint
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case, Input
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.reduction import Reduction

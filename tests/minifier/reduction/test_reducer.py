@@ -10,7 +10,7 @@ import user_programs
 from block_graphs import PLANTED, SIZES, block_graph, holds
 from captured import captured, targets
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.replay import run

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import VirtualTime
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Gate, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Verdict, bisect
 from tcdebug.minifier.bisection.enabled import fewest_enabled
 from tcdebug.minifier.cases.case import Case

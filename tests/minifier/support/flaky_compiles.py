@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Decision, Gate, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask, Verdict, bisect
 from tcdebug.minifier.bisection.certainty import Sure, surely
 from tcdebug.minifier.cases.outcome import Kind, Outcome

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._inductor import config, lowering
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Decision, Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.inductor.settings import units
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.targets.ladder import climb_down, rung
 

@@ -9,8 +9,8 @@ import torch
 from torch._inductor.debug import ir_post_fusion_log, ir_pre_fusion_log
 from torch._logging._internal import trace_log
 
-from tcdebug.compiler.event_log import EventLog
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.investigation.stages import read_stages
 from tcdebug.minifier.targets import inductor
 

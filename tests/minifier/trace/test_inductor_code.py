@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcdebug.compiler.events import ExternCalled, KernelWritten
+from tcdebug.compiler.events.schema import ExternCalled, KernelWritten
 from tcdebug.minifier.trace.guards import counted, on_values
 from tcdebug.minifier.trace.inductor_code import generated
 

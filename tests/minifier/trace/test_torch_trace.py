@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.trace.torch_trace import traced
 from tcdebug.run_dir import Record, read
 

@@ -50,7 +50,7 @@ def decompose(op, function):
 """
 EMBEDDED = """
 from tcdebug.compiler import decompose as decomposing, pipeline
-from tcdebug.compiler.lower import LOWERINGS as lowerings
+from tcdebug.compiler.lower.tables import LOWERINGS as lowerings
 
 def lower(op, function):
     lowerings[op] = function

@@ -11,7 +11,7 @@ import pytest
 PLANTED = """
 import ctypes
 import torch
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 
 def broken(site, *args, **kwargs):
     {what}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tcdebug.compiler.gate import Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.fuzz.oracles import judge
 from tcdebug.fuzz.verdict import Status, Verdict
 from tcdebug.strategies.program import Argument, Program, Step

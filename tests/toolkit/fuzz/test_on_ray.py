@@ -15,7 +15,7 @@ import pytest
 
 PLANTED = """
 import torch
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 
 def broken(site, *args, **kwargs):
     raise ValueError("planted")

@@ -17,7 +17,7 @@ from tcdebug.fuzz.supervisor import Errand, News, Parcel, Supervisor, of_node, p
 JOB = FuzzJob("", "/findings", seed=7, examples=5, bisect=False)
 PLANTED = b"""
 import torch
-from tcdebug.compiler.lower import LOWERINGS
+from tcdebug.compiler.lower.tables import LOWERINGS
 
 def broken(site, *args, **kwargs):
     raise ValueError("planted")

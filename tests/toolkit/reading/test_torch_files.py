@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tcdebug.compiler.event_log import EventLog
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.reading.torch_files import NoTrace, import_files, trace_files
 from tcdebug.run_dir import read
 

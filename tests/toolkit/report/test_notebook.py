@@ -12,7 +12,7 @@ import torch
 from browser import MISSING, Browser, driver
 
 import tcdebug
-from tcdebug.compiler import run_folder
+from tcdebug.compiler.events import run_folder
 from tcdebug.notebook import Diff, Recorded
 from tcdebug.reading.graphs import Change
 

@@ -1,0 +1,254 @@
+"""Expressions to C++ statements, each in the outermost loop in which it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from tcdebug.compiler.codegen.cpp.block import Block
+from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, literal, operation
+from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Guarded,
+    IndexValue,
+    Indirect,
+    Load,
+    Parameter,
+    compute_in_order,
+    indices,
+)
+from tcdebug.compiler.ir.index import Axis, Index, is_positive, render
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value is: its C++ text, and how deep in the loops it is known."""
+
+    text: str
+    depth: int
+
+
+INNERMOST = 1 << 20
+"""The depth of a value that exists in the innermost loop, however deep that is."""
+
+
+class Emitter:
+    """Writes expressions into the open loops of one kernel.
+
+    `blocks[d]` is the body of the loops down to depth d: 0 is the whole kernel. `depths` says at
+    which depth the variable of an axis exists.
+    """
+
+    def __init__(self, storage: Mapping[str, str]) -> None:
+        self.blocks: list[Block] = []
+        self.depths: dict[Axis, int] = {}
+        self.values: dict[str, Place] = {}  # nodes of the kernel that have been computed
+        self.kept: dict[str, tuple[str, Index]] = {}  # nodes of earlier sweeps: pointer, address
+        self.recompute: dict[str, FlatNode] = {}  # nodes that are computed again where needed
+        self.changing: set[str] = set()  # buffers that the loops themselves store to
+        self._storage = storage
+        self._known: list[dict[str, Place]] = []
+        self._floors: list[int] = []  # for each block the depth that nothing may leave
+        self._guards = 0
+        self._count = 0
+
+    # -- loops ------------------------------------------------------------------------------
+
+    def enter(self, opening: str = "", axes: Iterable[Axis] = ()) -> Block:
+        """Begin a block inside the innermost one; `axes` exist from here on.
+
+        What stands in a loop that may run no times stays there: it may read memory that does not
+        exist, or divide by zero.
+        """
+        block = Block(opening)
+        floor = self._floors[-1] if self._floors else 0
+        self.blocks.append(block)
+        self._known.append({})
+        for axis in axes:
+            self.depths[axis] = len(self.blocks) - 1
+            if not is_positive(axis.size):
+                floor = len(self.blocks) - 1
+        self._floors.append(floor)
+        return block
+
+    def collapse(self, axes: Iterable[Axis]) -> None:
+        """Make one loop of the open ones over these axes: nothing may stand between them."""
+        depth = len(self.blocks) - 1
+        self.depths.update(dict.fromkeys(axes, depth))
+        if self._floors[-1]:
+            self._floors[-1] = depth
+
+    def leave(self, pragma: str = "") -> Block:
+        """End the innermost block and write it into the one around it, if there is one.
+
+        Only now, so that what the block needs from outside stands before it.
+        """
+        block = self.blocks.pop()
+        self._known.pop()
+        self._floors.pop()
+        if not self.blocks:
+            return block
+        if pragma:
+            self.innermost.add(pragma)
+        self.innermost.items.append(block)
+        return block
+
+    @property
+    def innermost(self) -> Block:
+        """The block that the loops stand in."""
+        return self.blocks[-1]
+
+    # -- values -----------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Place:
+        """Where the value of an expression is, computing it if need be."""
+        compute_in_order(
+            expr,
+            lambda node: self._lookup(node) is not None,
+            lambda node: self._remember(node, self._compute(node)),
+        )
+        found = self._lookup(expr)
+        assert found is not None
+        return found
+
+    def _lookup(self, node: Expr) -> Place | None:
+        if isinstance(node, Constant):
+            return Place(literal(node), 0)
+        for known in reversed(self._known):
+            if node.key in known:
+                return known[node.key]
+        return None
+
+    def _remember(self, node: Expr, place: Place) -> None:
+        self._known[place.depth][node.key] = place
+
+    def _compute(self, node: Expr) -> Place:
+        match node:
+            case Guarded():
+                return self._guarded(node)
+            case Load(index=()):
+                return self._from_kernel(node)
+        depth = max((self._lookup_depth(o) for o in node.operands), default=0)
+        text = CppIndex(self._places(node))
+        for index in indices(node):
+            depth = max(depth, self._index_depth(index))
+        if isinstance(node, Load) and node.buffer in self.changing:
+            depth = INNERMOST
+        return self._define(node, self._text(node, text), depth)
+
+    def _lookup_depth(self, node: Expr) -> int:
+        place = self._lookup(node)
+        assert place is not None
+        return place.depth
+
+    def _text(self, node: Expr, text: CppIndex) -> str:
+        match node:
+            case Load():
+                pointer = self._storage[node.buffer]
+                return f"{pointer}[{render(node.index[0], text)}]"
+            case IndexValue():
+                return f"(int64_t)({render(node.index, text)})"
+            case Parameter():
+                return f"({TYPES[node.dtype]}){self._storage[node.name]}"
+            case Call():
+                return operation(node, [self.value(o).text for o in node.operands])
+        raise TypeError(f"no such expression: {node!r}")
+
+    def _define(self, node: Expr, text: str, depth: int) -> Place:
+        depth = self._clamped(depth)
+        name = f"t{self._count}"
+        self._count += 1
+        self.blocks[depth].add(f"const {TYPES[node.dtype]} {name} = {text};")
+        return Place(name, depth)
+
+    def _from_kernel(self, node: Load) -> Place:
+        place = self.values.get(node.buffer)
+        if place is not None:
+            return Place(place.text, min(place.depth, len(self.blocks) - 1))
+        if node.buffer in self.kept:
+            pointer, address = self.kept[node.buffer]
+            text = f"{pointer}[{render(address, CppIndex())}]"
+            return self._define(node, text, self._index_depth(address))
+        return self.value(self.recompute[node.buffer].body)
+
+    def _clamped(self, depth: int) -> int:
+        """The depth for a new value: what a guard protects stays inside it."""
+        if self._guards:
+            return len(self.blocks) - 1
+        return min(max(depth, self._floors[-1]), len(self.blocks) - 1)
+
+    def _index_depth(self, index: Index) -> int:
+        """The depth at which an index is known; indices from memory were placed before."""
+        depth = 0
+        for atom in index.atoms:
+            if isinstance(atom, Axis):
+                depth = max(depth, self.depths[atom])
+            elif isinstance(atom, Indirect):
+                depth = max(depth, self._place_of(atom).depth)
+        return depth
+
+    # -- indices read from memory -----------------------------------------------------------
+
+    def _places(self, node: Expr) -> dict[str, str]:
+        return {
+            atom.key: self._place_of(atom).text
+            for index in indices(node)
+            for atom in sorted(index.atoms, key=lambda a: a.key)
+            if isinstance(atom, Indirect)
+        }
+
+    def _place_of(self, atom: Indirect) -> Place:
+        for known in reversed(self._known):
+            if atom.key in known:
+                return known[atom.key]
+        value = self.value(atom.expr)
+        inner = {a.key: self._place_of(a).text for a in atom.size.atoms if isinstance(a, Indirect)}
+        size = render(atom.size, CppIndex(inner))
+        depth = max(value.depth, self._index_depth(atom.size))
+        depth = self._clamped(depth)
+        name = f"p{self._count}"
+        self._count += 1
+        text = f"(int64_t){value.text}"
+        if atom.checked:
+            text = f"checked_place({value.text}, {size}, status)"
+        self.blocks[depth].add(f"const int64_t {name} = {text};")
+        if atom.checked and self.changing:
+            self.blocks[depth].add(f"const bool {name}_good = found == TCD_OK;")
+        place = Place(name, depth)
+        self._known[depth][atom.key] = place
+        return place
+
+    # -- guards -----------------------------------------------------------------------------
+
+    def _guarded(self, node: Guarded) -> Place:
+        """`body` in a block that is entered only where the condition holds."""
+        condition = self._lookup(node.condition)
+        assert condition is not None
+        name = f"t{self._count}"
+        self._count += 1
+        here = self.innermost
+        depth = len(self.blocks) - 1
+        here.add(f"{TYPES[node.dtype]} {name};")
+        for opening, value in ((f"if ({condition.text})", node.body), ("else", node.other)):
+            self._guards += 1
+            block = self.enter(opening)
+            block.add(f"{name} = {self.value(value).text};")
+            self.leave()
+            self._guards -= 1
+        return Place(name, depth)
+
+    def store(self, node: FlatNode, value: Place) -> None:
+        """Write the value of a node to its buffer, where the loops stand.
+
+        After a place was out of range nothing is: what is updated in place belongs to the caller.
+        """
+        text = CppIndex(self._places(IndexValue(torch.int64, node.address)))
+        checked = (a for a in node.address.atoms if isinstance(a, Indirect) and a.checked)
+        good = " && ".join(sorted(f"{self._place_of(a).text}_good" for a in checked))
+        line = f"{self._storage[node.name]}[{render(node.address, text)}] = {value.text};"
+        self.innermost.add(f"if ({good}) {line}" if good else line)

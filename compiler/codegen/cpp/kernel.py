@@ -1,0 +1,485 @@
+"""A kernel as a C++ function.
+
+Row mode: for each outer point, sweeps over the inner axes, the last one in vector lanes; a row
+stays in cache between sweeps. Column mode, for reductions over a strided axis: LANES neighbouring
+outer points at once, each vector lane accumulating its own. Blocks, for loads across the rows:
+what they read of a block is laid along the rows first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tcdebug.compiler.codegen.cpp.accumulator import CHUNK, Accumulator
+from tcdebug.compiler.codegen.cpp.emit import INNERMOST, Emitter, Place
+from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
+from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex
+from tcdebug.compiler.codegen.cpp.transposed_loads import COLUMNS, ROWS, Tiling, block_start
+from tcdebug.compiler.codegen.cpp.variants import GRAIN, Choices, crossing, points
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
+from tcdebug.compiler.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    IndexValue,
+    Indirect,
+    indices,
+    loads,
+    walk,
+)
+from tcdebug.compiler.ir.index import Axis, Index, product, render, to_index
+from tcdebug.compiler.ir.operations import INTEGERS, SCANS
+
+LANES = 64
+"""Outer points that column mode takes together."""
+SLOTS = 64
+"""Pieces that a reduction to few values is split into; fixed, so that sums do not depend on the
+number of threads."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The parameters of a kernel function, in order, and the C++ names of its buffers."""
+
+    declarations: tuple[str, ...]
+    storage: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """The variables of the part of an axis that a block covers."""
+
+    axis: Axis
+    step: int
+
+    @property
+    def low(self) -> str:
+        return block_start(self.axis).name
+
+    @property
+    def high(self) -> str:
+        return f"{self.axis.name}_high"
+
+    @property
+    def end(self) -> str:
+        return f"index_min({self.low} + {self.step}, {_text(self.axis.size)})"
+
+    @property
+    def loop(self) -> str:
+        """The loop over all blocks."""
+        return _loop(block_start(self.axis), "0", _text(self.axis.size), self.step)
+
+
+class KernelWriter:
+    """Writes one kernel."""
+
+    def __init__(self, kernel: FlatKernel, choices: Choices, arguments: Arguments) -> None:
+        kernel = choices.tiling.kernel if choices.tiling else kernel
+        tiles = {t.name: t.name for t in choices.tiling.tiles} if choices.tiling else {}
+        self.kernel = kernel
+        self.choices = choices
+        self.arguments = arguments
+        self.plan = segments(kernel)
+        self.crossing = crossing(kernel)
+        self.emit = Emitter({**arguments.storage, **tiles})
+        self.made = {n.name: n for n in kernel.nodes}
+        self.lane = choices.lane
+        self.outer = tuple(a for a in kernel.outer if a != self.lane)
+
+    def write(self) -> str:
+        """The C++ function."""
+        head = f'extern "C" int {self.kernel.name}({", ".join(self.arguments.declarations)})'
+        function = self.emit.enter(head)
+        function.add("int found = TCD_OK, *const status = &found;")
+        if self.choices.split:
+            self._split()
+        elif self.choices.tiling is not None:
+            self._tiled(self.choices.tiling)
+        elif self.kernel.nodes[0].scatters:
+            self._scatter()
+        else:
+            self._nest()
+        function.add("return found;")
+        self.emit.leave()
+        comments = [f"// {n.name}: {n.origin.described}" for n in self.kernel.nodes]
+        return "\n".join([*comments, function.text()])
+
+    # -- the loops around everything --------------------------------------------------------
+
+    def _nest(self) -> None:
+        """Loops over the outer axes; the first ones shared among threads."""
+        loops: list[tuple[str, tuple[Axis, ...]]] = [
+            (_loop(a, "0", _text(a.size)), (a,)) for a in self.outer
+        ]
+        if self.lane is not None:
+            size = _text(self.lane.size)
+            loops.append((f"for (int64_t from = 0; from < {size}; from += {LANES})", ()))
+        self._open(loops)
+        if self.lane is not None:
+            size = _text(self.lane.size)
+            self.emit.innermost.add(f"const int lanes = index_min({LANES}, {size} - from);")
+        for segment in self.plan:
+            self._segment(segment)
+        self._close(len(loops))
+
+    def _open(self, loops: Sequence[tuple[str, tuple[Axis, ...]]]) -> None:
+        """Begin loops, of which threads share all points."""
+        for opening, axes in loops:
+            self.emit.enter(opening, axes)
+        self.emit.collapse(axis for _, axes in loops for axis in axes)
+
+    def _close(self, loops: int) -> None:
+        for position in reversed(range(loops)):
+            self.emit.leave(self._parallel(loops) if position == 0 else "")
+
+    def _tiled(self, tiling: Tiling) -> None:
+        """Loops over blocks, in each the tiles, then the points."""
+        loops: list[tuple[str, tuple[Axis, ...]]] = [
+            (_loop(a, "0", _text(a.size)), (a,)) for a in self.outer if a != tiling.across
+        ]
+        inner = self.kernel.inner[0]
+        blocks = (_Block(tiling.across, ROWS), _Block(inner, COLUMNS))
+        loops += [(b.loop, (block_start(b.axis),)) for b in blocks]
+        self._open(loops)
+        lines = self.emit.innermost
+        for block in blocks:
+            lines.add(f"const int64_t {block.high} = {block.end};")
+        extents = ", ".join(f"{b.high} - {b.low}" for b in blocks)
+        for tile in tiling.tiles:
+            source = f"{self.arguments.storage[tile.buffer]} + {_text(tile.address)}"
+            lines.add(f"{TYPES[tile.dtype]} {tile.name}[{ROWS * COLUMNS}];")
+            lines.add(f"load_tile({source}, {_text(tile.stride)}, {extents}, {tile.name});")
+        rows, columns = blocks
+        self.emit.enter(_loop(rows.axis, rows.low, rows.high), (rows.axis,))
+        for segment in self.plan:
+            self._inner_loops(segment, (), columns.low, columns.high)
+        self.emit.leave()
+        self._close(len(loops))
+
+    def _scatter(self) -> None:
+        """Points in order, but along axes where none meets another."""
+        (node,) = self.kernel.nodes
+        plan = scatter_loops(self.kernel)
+        self.emit.changing = {node.into}
+        loops: list[tuple[str, tuple[Axis, ...]]] = [
+            (_loop(a, "0", _text(a.size)), (a,)) for a in plan.shared
+        ]
+        low, high = "0", _text(plan.lanes.size) if plan.lanes else ""
+        if plan.pieces:
+            loops = [(f"for (int64_t from = 0; from < {high}; from += {PIECE})", ())]
+        self._open(loops)
+        if plan.pieces:
+            low, high = "from", f"index_min(from + {PIECE}, {high})"
+        for axis in plan.ordered:
+            self.emit.enter(_loop(axis, "0", _text(axis.size)), (axis,))
+        if plan.lanes:
+            self.emit.enter(_loop(plan.lanes, low, high), (plan.lanes,))
+        self._point(node)
+        if plan.lanes:
+            place = IndexValue(torch.int64, node.address)
+            found = (e for body in (node.body, place) for e in walk(body))
+            in_order = any(_may_report(e, plan.lanes) for e in found)
+            self.emit.leave("#pragma omp simd" if self.choices.vectorize and not in_order else "")
+        for _ in plan.ordered:
+            self.emit.leave()
+        self._close(len(loops))
+
+    def _parallel(self, loops: int) -> str:
+        if not self.choices.parallelize:
+            return ""
+        collapse = f" collapse({loops})" if loops > 1 else ""
+        return f"#pragma omp parallel for{collapse} num_threads(threads) if ({self._large()})"
+
+    def _large(self) -> str:
+        return f"{_text(points(self.kernel))} > {GRAIN}"
+
+    def _segment(self, segment: Segment) -> None:
+        if segment.sweep:
+            self._sweep(segment)
+        elif self.lane is not None:
+            self._lane_segment(segment)
+        else:
+            for node in segment.nodes:
+                self._point(node)
+
+    def _point(self, node: FlatNode) -> None:
+        """One value where the loops stand."""
+        value = self.emit.value(node.body)
+        self.emit.values[node.name] = value
+        if node.name in self.kernel.stored:
+            self.emit.store(node, value)
+
+    def _split(self) -> None:
+        """One sweep of reductions to single values, in SLOTS pieces that threads share."""
+        for segment in self.plan:
+            if not segment.sweep:
+                self._segment(segment)
+                continue
+            accumulators = _accumulators(segment, self.kernel)
+            self._declare(accumulators)
+            states = [(a, state) for a in accumulators for state in a.state]
+            for accumulator, (ctype, field, _) in states:
+                self.emit.innermost.add(f"{ctype} slots_{accumulator.variable(field)}[{SLOTS}];")
+            size = _text(self.kernel.inner[0].size)
+            self.emit.enter(f"for (int slot = 0; slot < {SLOTS}; ++slot)")
+            self.emit.innermost.add(f"const int64_t piece = ({size} + {SLOTS - 1}) / {SLOTS};")
+            self.emit.innermost.add("const int64_t low = slot * piece;")
+            self.emit.innermost.add(f"const int64_t high = index_min(low + piece, {size});")
+            self._declare(accumulators)
+            self._inner_loops(segment, accumulators, "low", "high")
+            for accumulator, (_, field, _) in states:
+                variable = accumulator.variable(field)
+                self.emit.innermost.add(f"slots_{variable}[slot] = {variable};")
+            self.emit.leave(self._parallel(1))
+            self.emit.enter(f"for (int slot = 0; slot < {SLOTS}; ++slot)")
+            for accumulator in accumulators:
+                for line in accumulator.merge("[slot]"):
+                    self.emit.innermost.add(line)
+            self.emit.leave()
+            self._results(accumulators)
+
+    # -- a sweep ----------------------------------------------------------------------------
+
+    def _sweep(self, segment: Segment) -> None:
+        accumulators = _accumulators(segment, self.kernel)
+        self._declare(accumulators)
+        self._leave_earlier_sweeps(segment)
+        self._declare_scratch(segment)
+        self._inner_loops(segment, accumulators, "0", None)
+        self._results([a for a in accumulators if self.made[a.name].reduces])
+
+    def _declare(self, accumulators: Sequence[Accumulator]) -> None:
+        for accumulator in accumulators:
+            for ctype, field, initial in accumulator.state:
+                self._variable(ctype, accumulator.variable(field), initial)
+
+    def _variable(self, ctype: str, name: str, initial: str) -> None:
+        block = self.emit.innermost
+        if self.lane is None:
+            block.add(f"{ctype} {name} = {initial};")
+        else:
+            block.add(f"{ctype} {name}[{LANES}];")
+            block.add(f"for (int l = 0; l < lanes; ++l) {name}[l] = {initial};")
+
+    def _leave_earlier_sweeps(self, segment: Segment) -> None:
+        """Values of earlier sweeps are read back from where they are kept, or computed again."""
+        current = {n.name for n in segment.nodes}
+        for node in self.kernel.nodes:
+            if node.inside and not node.kind and node.name not in current:
+                self.emit.values.pop(node.name, None)
+                self.emit.recompute[node.name] = node
+                if node.name in self.kernel.stored:
+                    pointer = self.arguments.storage[node.name]
+                    self.emit.kept[node.name] = (pointer, node.address)
+
+    def _declare_scratch(self, segment: Segment) -> None:
+        """A row for each dear value that a later sweep reads and that is not stored."""
+        if not self.choices.scratch:
+            return
+        for node in segment.nodes:
+            if node.name in self.crossing:
+                last = self.kernel.inner[-1]
+                name = f"scratch_{node.name}"
+                self.emit.innermost.add(f"{TYPES[node.dtype]} {name}[{_text(last.size)}];")
+                self.emit.kept[node.name] = (name, to_index(last))
+
+    def _inner_loops(
+        self,
+        segment: Segment,
+        accumulators: Sequence[Accumulator],
+        low: str,
+        high: str | None,
+    ) -> None:
+        """The loops of a sweep; `low` and `high` bound the first of them."""
+        inner, depth = self.kernel.inner, len(self.emit.blocks)
+        bounds = [("0", _text(a.size)) for a in inner]
+        if inner and high is not None:
+            bounds[0] = (low, high)
+        for axis, (start, end) in zip(inner[:-1], bounds[:-1], strict=True):
+            self.emit.enter(_loop(axis, start, end), (axis,))
+        chunked = [a for a in accumulators if a.chunked]
+        start, end = bounds[-1] if bounds else ("0", "1")
+        if chunked and inner:
+            name = inner[-1].name
+            self.emit.enter(
+                f"for (int64_t {name}_low = {start}; {name}_low < {end}; {name}_low += {CHUNK})"
+            )
+            block = self.emit.innermost
+            block.add(f"const int64_t {name}_high = index_min({name}_low + {CHUNK}, {end});")
+            start, end = f"{name}_low", f"{name}_high"
+        for accumulator in chunked:
+            if accumulator.part is not None:
+                ctype, field, initial = accumulator.part
+                self._variable(ctype, accumulator.variable(field), initial)
+        self._innermost_loop(segment, accumulators, start, end)
+        for accumulator in chunked:
+            self._fold(accumulator)
+        while len(self.emit.blocks) > depth:
+            self.emit.leave()
+
+    def _fold(self, accumulator: Accumulator) -> None:
+        block = self.emit.innermost
+        if self.lane is None:
+            block.add(accumulator.close_chunk())
+        else:
+            block.add(f"for (int l = 0; l < lanes; ++l) {accumulator.close_chunk('[l]')}")
+
+    def _innermost_loop(
+        self, segment: Segment, accumulators: Sequence[Accumulator], low: str, high: str
+    ) -> None:
+        emit, last = self.emit, self.kernel.inner[-1:]
+        state = {a.name: a for a in accumulators}
+        at = "" if self.lane is None else "[l]"
+        for axis in last:
+            emit.enter(_loop(axis, low, high), (axis,))
+        if self.lane is not None:
+            self._enter_lanes()
+        for node in segment.nodes:
+            if node.kind:
+                value = emit.value(node.body).text
+                for line in state[node.name].update(value, self._linear(), at):
+                    emit.innermost.add(line)
+                if node.scans:
+                    self._running(node, state[node.name].result(at))
+            else:
+                self._point(node)
+                self._keep(node)
+        if self.lane is not None:
+            self._leave_lanes(segment.nodes)
+        for _ in last:
+            emit.leave(self._simd(segment, accumulators))
+
+    def _running(self, node: FlatNode, state: str) -> None:
+        """The value of a scan where the loops stand."""
+        name = f"running_{node.name}"
+        self.emit.innermost.add(f"const {TYPES[node.dtype]} {name} = {state};")
+        self.emit.values[node.name] = Place(name, INNERMOST)
+        if node.name in self.kernel.stored:
+            self.emit.store(node, self.emit.values[node.name])
+
+    def _keep(self, node: FlatNode) -> None:
+        pointer, address = self.emit.kept.get(node.name, ("", None))
+        if address is not None and pointer.startswith("scratch_"):
+            value = self.emit.values[node.name].text
+            self.emit.innermost.add(f"{pointer}[{_text(address)}] = {value};")
+
+    def _linear(self) -> str:
+        """The place in row-major order of the reduced axes."""
+        value = to_index(0)
+        for axis in self.kernel.inner:
+            value = value * axis.size + to_index(axis)
+        return _text(value)
+
+    def _simd(self, segment: Segment, accumulators: Sequence[Accumulator]) -> str:
+        """The pragma over the innermost loop, empty where it must run in order."""
+        if self.lane is not None:
+            return ""
+        in_order = any(a.by_place for a in accumulators) or self._reports(segment.nodes)
+        in_order |= self.kernel.scans
+        alone = not self.kernel.accumulates and not self.outer
+        if alone and self.choices.parallelize:
+            simd = " simd" if self.choices.vectorize and not in_order else ""
+            return f"#pragma omp parallel for{simd} num_threads(threads) if ({self._large()})"
+        if in_order or not self.choices.vectorize:
+            return ""
+        clauses = [c for a in accumulators for c in a.clauses]
+        return "#pragma omp simd" + "".join(f" reduction({c})" for c in clauses)
+
+    def _reports(self, nodes: Sequence[FlatNode]) -> bool:
+        """Whether the innermost loop itself may find an error in the data."""
+        last = self.lane or (self.kernel.inner[-1] if self.kernel.inner else None)
+        return any(_may_report(expr, last) for node in nodes for expr in walk(node.body))
+
+    def _results(self, accumulators: Sequence[Accumulator]) -> None:
+        if not accumulators:
+            return
+        if self.lane is not None:
+            self._lane_results(accumulators)
+            return
+        depth = len(self.emit.blocks) - 1
+        for accumulator in accumulators:
+            node = self.made[accumulator.name]
+            name = f"result_{node.name}"
+            text = accumulator.result()
+            self.emit.innermost.add(f"const {TYPES[node.dtype]} {name} = {text};")
+            self.emit.values[node.name] = Place(name, depth)
+            if node.name in self.kernel.stored:
+                self.emit.store(node, self.emit.values[node.name])
+
+    # -- column mode ------------------------------------------------------------------------
+
+    def _enter_lanes(self) -> None:
+        assert self.lane is not None
+        block = self.emit.enter("for (int l = 0; l < lanes; ++l)", (self.lane,))
+        block.add(f"const int64_t {self.lane.name} = from + l;")
+
+    def _leave_lanes(self, nodes: Sequence[FlatNode]) -> None:
+        in_order = self._reports(nodes) or any(n.kind.startswith("arg") for n in nodes)
+        self.emit.leave("#pragma omp simd" if self.choices.vectorize and not in_order else "")
+
+    def _lane_results(self, accumulators: Sequence[Accumulator]) -> None:
+        nodes = [self.made[a.name] for a in accumulators]
+        self._declare_kept(nodes)
+        self._enter_lanes()
+        for accumulator, node in zip(accumulators, nodes, strict=True):
+            kept = Place(f"kept_{node.name}[l]", INNERMOST)
+            self.emit.innermost.add(f"{kept.text} = {accumulator.result('[l]')};")
+            self.emit.values[node.name] = kept
+            if node.name in self.kernel.stored:
+                self.emit.store(node, kept)
+        self._leave_lanes(())
+
+    def _lane_segment(self, segment: Segment) -> None:
+        self._declare_kept(segment.nodes)
+        self._enter_lanes()
+        for node in segment.nodes:
+            self._point(node)
+            self.emit.innermost.add(f"kept_{node.name}[l] = {self.emit.values[node.name].text};")
+        self._leave_lanes(segment.nodes)
+        for node in segment.nodes:
+            self.emit.values[node.name] = Place(f"kept_{node.name}[l]", INNERMOST)
+
+    def _declare_kept(self, nodes: Sequence[FlatNode]) -> None:
+        for node in nodes:
+            self.emit.innermost.add(f"{TYPES[node.dtype]} kept_{node.name}[{LANES}];")
+
+
+def _accumulators(segment: Segment, kernel: FlatKernel) -> list[Accumulator]:
+    elements = product(a.size for a in kernel.inner).constant
+    few = elements is not None and elements <= CHUNK
+    return [
+        Accumulator(n.name, SCANS.get(n.kind, n.kind), n.body.dtype, in_one=few or n.scans)
+        for n in segment.nodes
+        if n.kind
+    ]
+
+
+def _may_report(expr: Expr, last: Axis | None) -> bool:
+    """Whether evaluating an expression along an axis may find a bad index or a zero divisor."""
+    if isinstance(expr, Call) and expr.name in CHECKED and expr.dtype in INTEGERS:
+        divisor = expr.args[1]
+        return not (isinstance(divisor, Constant) and divisor.value)
+    return any(
+        isinstance(atom, Indirect) and atom.checked and _follows(atom.expr, last)
+        for index in indices(expr)
+        for atom in index.atoms
+    )
+
+
+def _follows(expr: Expr, last: Axis | None) -> bool:
+    """Whether an expression may change along an axis; values of the kernel itself may."""
+    return last in expr.axes or any(not load.index for load in loads(expr))
+
+
+def _loop(axis: Axis, low: str, high: str, step: int = 1) -> str:
+    name = axis.name
+    forward = f"++{name}" if step == 1 else f"{name} += {step}"
+    return f"for (int64_t {name} = {low}; {name} < {high}; {forward})"
+
+
+def _text(index: Index) -> str:
+    return render(index, CppIndex())

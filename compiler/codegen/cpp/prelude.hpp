@@ -1,0 +1,396 @@
+// What every kernel may use. No headers: they are most of what a C++ compile costs.
+// TCD_VECTOR_MATH is defined where glibc's libmvec has vector versions of the functions below.
+// Those and the ones below are at most 4 units in the last place off in float, eager's about 1:
+// tests/compiler/codegen/cpp/test_accuracy.py measures each.
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT64_TYPE__ uint64_t;
+
+template <typename To, typename From> static inline To bits_as(From value) {
+  To result;
+  __builtin_memcpy(&result, &value, sizeof(To));
+  return result;
+}
+// By the bits: gcc 12 fails on __builtin_signbit of lanes that were bfloat16.
+static inline bool sign_bit(float x) { return bits_as<int32_t>(x) < 0; }
+static inline bool sign_bit(double x) { return bits_as<int64_t>(x) < 0; }
+static inline double as_double(int64_t bits) { return bits_as<double>(bits); }
+typedef uint16_t bfloat16;  // the bits; arithmetic is done in float
+
+#if defined(__FLT16_MAX__)
+typedef _Float16 float16;
+#endif
+
+#if defined(TCD_VECTOR_MATH) && defined(__GNUC__) && !defined(__clang__)
+#define TCD_SIMD __attribute__((simd("notinbranch"), const, nothrow))
+#else
+#define TCD_SIMD __attribute__((const, nothrow))
+#endif
+#define TCD_UNARY(name) \
+  extern "C" TCD_SIMD float name##f(float); \
+  extern "C" TCD_SIMD double name(double); \
+  static inline float name##_(float x) { return name##f(x); } \
+  static inline double name##_(double x) { return name(x); }
+#define TCD_BINARY(name) \
+  extern "C" TCD_SIMD float name##f(float, float); \
+  extern "C" TCD_SIMD double name(double, double); \
+  static inline float name##_(float x, float y) { return name##f(x, y); } \
+  static inline double name##_(double x, double y) { return name(x, y); }
+
+TCD_UNARY(exp2) TCD_UNARY(expm1)
+TCD_UNARY(log) TCD_UNARY(log2) TCD_UNARY(log10) TCD_UNARY(log1p)
+TCD_UNARY(sin) TCD_UNARY(cos) TCD_UNARY(tan) TCD_UNARY(asin) TCD_UNARY(acos) TCD_UNARY(atan)
+TCD_UNARY(sinh) TCD_UNARY(cosh) TCD_UNARY(tanh) TCD_UNARY(asinh) TCD_UNARY(acosh) TCD_UNARY(atanh)
+TCD_UNARY(erfc)
+extern "C" TCD_SIMD double exp(double);
+extern "C" TCD_SIMD double erf(double);
+static inline double exp_(double x) { return exp(x); }
+static inline double erf_(double x) { return erf(x); }
+TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
+
+extern "C" float lgammaf(float);
+extern "C" double lgamma(double);
+extern "C" float fmodf(float, float);
+extern "C" double fmod(double, double);
+static inline float lgamma_(float x) { return lgammaf(x); }
+static inline double lgamma_(double x) { return lgamma(x); }
+static inline float fmod_(float x, float y) { return fmodf(x, y); }
+static inline double fmod_(double x, double y) { return fmod(x, y); }
+
+static inline float nextafter_(float x, float y) { return __builtin_nextafterf(x, y); }
+static inline double nextafter_(double x, double y) { return __builtin_nextafter(x, y); }
+
+static inline float sqrt_(float x) { return __builtin_sqrtf(x); }
+static inline double sqrt_(double x) { return __builtin_sqrt(x); }
+static inline float floor_(float x) { return __builtin_floorf(x); }
+static inline double floor_(double x) { return __builtin_floor(x); }
+static inline float ceil_(float x) { return __builtin_ceilf(x); }
+static inline double ceil_(double x) { return __builtin_ceil(x); }
+static inline float trunc_(float x) { return __builtin_truncf(x); }
+static inline double trunc_(double x) { return __builtin_trunc(x); }
+static inline float round_(float x) { return __builtin_rintf(x); }
+static inline double round_(double x) { return __builtin_rint(x); }
+static inline float abs_(float x) { return __builtin_fabsf(x); }
+static inline double abs_(double x) { return __builtin_fabs(x); }
+template <typename T> static inline T abs_(T x) { return (T)(x < 0 ? -x : x); }
+static inline float copysign_(float x, float y) { return __builtin_copysignf(x, y); }
+static inline double copysign_(double x, double y) { return __builtin_copysign(x, y); }
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+static inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+static inline float multiply_add(float a, float b, float c) { return a * b + c; }
+#endif
+static inline float polynomial(float, float value) { return value; }
+template <typename... Rest>
+static inline float polynomial(float x, float high, float next, Rest... rest) {
+  return polynomial(x, multiply_add(high, x, next), rest...);
+}
+
+// 1 - (1 - w / 4)^4, where w = t + t P(t), up to 4, and 1 beyond: one polynomial for all arguments,
+// and taken as w - w^2 / 8 and then the like, no step cancels. P is a minimax fit of the relative
+// error of the result (0.3 units in the last place), its odd and even powers apart for half the
+// latency. At most 2.8 units off, beyond 2 at most 0.95.
+static inline float erf_(float x) {
+  const float t = abs_(x), square = t * t;
+  const float odd = polynomial(square,
+      -1.0866991e-05f, -5.08166384e-04f, 7.94172473e-03f, -7.44267777e-02f, 4.77466404e-01f);
+  const float even = polynomial(square,
+      1.42063713e-04f, -9.21945204e-04f, 4.72720759e-03f, -6.1866831e-02f, 1.28379136e-01f);
+  const float w = multiply_add(t, multiply_add(odd, t, even), t);
+  const float half = multiply_add(w * -0.125f, w, w);  // 1 - (1 - w / 4)^2, doubled
+  const float inside = multiply_add(half * -0.25f, half, half);
+  return copysign_(t > 4.0f ? 1.0f : inside, x);
+}
+
+// 2^n times a minimax fit on [-ln 2 / 2, ln 2 / 2]. Adding 1.5 * 2^23 rounds to n and leaves it in the
+// lowest bits. Half of n is added to the exponent, the rest multiplied by: only that rounds where the
+// result is subnormal. At most 1 unit off. What is beyond is chosen at the end, for latency.
+static inline float exp_(float x) {
+  const float shifted = multiply_add(x, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
+  const float rest = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, x));
+  const float near = polynomial(rest,
+      1.38186989e-03f, 8.36871564e-03f, 4.16682921e-02f, 1.66665211e-01f, 4.9999994e-01f, 1.0f, 1.0f);
+  const uint32_t bits = bits_as<uint32_t>(shifted), half = (bits << 22) & 0xff800000u;
+  const float power = bits_as<float>(bits_as<uint32_t>(near) + half);
+  const float scale = bits_as<float>((bits << 23) - half + 0x3f800000u);
+  const float result = x < -104.0f ? 0.0f : power * scale;
+  return x <= 89.0f ? result : x + __builtin_inff();
+}
+
+template <typename T> static inline T sign_(T x) { return (T)((x > 0) - (x < 0)); }
+// two plain choices each: with the conditions joined, g++ 12 branches where several follow each other
+// NaN wins; of equal values, which zeros of both signs are, the first
+template <typename T> static inline T maximum_(T a, T b) {
+  T m = a >= b ? a : b;
+  return a != a ? a : m;
+}
+template <typename T> static inline T minimum_(T a, T b) {
+  T m = a <= b ? a : b;
+  return a != a ? a : m;
+}
+// NaN loses
+template <typename T> static inline T fmax_(T a, T b) {
+  T m = a > b ? a : b;
+  return b != b ? a : m;
+}
+template <typename T> static inline T fmin_(T a, T b) {
+  T m = a < b ? a : b;
+  return b != b ? a : m;
+}
+template <typename T> static inline T log_add_exp_(T a, T b) {
+  const T m = maximum_(a, b), l = minimum_(a, b);
+  return l == m && abs_(m) == (T)__builtin_inf() ? m : log1p_(exp_(l - m)) + m;
+}
+
+// bfloat16: round to nearest, ties to even; a NaN stays one
+static inline float from_bfloat16(bfloat16 x) {
+  return bits_as<float>((uint32_t)x << 16);
+}
+static inline bfloat16 to_bfloat16(float x) {
+  const uint32_t bits = bits_as<uint32_t>(x);
+  uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  // Its own bits for a NaN, as a constant is carried through all that follows, on a path of its own;
+  // in a statement of its own, as the shift is otherwise done twice, in 16 bits.
+  rounded = x != x ? bits | 0x400000u : rounded;
+  return (bfloat16)(rounded >> 16);
+}
+
+// Python's division on floats: the quotient rounded down, the remainder with the sign of b
+template <typename T> static inline T remainder_(T a, T b) {
+  T r = fmod_(a, b);
+  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
+}
+template <typename T> static inline T floor_div_(T a, T b) {
+  if (b == 0) return a / b;
+  T r = fmod_(a, b);
+  T q = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  if (q == 0) return copysign_((T)0, a / b);
+  T down = floor_(q);
+  return q - down > (T)0.5 ? down + 1 : down;
+}
+
+// Integer division. A zero divisor sets *status and gives 0; -1 never traps.
+enum { TCD_OK = 0, TCD_INDEX_OUT_OF_RANGE = 1, TCD_DIVISION_BY_ZERO = 2 };
+static inline void tcd_report(int* status, int code) {
+#pragma omp atomic write
+  *status = code;
+}
+template <typename T> static inline T int_trunc_div(T a, T b, int* status) {
+  if (b == 0) { tcd_report(status, TCD_DIVISION_BY_ZERO); return 0; }
+  if ((T)-1 < 0 && b == (T)-1) return (T)(0 - (uint64_t)a);
+  return (T)(a / b);
+}
+template <typename T> static inline T int_trunc_mod(T a, T b, int* status) {
+  if (b == 0) { tcd_report(status, TCD_DIVISION_BY_ZERO); return 0; }
+  if ((T)-1 < 0 && b == (T)-1) return 0;
+  return (T)(a % b);
+}
+template <typename T> static inline T int_remainder(T a, T b, int* status) {
+  T r = int_trunc_mod(a, b, status);
+  return r != 0 && (r < 0) != (b < 0) ? (T)(r + b) : r;
+}
+template <typename T> static inline T int_floor_div(T a, T b, int* status) {
+  T q = int_trunc_div(a, b, status);
+  T r = (T)(a - (T)(q * b));
+  return r != 0 && (r < 0) != (b < 0) ? (T)(q - 1) : q;
+}
+
+// Shifts by a negative or too large count: all bits are shifted out, the sign stays.
+template <typename T> static inline T shift_left_(T a, T b) {
+  return b < 0 || (uint64_t)b >= sizeof(T) * 8 ? (T)0 : (T)((uint64_t)a << b);
+}
+template <typename T> static inline T shift_right_(T a, T b) {
+  int last = (int)sizeof(T) * 8 - 1;
+  return (T)(a >> (b < 0 || (uint64_t)b > (uint64_t)last ? last : (int)b));
+}
+
+// The first two words of Philox 4x32-10 for the counter (place, stream): ir/philox.py has its source.
+static inline int64_t philox_(int64_t seed, int64_t stream, int64_t place) {
+  const uint64_t word = 0xffffffffu;
+  uint64_t c0 = (uint64_t)place & word, c1 = (uint64_t)place >> 32;
+  uint64_t c2 = (uint64_t)stream & word, c3 = (uint64_t)stream >> 32;
+  uint64_t k0 = (uint64_t)seed & word, k1 = (uint64_t)seed >> 32;
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = (c0 & word) * 0xD2511F53u, p1 = (c2 & word) * 0xCD9E8D57u;
+    c0 = (p1 >> 32) ^ c1 ^ k0;
+    c2 = (p0 >> 32) ^ c3 ^ k1;
+    c1 = p1 & word;
+    c3 = p0 & word;
+    k0 = (k0 + 0x9E3779B9u) & word;
+    k1 = (k1 + 0xBB67AE85u) & word;
+  }
+  return (int64_t)(c0 | c1 << 32);
+}
+
+// Hurwitz's zeta function by the formula of Euler and Maclaurin: ten terms and more for a negative
+// q, then Bernoulli's numbers over factorials, B(2k) / (2k)!.
+static inline double zeta_(double x, double q) {
+  if (x == 1) return __builtin_inf();
+  if (x < 1) return __builtin_nan("");
+  if (q <= 0) {
+    if (q == floor_(q)) return __builtin_inf();
+    if (x != floor_(x)) return __builtin_nan("");
+  }
+  double sum = 0, at = q;
+  for (int k = 0; k < 10 || at < 10; ++k, at += 1) {
+    const double term = pow_(at, -x);
+    sum += term;
+    if (abs_(term) < 1e-17 * abs_(sum)) return sum;
+  }
+  double power = pow_(at, -x), factor = x / at;
+  sum += power * (at / (x - 1) + 0.5);
+  const double bernoulli[] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,
+      -691.0 / 1307674368000.0, 1.0 / 74724249600.0, -3617.0 / 10670622842880000.0};
+  for (int k = 0; k < 8; ++k) {
+    sum += bernoulli[k] * factor * power;
+    factor *= (x + 2 * k + 1) * (x + 2 * k + 2) / (at * at);
+  }
+  return sum;
+}
+static inline float zeta_(float x, float q) { return (float)zeta_((double)x, (double)q); }
+
+// The incomplete gamma functions: a series below a + 1, a continued fraction (Lentz's way) above;
+// Press et al., "Numerical Recipes", 6.2.
+static inline double igamma_of(double a, double x, bool upper) {
+  const double nan = __builtin_nan(""), inf = __builtin_inf();
+  if (x < 0 || a < 0) return nan;
+  if (a == 0) return x > 0 ? !upper : nan;
+  if (x == 0) return upper;
+  if (a == inf) return x == inf ? nan : upper;
+  if (x == inf) return !upper;
+  if (x != x || a != a) return nan;
+  const double front = exp_(a * log_(x) - x - lgamma_(a));
+  if (x < a + 1) {
+    double sum = 1 / a, term = sum;
+    for (double n = a + 1; term > sum * 1e-17; n += 1) sum += term *= x / n;
+    return upper ? 1 - front * sum : front * sum;
+  }
+  double b = x + 1 - a, c = 1e300, d = 1 / b, h = d, change = 0;
+  for (double k = 1; abs_(change - 1) > 1e-16 && k < 1e6; k += 1) {
+    const double an = -k * (k - a);
+    b += 2;
+    d = 1 / (an * d + b);
+    c = b + an / c;
+    change = d * c;
+    h *= change;
+  }
+  return upper ? front * h : 1 - front * h;
+}
+template <typename T> static inline T igamma_(T a, T x) { return (T)igamma_of(a, x, false); }
+template <typename T> static inline T igammac_(T a, T x) { return (T)igamma_of(a, x, true); }
+
+// Orthogonal polynomials by their recurrences (Abramowitz and Stegun 22.7): p and q are those of
+// the two degrees before.
+template <typename T, typename Next>
+static inline T recurrence(T degree, T first, Next next) {
+  const int64_t n = (int64_t)degree;
+  T p = 1, q = first;
+  if (n <= 0) return n ? 0 : 1;
+  for (int64_t k = 1; k < n && q == q; ++k) {
+    const T r = next((T)k, p, q);
+    p = q;
+    q = r;
+  }
+  return q;
+}
+template <typename T> static inline T chebyshev_of(T x, T n, T first) {
+  return recurrence(n, first, [x](T, T p, T q) { return (x + x) * q - p; });
+}
+template <typename T> static inline T chebyshev_t_(T x, T n) {
+  if (n > 6 && abs_(x) < 1) return cos_(trunc_(n) * acos_(x));
+  return chebyshev_of(x, n, x);
+}
+template <typename T> static inline T chebyshev_u_(T x, T n) {
+  const T whole = trunc_(n), angle = acos_(x), sine = sin_(angle);
+  if (n > 8 && abs_(x) < 1 && sine != 0) return sin_((whole + 1) * angle) / sine;
+  return chebyshev_of(x, n, x + x);
+}
+template <typename T> static inline T chebyshev_v_(T x, T n) { return chebyshev_of(x, n, x + x - 1); }
+template <typename T> static inline T chebyshev_w_(T x, T n) { return chebyshev_of(x, n, x + x + 1); }
+template <typename T> static inline T hermite_h_(T x, T n) {
+  return recurrence(n, x + x, [x](T k, T p, T q) { return (x + x) * q - (k + k) * p; });
+}
+template <typename T> static inline T hermite_he_(T x, T n) {
+  return recurrence(n, x, [x](T k, T p, T q) { return x * q - k * p; });
+}
+template <typename T> static inline T laguerre_l_(T x, T n) {
+  return recurrence(n, 1 - x, [x](T k, T p, T q) { return ((k + k + (1 - x)) * q - k * p) / (k + 1); });
+}
+template <typename T> static inline T legendre_p_(T x, T n) {
+  return recurrence(n, x, [x](T k, T p, T q) { return ((k + k + 1) * x * q - k * p) / (k + 1); });
+}
+
+// Index arithmetic with the sign rules of Python.
+static inline int64_t index_div(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return q - ((a % b != 0) & ((a < 0) != (b < 0)));
+}
+static inline int64_t index_mod(int64_t a, int64_t b) {
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline int64_t index_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t index_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// A place read from memory: negative counts from the end; out of range sets *status and gives 0.
+static inline int64_t checked_place(int64_t place, int64_t size, int* status) {
+  place += place < 0 ? size : 0;
+  if ((uint64_t)place >= (uint64_t)size) {
+    tcd_report(status, TCD_INDEX_OUT_OF_RANGE);
+    return 0;
+  }
+  return place;
+}
+
+// A block of at most 16 x 64 whose rows lie `stride` apart by column in memory: tile[r][c] is
+// from[c * stride + r]. Eight by eight elements of four bytes are turned in registers.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define TCD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+#endif
+enum { TILE_COLUMNS = 64 };
+#if defined(TCD_SHUFFLE)
+typedef uint32_t lanes8 __attribute__((vector_size(32)));
+static inline void turn8(const void* from, int64_t stride, void* to) {
+  lanes8 a[8], b[8];
+  for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], (const char*)from + k * stride * 4, 32);
+  for (int k = 0; k < 8; k += 2) {
+    b[k] = TCD_SHUFFLE(a[k], a[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    b[k + 1] = TCD_SHUFFLE(a[k], a[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int k = 0; k < 8; k += k % 4 == 1 ? 3 : 1) {
+    a[k] = TCD_SHUFFLE(b[k], b[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    a[k + 2] = TCD_SHUFFLE(b[k], b[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  for (int k = 0; k < 4; ++k) {
+    b[k] = TCD_SHUFFLE(a[k], a[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    b[k + 4] = TCD_SHUFFLE(a[k], a[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int k = 0; k < 8; ++k) __builtin_memcpy((char*)to + k * TILE_COLUMNS * 4, &b[k], 32);
+}
+#endif
+template <typename T>
+static inline void load_tile(const T* from, int64_t stride, int64_t rows, int64_t columns, T* to) {
+  int64_t whole = 0;
+#if defined(TCD_SHUFFLE)
+  if (sizeof(T) == 4 && rows == 16) {
+    whole = columns & ~7;
+    for (int64_t c = 0; c < whole; c += 8) {
+      turn8(from + c * stride, stride, to + c);
+      turn8(from + c * stride + 8, stride, to + 8 * TILE_COLUMNS + c);
+    }
+  }
+#endif
+  for (int64_t c = whole; c < columns; ++c)
+    for (int64_t r = 0; r < rows; ++r) to[r * TILE_COLUMNS + c] = from[c * stride + r];
+}

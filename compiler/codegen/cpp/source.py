@@ -1,0 +1,95 @@
+"""All kernels of a graph as one C++ translation unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+
+from tcdebug.compiler.codegen.cpp.kernel import Arguments, KernelWriter
+from tcdebug.compiler.codegen.cpp.text import TYPES
+from tcdebug.compiler.codegen.cpp.transposed_loads import tiling
+from tcdebug.compiler.codegen.cpp.variants import Choices, can_share, can_split, crossing, lane_axis
+from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.graph import Buffer
+from tcdebug.compiler.schedule.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class CppSource:
+    """One translation unit, and how its kernels are called."""
+
+    text: str
+    calls: Mapping[str, KernelCall]
+    language: str = "c++"
+    suffix: str = "cpp"
+
+
+def prelude() -> str:
+    """The C++ that every translation unit begins with."""
+    return (resources.files(__package__) / "prelude.hpp").read_text()
+
+
+def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate) -> CppSource:
+    """The C++ of kernels."""
+    calls = {k.name: _write(k, buffers, gate) for k in kernels}
+    calls = shared(calls, gate, lambda call: numbered_text(call, "//"))
+    written = (call.source for call in calls.values() if call.source)
+    return CppSource("\n".join([prelude(), *written]), calls)
+
+
+def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelCall:
+    collapse = gate.allows("codegen.collapse", kernel.subject)
+    flat = flatten(kernel, buffers, collapse=collapse)
+    choices = _choose(flat, kernel.subject, gate)
+    call = describe(kernel, flat, buffers)
+    storage = call.storage()
+    declarations = [
+        *(f"const {TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.loads),
+        *(f"{TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.stores),
+        *(f"int64_t {s}" for s in call.symbols),
+        *(f"double {storage[p]}" for p in call.parameters),
+        "int threads",
+    ]
+    writer = KernelWriter(flat, choices, Arguments(tuple(declarations), storage))
+    source = f"{writer.write()}\n{_packed(kernel.name, declarations)}"
+    return replace(call, source=source, after=("threads",), addresses=False, joins=True)
+
+
+def _packed(name: str, declarations: Sequence[str]) -> str:
+    """The kernel as a function of an array, eight bytes an argument."""
+    given: list[str] = []
+    for place, declaration in enumerate(declarations):
+        ctype = declaration.rpartition(" ")[0].removesuffix(" __restrict__")
+        read = "as_double" if ctype == "double" else f"({ctype})"
+        given.append(f"{read}(g[{place}])")
+    call = f"{name}({', '.join(given)})"
+    return f'extern "C" int {name}_packed(const int64_t* g) {{ return {call}; }}'
+
+
+def _choose(flat: FlatKernel, subject: str, gate: Gate) -> Choices:
+    """How to write a kernel; only what would make a difference is asked for."""
+    lane = lane_axis(flat)
+    if lane is not None and not gate.allows("codegen.column", subject):
+        lane = None
+    split = lane is None and can_split(flat) and gate.allows("codegen.split", subject)
+    tiled = tiling(flat)
+    if tiled is not None and not gate.allows("codegen.tile", subject):
+        tiled = None
+    loops = bool(flat.outer or flat.inner)
+    return Choices(
+        vectorize=loops and gate.allows("codegen.vectorize", subject),
+        parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
+        lane=lane,
+        tiling=tiled,
+        split=split,
+        scratch=(
+            lane is None
+            and not split
+            and bool(crossing(flat))
+            and gate.allows("codegen.scratch", subject)
+        ),
+    )

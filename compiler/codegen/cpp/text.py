@@ -1,0 +1,161 @@
+"""How dtypes, literals, indices and operations are written in C++."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tcdebug.compiler.codegen.kernels.index_text import TruncatingText
+from tcdebug.compiler.ir.expr import Call, Constant, Indirect
+from tcdebug.compiler.ir.index import Atom, Extremum, Quotient, Remainder, render
+from tcdebug.compiler.ir.operations import FLOATS, INTEGERS, POLYNOMIALS
+
+TYPES: dict[torch.dtype, str] = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+    torch.int64: "int64_t",
+    torch.int32: "int32_t",
+    torch.int16: "int16_t",
+    torch.int8: "int8_t",
+    torch.uint8: "uint8_t",
+    torch.bool: "bool",
+}
+
+FUNCTIONS = frozenset(
+    (
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
+        "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma",
+        "sqrt", "floor", "ceil", "trunc", "round", "abs", "sign", "pow", "atan2", "hypot", "fmod",
+        "copysign", "maximum", "minimum", "fmax", "fmin", "shift_left", "shift_right", "philox",
+        "nextafter", "zeta", "igamma", "igammac", *POLYNOMIALS,
+    )
+)  # fmt: skip
+"""Operations that the prelude has as a function of the same name with an underscore."""
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+}  # fmt: skip
+
+CHECKED = {
+    "floor_div": "int_floor_div",
+    "remainder": "int_remainder",
+    "trunc_div": "int_trunc_div",
+    "trunc_mod": "int_trunc_mod",
+}
+"""Integer operations that report a zero divisor."""
+
+
+def literal(constant: Constant) -> str:
+    """A constant as C++ of its type."""
+    value, dtype = constant.value, constant.dtype
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if dtype in FLOATS:
+        return _float_literal(float(value), dtype)
+    if dtype == torch.bfloat16:
+        return f"to_bfloat16({_float_literal(float(value), torch.float32)})"
+    if dtype == torch.float16:
+        return f"(float16){_float_literal(float(value), torch.float32)}"
+    return f"({TYPES[dtype]}){integer(int(value))}"
+
+
+def _float_literal(value: float, dtype: torch.dtype) -> str:
+    suffix = "f" if dtype == torch.float32 else ""
+    if value != value:
+        return f'__builtin_nan{suffix}("")'
+    if value in (float("inf"), float("-inf")):
+        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+    text = f"{value:.9g}" if suffix else repr(value)
+    if "." not in text and "e" not in text:
+        text += ".0"
+    return f"({text}{suffix})" if text.startswith("-") else text + suffix
+
+
+def integer(value: int) -> str:
+    """An integer literal; the smallest int64 has none of its own."""
+    if value == -(2**63):
+        return "(-9223372036854775807LL - 1)"
+    return f"{value}LL" if abs(value) >= 2**31 else str(value)
+
+
+class CppIndex(TruncatingText):
+    """Indices in C++."""
+
+    def literal(self, value: int) -> str:
+        return integer(value)
+
+    def atom(self, atom: Atom) -> str:
+        match atom:
+            case Quotient() | Remainder():
+                return self.divided(atom)
+            case Extremum():
+                left, right = render(atom.left, self), render(atom.right, self)
+                return f"index_{atom.kind}({left}, {right})"
+            case Indirect():
+                return self.places[atom.key]
+        return atom.key
+
+
+def operation(node: Call, operands: list[str]) -> str:
+    """An operation on operands that are C++ operands already."""
+    name, dtype = node.name, node.dtype
+    source = node.args[0].dtype
+    if name == "cast":
+        return cast(operands[0], source, dtype)
+    if name in CHECKED and source in INTEGERS:
+        return f"{CHECKED[name]}<{TYPES[dtype]}>({', '.join(operands)}, status)"
+    if name in INFIX:
+        return _narrow(f"{operands[0]} {INFIX[name]} {operands[1]}", dtype)
+    if name in SPECIAL:
+        return SPECIAL[name](operands, dtype)
+    if name in FUNCTIONS or name in ("floor_div", "remainder"):
+        return f"{name}_({', '.join(operands)})"
+    raise KeyError(f"{name} has no C++")
+
+
+def _narrow(text: str, dtype: torch.dtype) -> str:
+    """C++ computes small integers as int: back to the type, with wrap-around."""
+    return f"({TYPES[dtype]})({text})" if dtype in INTEGERS or dtype == torch.bool else text
+
+
+def _one(dtype: torch.dtype) -> str:
+    return "1.0f" if dtype == torch.float32 else "1.0"
+
+
+SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
+    "neg": lambda o, d: _narrow(f"-{o[0]}", d),
+    "rsqrt": lambda o, d: f"{_one(d)} / sqrt_({o[0]})",
+    "bitwise_not": lambda o, d: f"!{o[0]}" if d == torch.bool else _narrow(f"~{o[0]}", d),
+    "isnan": lambda o, d: f"{o[0]} != {o[0]}",
+    "isinf": lambda o, d: f"abs_({o[0]}) == __builtin_inf()",
+    "signbit": lambda o, d: f"sign_bit({o[0]})",
+    "where": lambda o, d: f"{o[0]} ? {o[1]} : {o[2]}",
+}
+
+
+def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
+    """A conversion as eager does it."""
+    if source == target:
+        return value
+    if source == torch.bfloat16:
+        return cast(f"from_bfloat16({value})", torch.float32, target)
+    if source == torch.float16:
+        return cast(f"(float){value}", torch.float32, target)
+    if target == torch.bfloat16:
+        return f"to_bfloat16({cast(value, source, torch.float32)})"
+    if target == torch.float16:
+        return f"(float16)({cast(value, source, torch.float32)})"
+    if target == torch.bool:
+        return f"({value} != 0)"
+    if source == torch.bool and target in FLOATS:
+        # g++ 12 does not vectorize the conversion behind a comparison that came from wider lanes
+        return f"({value} ? {_one(target)} : ({TYPES[target]})0)"
+    if source in FLOATS and target in (torch.int16, torch.int8, torch.uint8):
+        # out of range it is undefined in C++; through int32 it wraps, as eager does
+        return f"({TYPES[target]})(int32_t)({value})"
+    return f"({TYPES[target]})({value})"

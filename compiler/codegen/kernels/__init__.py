@@ -1,0 +1,1 @@
+"""What every target language shares: a kernel with addresses, its sweeps, its call."""

@@ -1,0 +1,96 @@
+"""The order of work inside a kernel: sweeps over the inner axes, and what is computed between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.ir.expr import Load, loads
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Nodes computed together: in one sweep over the inner axes, or once for each outer point."""
+
+    sweep: bool
+    nodes: tuple[FlatNode, ...]
+
+
+def reads_of(node: FlatNode) -> set[str]:
+    """The values of the same kernel that a node reads directly."""
+    return {load.buffer for load in loads(node.body) if _from_kernel(load)}
+
+
+def _from_kernel(load: Load) -> bool:
+    return not load.index
+
+
+def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> list[FlatNode]:
+    """What overwrites memory as late as can be: after all that reads it, or may do so again."""
+    own = {node.name: node for node in nodes}
+    earlier = {name: node for name, node in made.items() if name not in own and not node.kind}
+    waits = {node.name: reads_of(node) & own.keys() for node in nodes}
+    stores = [node for node in nodes if node.into]
+    for node in nodes if stores else ():
+        needed, memory = _above(node, own), _above(node, earlier)
+        for store in stores:
+            dependent = node is store or store.name in needed
+            if not dependent and store.into in memory:
+                waits[store.name].add(node.name)
+    ordered: list[FlatNode] = []
+    left = sorted(nodes, key=lambda n: bool(n.into))
+    while left:
+        names = {n.name for n in left}
+        ready = (n for n in left if not waits[n.name] & names)
+        chosen = next(ready, None)
+        assert chosen is not None, "stores over memory wait for each other in a circle"
+        left.remove(chosen)
+        ordered.append(chosen)
+    return ordered
+
+
+def _above(node: FlatNode, through: Mapping[str, FlatNode]) -> set[str]:
+    """The memory and the values that a node is computed from, and through these nodes."""
+    found, left = set[str](), [node]
+    while left:
+        latest = left.pop()
+        new = reads_of(latest) - found
+        found |= new | _memory_read(latest)
+        left += [through[name] for name in new if name in through]
+    return found
+
+
+def _memory_read(node: FlatNode) -> set[str]:
+    return {load.buffer for load in loads(node.body) if not _from_kernel(load)}
+
+
+def segments(kernel: FlatKernel) -> list[Segment]:
+    """The work of a kernel in order.
+
+    A node runs in the first sweep in which all that it reads is known, but a value that only
+    later sweeps use is computed in the first of those. What overwrites an input comes after all
+    that reads it.
+    """
+    made = {n.name: n for n in kernel.nodes}
+    sweep: dict[str, int] = {}
+    for node in kernel.nodes:
+        sweep[node.name] = max(
+            (sweep[r] + made[r].reduces for r in reads_of(node) if r in made), default=0
+        )
+    last = max(sweep.values(), default=0)
+    for node in kernel.nodes:
+        if node.into and any(node.into in _memory_read(n) for n in kernel.nodes if n is not node):
+            sweep[node.name] = last + (not node.inside)
+    for node in reversed(kernel.nodes):
+        if node.inside and not node.kind:
+            users = [sweep[n.name] for n in kernel.nodes if n.inside and node.name in reads_of(n)]
+            if users:
+                sweep[node.name] = max(sweep[node.name], min(users))
+    result: list[Segment] = []
+    for number in range(max(sweep.values(), default=0) + 1):
+        for inside in (False, True):
+            nodes = tuple(n for n in kernel.nodes if n.inside == inside and sweep[n.name] == number)
+            if nodes:
+                result.append(Segment(inside, tuple(_stores_last(nodes, made))))
+    return result

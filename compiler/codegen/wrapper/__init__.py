@@ -1,0 +1,1 @@
+"""The schedule as a Python function that launches kernels and calls ATen."""

@@ -1,0 +1,384 @@
+"""The schedule as a Python function: allocate, call kernels, call ATen, free, return."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.codegen.kernels.call import KernelCall
+from tcdebug.compiler.codegen.wrapper.launches import Launch, launch, together
+from tcdebug.compiler.codegen.wrapper.python_bindings import DIRECT
+from tcdebug.compiler.codegen.wrapper.python_text import (
+    function_text,
+    items_text,
+    path_text,
+    tuple_text,
+)
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    Node,
+    Ref,
+    contiguous_strides,
+    extern_refs,
+    output_refs,
+)
+from tcdebug.compiler.ir.index import Index, Symbol, render
+from tcdebug.compiler.ir.printer import target_text
+from tcdebug.compiler.schedule.cost import bytes_of
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+
+aten = torch.ops.aten
+SIZES = frozenset((aten.expand.default, aten.view.default))
+"""Operators that take sizes one by one too, which torch reads 0.5 us faster than a list."""
+REUSE = "memory.reuse"
+LITTLE = 1 << 20
+"""Bytes that a GPU can spare."""
+
+
+@dataclass(frozen=True)
+class WrapperSource:
+    """The text of a function `call(args)`, and the objects that its names stand for."""
+
+    text: str
+    names: Mapping[str, Any]
+    device: torch.device | None = None
+    """The GPU that all launches are for, None where there are none or several."""
+    streams: bool = False
+    """Whether it launches on streams of GPUs."""
+    launches: tuple[Launch, ...] = ()
+    """Those of several kernels."""
+    straight: str = ""
+    """For inference, a `call` that takes its arguments as they are and turns gradients off itself.
+
+    Empty where operators are called of which only torch knows what they need around them.
+    """
+
+
+class WrapperWriter:
+    """Writes the wrapper of one schedule.
+
+    What a `backward` is given, hooks on saved tensors may have laid out in rows. What a `forward`
+    returns, autograd looks at.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        calls: Mapping[str, KernelCall],
+        gate: Gate,
+        *,
+        direction: str = "inference",
+    ) -> None:
+        self.schedule = schedule
+        self.direction = direction
+        self.graph: Graph = schedule.graph
+        self.calls = calls
+        self.gate = gate
+        self.buffers = self.graph.buffers()
+        self.devices = {k.device.index for k in schedule.kernels() if k.device.type == "cuda"}
+        alone = next(iter(self.devices)) if len(self.devices) == 1 else None
+        self.device = None if alone is None else torch.device("cuda", alone)
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
+        self.memory = {n: memory for c in calls.values() for n, memory in c.into.items()}
+        self.last_use = self._last_uses()
+        self.dying: dict[int, list[str]] = {}  # step -> what it is the last to read
+        for name, position in self.last_use.items():
+            self.dying.setdefault(position, []).append(name)
+        self.last_wanted = {  # layout -> the last step that asks for memory of it
+            _layout(self.buffers[name]): position
+            for position, step in enumerate(schedule.steps)
+            if isinstance(step, Kernel)
+            for name in calls[step.name].stores
+            if name not in calls[step.name].into
+        }
+        self.free: list[str] = []  # dead buffers whose memory may be used again
+        self.owned: set[str] = set()  # buffers that only kernels have ever seen
+        self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
+        self.read_by_kernels = {n for c in calls.values() for n in c.loads}
+        self.launches: list[Launch] = []
+        self.late: list[str] | None = None  # what waits for the launch to end, None outside of one
+
+    def write(self) -> WrapperSource:
+        """The whole function."""
+        names = [spec.name for spec in self.graph.inputs]
+        taken = [f"{items_text(names)} = args"] if names else []
+        self._arguments()
+        for steps in together(self.schedule, self.calls, self.last_use, self.buffers):
+            self._steps(steps)
+        returned = [self._returned(o) for o in self.graph.outputs]
+        self.lines.append(f"return ({items_text(returned)})")
+        return WrapperSource(
+            function_text("args", [*taken, "args.clear()", *self.lines]),
+            self.names,
+            self.device,
+            bool(self.devices),
+            tuple(self.launches),
+            self._straight(names),
+        )
+
+    def _straight(self, names: Sequence[str]) -> str:
+        """The text of `WrapperSource.straight`, once all lines are there."""
+        externs = [step.target for step in self.schedule.steps if isinstance(step, Extern)]
+        if self.direction != "inference" or not all(map(_is_plain, externs)):
+            return ""
+        lines = self.lines
+        if externs or any(call.parameters for call in self.calls.values()):  # torch is called
+            off, on = (f"    set_grad_enabled({value})" for value in (False, True))
+            lines = [f"    {line}" for line in lines]
+            lines = ["if grad_enabled := is_grad_enabled():", off, "try:", *lines]
+            lines += ["finally:", "    if grad_enabled:", f"    {on}"]
+        return function_text(", ".join(names), lines)
+
+    # -- lifetimes --------------------------------------------------------------------------
+
+    def _last_uses(self) -> dict[str, int]:
+        """For each value the last step that reads it, those that are returned left out."""
+        last: dict[str, int] = {}
+        for position, step in enumerate(self.schedule.steps):
+            names: Sequence[str]
+            if isinstance(step, Kernel):
+                call = self.calls[step.name]
+                names = (*call.loads, *call.parameters, *call.stores, *call.into.values())
+            else:
+                names = (*extern_refs(step), step.name)
+            last.update(dict.fromkeys(names, position))
+        for name in output_refs(self.graph):
+            last.pop(name, None)
+        # it lives as long as what was stored into it, also that into which more was stored
+        for name, memory in reversed(self.memory.items()):
+            if name not in last:
+                last.pop(memory, None)
+            elif memory in last:
+                last[memory] = max(last[memory], last[name])
+        return last
+
+    def _release(self, position: int) -> None:
+        gone: list[str] = []
+        for name in self.dying.get(position, ()):
+            if name in self.owned and self._is_kept(self.buffers[name], position):
+                self.free.append(name)
+            elif name not in self.graph.constants:
+                gone.append(name)
+        self._delete(*gone)
+
+    def _is_kept(self, buffer: Buffer, position: int) -> bool:
+        """Whether memory waits for a later kernel: on a GPU, where to ask is cheap, only little."""
+        little = buffer.device.type == "cpu" or bytes_of(buffer) <= LITTLE
+        return little and self.last_wanted.get(_layout(buffer), -1) > position
+
+    def _delete(self, *names: str) -> None:
+        if names:
+            lines = self.lines if self.late is None else self.late
+            lines.append(f"del {', '.join(names)}")
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        known: set[Symbol] = set()
+        for spec in self.graph.inputs:
+            if spec.symbol is not None and spec.symbol not in known:
+                known.add(spec.symbol)
+                self.lines.append(f"{spec.symbol.name} = {spec.name}")
+        for spec in self.graph.inputs:
+            if spec.buffer is not None:
+                self._bind_sizes(spec.buffer, known)
+        for spec in self.graph.inputs if self.direction == "backward" else ():
+            if spec.buffer is not None and not _in_rows(spec.buffer):
+                self._lay_out(spec.buffer)
+        if any("threads" in call.after for call in self.calls.values()):
+            self.lines.append("threads = get_num_threads()")
+        for index in sorted(self.devices):
+            self.lines.append(f"stream_{index} = current_stream({index})")
+
+    def _bind_sizes(self, buffer: Buffer, known: set[Symbol]) -> None:
+        """Sizes that no argument gives, from the shapes of tensors."""
+        for method, indices in (("size", buffer.size), ("stride", buffer.stride)):
+            for dim, index in enumerate(indices):
+                atoms = index.direct_atoms
+                if (
+                    len(atoms) == 1
+                    and isinstance(atoms[0], Symbol)
+                    and index == Index({(atoms[0],): 1})
+                ):
+                    if atoms[0] in known:
+                        continue
+                    known.add(atoms[0])
+                    self.lines.append(f"{atoms[0].name} = {buffer.name}.{method}({dim})")
+
+    def _steps(self, positions: range) -> None:
+        """Some steps, of which the kernels, if they are several, are launched together."""
+        steps = [self.schedule.steps[p] for p in positions]
+        kernels = [s for s in steps if isinstance(s, Kernel)]
+        self.late = [] if len(kernels) > 1 else None
+        for position, step in zip(positions, steps, strict=True):
+            if isinstance(step, Extern):
+                self._extern(step)
+            else:
+                self._memory(self.calls[step.name])
+                if self.late is None:
+                    self._kernel(step)
+            self._release(position)
+        if self.late is not None:
+            self._launch(kernels)
+            self.lines += self.late
+            self.late = None
+
+    def _memory(self, call: KernelCall) -> None:
+        """Memory for what a kernel stores."""
+        for name in call.stores:
+            if name in call.into:
+                self.lines.append(f"{name} = {call.into[name]}")  # the same memory
+            else:
+                self._allocate(self.buffers[name])
+
+    def _launch(self, kernels: Sequence[Kernel]) -> None:
+        """One call for several kernels."""
+        name = f"launch_{len(self.launches)}"
+        self.launches.append(made := launch(name, [self.calls[k.name] for k in kernels]))
+        self.names[name] = None  # filled in when the kernels are built
+        failed = ", ".join(repr(k.name) for k in kernels)
+        self.lines += [
+            f"if status := {name}({', '.join(made.given)}):",
+            f"    raise_status(status, {failed})",
+        ]
+
+    def _kernel(self, kernel: Kernel) -> None:
+        call = self.calls[kernel.name]
+        self.names[f"run_{kernel.name}"] = None  # filled in when the kernels are built
+        given = [*call.loads, *call.stores]
+        if call.addresses:
+            given = [f"{name}.data_ptr()" for name in given]
+        given += [*call.symbols, *(f"float({p})" for p in call.parameters)]
+        arguments = ", ".join((*call.before, *given, *call.after))
+        failed = f"raise_status(status, {kernel.name!r})"
+        if call.mended:
+            failed = f"mend_{kernel.name}(status, {arguments})"
+        lines = [f"if status := run_{kernel.name}({arguments}):", f"    {failed}"]
+        if kernel.device.type == "cuda" and self.device is None:
+            lines = [f"with cuda_device({kernel.device.index}):", *(f"    {s}" for s in lines)]
+        self.lines += lines
+
+    def _allocate(self, buffer: Buffer) -> None:
+        for name in [f for f in self.free if _layout(self.buffers[f]) == _layout(buffer)]:
+            self.free.remove(name)
+            if self.gate.allows(REUSE, f"{buffer.name}<-{name}"):
+                self.lines.append(f"{buffer.name} = {name}")
+                self._delete(name)
+                break
+            self._delete(name)
+        else:
+            size, stride = tuple_text(buffer.size), tuple_text(buffer.stride)
+            dtype = self._dtype(buffer)
+            if buffer.device == self.device:
+                call = f"empty_strided_cuda({size}, {stride}, {dtype})"
+            elif buffer.device.type == "cpu":
+                call = f"empty_strided_cpu({size}, {stride}, {dtype})"
+            else:
+                device = self._object(buffer.device, str(buffer.device))
+                call = f"empty_strided({size}, {stride}, dtype={dtype}, device={device})"
+            self.lines.append(f"{buffer.name} = {call}")
+        if buffer.name in self.last_use:
+            self.owned.add(buffer.name)
+
+    def _dtype(self, buffer: Buffer) -> str:
+        name = str(buffer.dtype).removeprefix("torch.")
+        self.names[name] = buffer.dtype
+        return name
+
+    def _extern(self, node: Extern) -> None:
+        self.lines.append(f"{node.name} = {self._call(node)}")
+        for symbol, path in node.binds.items():
+            self.lines.append(f"{symbol.name} = int({path_text(node.name, path)})")
+        if node.out is not None:
+            self._lay_out(node.out)
+        for name in (*extern_refs(node), node.alias_of or ""):
+            self.owned.discard(self.memory.get(name, name))  # others may hold on to its memory
+
+    def _lay_out(self, buffer: Buffer) -> None:
+        """Make sure of the strides of what kernels read and others have made."""
+        if (name := buffer.name) in self.read_by_kernels:
+            size, stride = tuple_text(buffer.size), tuple_text(buffer.stride)
+            layout = f"{self._dtype(buffer)}, {size}, {stride}"
+            self.lines.append(f"{name} = laid_out({name}, {layout})")
+
+    def _call(self, node: Extern) -> str:
+        given = node.args
+        if node.target in SIZES and given[1]:
+            given = (given[0], *given[1])
+        args = [self._value(a) for a in given]
+        if node.target is operator.getitem:
+            return f"{args[0]}[{args[1]}]"
+        kwargs = [f"{k}={self._value(v)}" for k, v in node.kwargs.items()]
+        target = self._object(DIRECT.get(node.target, node.target), target_text(node.target))
+        return f"{target}({', '.join([*args, *kwargs])})"
+
+    def _returned(self, output: Any) -> str:
+        """A result; a view without its tie to what it is a view of.
+
+        That may be a result too, and need a gradient: then torch takes the view to need one.
+        """
+        looked_at = self.direction == "forward"
+        if looked_at and isinstance(output, Ref) and output.name in self.views:
+            return f"{self._value(output)}.detach()"
+        return self._value(output)
+
+    def _value(self, value: Any) -> str:
+        """An argument or output as Python."""
+        match value:
+            case Ref():
+                if value.name in self.graph.constants:
+                    return f"constant_{value.name}"
+                return value.name
+            case Index():
+                return render(value)
+            case None | bool() | int() | str():
+                return repr(value)
+            case tuple():  # stays one: higher-order operators tell it from a list
+                inner = "".join(f"{self._value(v)}, " for v in value)
+                return f"({inner.rstrip()})"
+            case list():
+                inner = ", ".join(self._value(v) for v in value)
+                return f"[{inner}]"
+            case dict():
+                inner = ", ".join(f"{k!r}: {self._value(v)}" for k, v in value.items())
+                return f"{{{inner}}}"
+            case slice():
+                parts = (value.start, value.stop, value.step)
+                return f"slice({', '.join(self._value(p) for p in parts)})"
+        return self._object(value, str(value))
+
+    def _object(self, value: Any, text: str) -> str:
+        """A name for an object that has no literal."""
+        stem = "".join(c if c.isalnum() else "_" for c in text.removeprefix("torch.ops."))[:60]
+        name = f"o_{stem}"
+        while name in self.names and self.names[name] is not value:
+            name += "_"
+        self.names[name] = value
+        return name
+
+
+def _in_rows(buffer: Buffer) -> bool:
+    """Whether the elements surely lie one after the other."""
+    return buffer.stride == contiguous_strides(buffer.size)
+
+
+def _is_plain(target: Any) -> bool:
+    """Whether a callable is an operator of torch's own that runs as it is."""
+    return target is operator.getitem or getattr(target, "namespace", "") == "aten"
+
+
+def _is_alias(node: Node) -> bool:
+    """Whether a node names memory of another as a tensor."""
+    return isinstance(node, Extern) and node.alias_of is not None and node.out is not None
+
+
+def _layout(buffer: Buffer) -> tuple[Any, ...]:
+    return (buffer.dtype, buffer.size, buffer.stride, buffer.device)

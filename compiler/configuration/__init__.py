@@ -1,0 +1,1 @@
+"""What a caller configures: options, sizes for CUDA graphs, stages of its own."""

@@ -1,0 +1,130 @@
+"""Writes events as JSON lines, and IR and sources beside them.
+
+One file a process: `events.jsonl` by the process that made the run folder, `events-<pid>.jsonl`
+by the others. Each line is one write, so a killed process leaves whole lines but for the last.
+The user's own structlog or logging configuration is neither used nor changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.events.schema import Event
+
+if TYPE_CHECKING:
+    from tcdebug.compiler.events.writer import EventLogger
+
+ENVELOPE = {
+    "ts": "wall time, RFC 3339, UTC",
+    "t_ns": "nanoseconds since the run began, monotonic",
+    "seq": "counts the events of a process, from 0",
+    "event": "the kind",
+    "level": "debug, info, warning or error",
+    "run_id": "the name of the run folder",
+    "pid": "the process",
+    "rank": "rank in a distributed job, as torch writes it",
+    "compile_id": "the compile as torch writes it: 0/0",
+    "graph_id": "structural hash of the graph that Dynamo captured; equal graphs, equal hash",
+    "direction": "forward, backward or inference; capture and joint before these are told apart",
+    "stage": "the stage of the compiler",
+    "unit": "the unit that acted or was asked for",
+    "site": "stable id of a decision",
+    "user_loc": "the user's line: {filename, line, name}",
+    "data": "what the kind says",
+}
+
+
+class EventLog:
+    """Where events of one run go; `bind` adds context, a folder of None writes nothing."""
+
+    def __init__(
+        self, folder: Path | None, *, own: bool = False, artifacts: bool = True
+    ) -> None:
+        self.folder = folder
+        self.artifacts = artifacts and folder is not None
+        self._written: set[str] = set()
+        self._logger: EventLogger | None = None
+        if folder is None:
+            return
+        info = run_folder.read_info(folder)
+        path = folder / ("events.jsonl" if own else f"events-{os.getpid()}.jsonl")
+        start = info.monotonic_ns if info else time.monotonic_ns()
+        context: dict[str, Any] = {"run_id": info.run_id if info else folder.name}
+        if rank := os.environ.get("RANK"):
+            context["rank"] = int(rank)
+        from tcdebug.compiler.events.writer import event_logger  # noqa: PLC0415 # start-up time
+
+        self._logger = event_logger(path, start).bind(**context)
+
+    def bind(self, **context: Any) -> EventLog:
+        """The same log with more context on every event."""
+        bound = EventLog(None)
+        bound.artifacts = self.artifacts
+        bound.folder, bound._written = self.folder, self._written
+        bound._logger = self._logger and self._logger.bind(**context)
+        return bound
+
+    def emit(self, event: Event, **context: Any) -> None:
+        """Write an event."""
+        if self._logger is not None:
+            self._logger.event(event, **context)
+
+    def save(self, name: str, text: str) -> str:
+        """Keep a text beside the events; the path relative to the run folder, "" without one.
+
+        Equal texts are kept once: the path holds a hash of the content.
+        """
+        if self.folder is None or not self.artifacts:
+            return ""
+        content = text.encode()
+        digest = blake2b(content, digest_size=4).hexdigest()
+        stem, dot, suffix = name.rpartition(".")
+        relative = f"{stem}-{digest}.{suffix}" if dot else f"{name}-{digest}"
+        if relative not in self._written:
+            path = self.folder / relative
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            self._written.add(relative)
+        return relative
+
+
+@lru_cache(maxsize=8)
+def process_log(folder: Path | None, artifacts: bool, pid: int) -> EventLog:
+    """The log of this process: in the given folder, else in a run folder of its own."""
+    name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if run_folder.read_info(folder) is None:
+            run_folder.write_info(folder, name)
+        return EventLog(folder, artifacts=artifacts)
+    return EventLog(run_folder.create(name), own=True, artifacts=artifacts)
+
+
+Kind = TypeVar("Kind")
+
+
+def decoded(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
+    """JSON lines as records of a kind; a line that is not whole, or no such record, is left out."""
+    decoder = msgspec.json.Decoder(kind)
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            yield decoder.decode(line)
+
+
+def event_fields(event: type[Event]) -> Mapping[str, Any]:
+    """The JSON Schema of a kind's data."""
+    schema = msgspec.json.schema(event)
+    definition: Mapping[str, Any] = schema["$defs"][event.__name__]
+    return definition

@@ -1,0 +1,1 @@
+"""The gate that every optional step asks, and the toggles that it answers by."""

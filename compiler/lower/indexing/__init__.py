@@ -1,0 +1,1 @@
+"""Lowerings that move elements: views, gathers, joins, searches."""

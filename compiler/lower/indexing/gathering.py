@@ -1,0 +1,105 @@
+"""Lowerings of operators that read at places given by data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tcdebug.compiler.ir.build import cast
+from tcdebug.compiler.ir.expr import Expr, Indirect
+from tcdebug.compiler.ir.index import ONE, ZERO, Index, to_index
+from tcdebug.compiler.lower.indexing.views import normal_dim
+from tcdebug.compiler.lower.interface.site import Lowering, Site
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
+
+aten = torch.ops.aten
+
+
+def _place(value: Expr, size: Index) -> Index:
+    return to_index(Indirect(cast(value, torch.int64), size, checked=True))
+
+
+def index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
+    """x[positions]: indices that are tensors, None for whole dimensions."""
+    given = [k for k, p in enumerate(positions) if p is not None]
+    tensors = [p for p in positions if p is not None]
+    if any(p.dtype in (torch.bool, torch.uint8) for p in tensors):
+        raise NotLowered("a mask as an index")
+    rank = max(len(p.size) for p in tensors)
+    adjacent = given == list(range(given[0], given[-1] + 1))
+    front = given[0] if adjacent else 0  # where the dimensions of the indices come out
+
+    def element(point: Point) -> Expr:
+        where = point[front : front + rank]
+        rest = [*point[:front], *point[front + rank :]]
+        own: list[Index] = []
+        for k, size in enumerate(x.size):
+            position = positions[k] if k < len(positions) else None
+            if position is None:
+                own.append(rest.pop(0))
+            else:
+                own.append(_place(position.broadcast(where), size))
+        return x.at(tuple(own))
+
+    return site.tensor(element)
+
+
+def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
+    """Places along a dimension."""
+    at = normal_dim(dim, len(x.size))
+    one_row = as_row(x)
+
+    def element(point: Point) -> Expr:
+        # of a 0-d tensor there is one place, and a 0-d result
+        where = positions.at((point[at] if point else ZERO,) if positions.size else ())
+        place = _place(where, one_row.size[at])
+        return one_row.at((*point[:at], place, *point[at + 1 :]))
+
+    return site.tensor(element)
+
+
+def as_row(x: Tensor) -> Tensor:
+    """A 0-d tensor as one of one element; others as they are."""
+    return x if x.size else x.viewed([ONE], lambda point: ())
+
+
+def gather(
+    site: Site, x: Tensor, dim: int, positions: Tensor, *, sparse_grad: bool = False
+) -> Tensor:
+    """For each element the place along a dimension that another tensor names."""
+    at = normal_dim(dim, len(x.size))
+    source, places = as_row(x), as_row(positions)
+
+    def element(point: Point) -> Expr:
+        full = point or (ZERO,)
+        where = _place(places.at(full), source.size[at])
+        return source.at((*full[:at], where, *full[at + 1 :]))
+
+    return site.tensor(element)
+
+
+def embedding(
+    site: Site,
+    weight: Tensor,
+    positions: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of a table."""
+    rank = len(positions.size)
+
+    def element(point: Point) -> Expr:
+        return weight.at((_place(positions.at(point[:rank]), weight.size[0]), point[-1]))
+
+    return site.tensor(element)
+
+
+TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    aten.index.Tensor: index,
+    aten._unsafe_index.Tensor: index,
+    aten.index_select.default: index_select,
+    aten.gather.default: gather,
+    aten.embedding.default: embedding,
+}

@@ -1,0 +1,1 @@
+"""What lowerings are written against: the node, tensors as functions of an index, sizes."""

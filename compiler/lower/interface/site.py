@@ -1,0 +1,265 @@
+"""One node of the ATen graph while it is lowered: what it should make, and where nodes go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.compiler.ir.build import cast, constant, index_value
+from tcdebug.compiler.ir.expr import Expr, Load, Parameter
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    LoopNode,
+    Origin,
+    Pointwise,
+    Ref,
+    Scan,
+    Scatter,
+    contiguous_strides,
+)
+from tcdebug.compiler.ir.graph import Reduction as ReductionNode
+from tcdebug.compiler.ir.index import ZERO, Axis, Index, to_index
+from tcdebug.compiler.ir.operations import STORABLE, gives_place
+from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.lower.interface.sizes import Sizes
+from tcdebug.compiler.lower.interface.tensor import Element, NotLowered, Point, Tensor, from_buffer
+
+Operand = Tensor | Index | Ref | bool | int | float
+"""What a lowering gets for a tensor or scalar argument; Ref is a number known at run time."""
+
+
+def make_axes(
+    size: Sequence[Index], prefix: str, strides: Sequence[Index] | None = None
+) -> tuple[tuple[Axis, ...], Point]:
+    """Loop axes for a size, none for dimensions of size one, and the point they stand for.
+
+    With strides, the axes go from the largest stride to the smallest, so that the innermost loop
+    runs along memory.
+    """
+    order = list(range(len(size)))
+    if strides is not None:
+        order.sort(key=lambda k: -estimate(strides[k]))
+    axes: list[Axis] = []
+    point = [ZERO] * len(size)
+    for k in order:
+        if size[k] != 1:
+            axes.append(Axis(f"{prefix}{len(axes)}", size[k]))
+            point[k] = to_index(axes[-1])
+    return tuple(axes), tuple(point)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known of the memory that a graph has so far."""
+
+    inputs: dict[str, Buffer] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
+    """The buffers that loops fill."""
+    owner: dict[str, str] = field(default_factory=dict)
+    """For each value without memory of its own, the value whose memory it shares."""
+
+
+class Site:
+    """The node being lowered. `dtype` and `size` are those of its (first) tensor result."""
+
+    def __init__(self, node: fx.Node, sizes: Sizes, origin: Origin, memory: Memory) -> None:
+        self.node = node
+        self.sizes = sizes
+        self.origin = origin
+        self.memory = memory
+        self.emitted: list[LoopNode] = []
+        self._taken: set[str] = set()
+
+    def result(self, position: int = 0) -> torch.Tensor:
+        """The fake tensor of a result: shape, strides and dtype that eager would give."""
+        value = self.node.meta["val"]
+        if isinstance(value, tuple | list):
+            value = value[position]
+        if not isinstance(value, torch.Tensor):
+            raise NotLowered("the result is not a tensor")
+        return value
+
+    def operand_value(self, position: int) -> torch.Tensor:
+        """The fake tensor of an operand."""
+        operand = self.node.args[position]
+        value = operand.meta["val"] if isinstance(operand, fx.Node) else operand
+        if not isinstance(value, torch.Tensor):
+            raise NotLowered("an operand is not a tensor")
+        return value
+
+    @property
+    def updates(self) -> bool:
+        """Whether the operator writes to an operand."""
+        target = self.node.target
+        return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first result."""
+        return self.result().dtype
+
+    @property
+    def size(self) -> tuple[Index, ...]:
+        """The size of the first result."""
+        return self.sizes.indices(self.result().shape)
+
+    def tensor(self, element: Element, dtype: torch.dtype | None = None) -> Tensor:
+        """A result of the node's size, computed by `element`."""
+        return Tensor(dtype or self.dtype, self.size, element)
+
+    def scalar(self, value: Operand, dtype: torch.dtype) -> Expr:
+        """A scalar operand as an expression of a dtype."""
+        match value:
+            case Index():
+                return cast(index_value(value), dtype)
+            case Ref():
+                return cast(Parameter(torch.float64, value.name), dtype)
+            case bool() | int() | float():
+                return constant(dtype, value)
+        raise NotLowered("a tensor where a number is expected")
+
+    def operand(self, value: Operand, dtype: torch.dtype) -> Element:
+        """An operand of a pointwise operation, broadcast and converted."""
+        if isinstance(value, Tensor):
+            return lambda point: value.broadcast(point, dtype)
+        expr = self.scalar(value, dtype)
+        return lambda point: expr
+
+    def _fresh(self, suffix: str) -> str:
+        name = f"{self.node.name}{suffix}"
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def store(self, tensor: Tensor, layout: torch.Tensor | None = None, suffix: str = "") -> Tensor:
+        """Compute a tensor into a buffer; with `layout` in the strides of that fake tensor."""
+        if tensor.dtype not in STORABLE:
+            raise NotLowered(f"kernels do not store {tensor.dtype}")
+        buffer = self._buffer(self._fresh(suffix), tensor.dtype, tensor.size, layout)
+        axes, point = make_axes(tensor.size, "i", buffer.stride)
+        body = tensor.at(point)
+        self.emitted.append(Pointwise(buffer, axes, point, body, self.origin))
+        return from_buffer(buffer)
+
+    def store_into(self, target: Load, axes: tuple[Axis, ...], body: Expr) -> Tensor:
+        """Compute elements of an input in its memory; the input as it is then."""
+        buffer = replace(self.memory.inputs[target.buffer], name=self._fresh(""))
+        self.emitted.append(
+            Pointwise(buffer, axes, target.index, body, self.origin, into=target.buffer)
+        )
+        return from_buffer(buffer)
+
+    def scatter(
+        self,
+        base: Tensor,
+        points: Sequence[Index],
+        place: Callable[[Point], Point],
+        value: Callable[[Point, Expr], Expr],
+        *,
+        rounded: bool = True,
+    ) -> Tensor:
+        """A tensor in which elements are replaced at places given by data, point after point.
+
+        `value` is given the point and what the element is so far. The dtype is that of `base`,
+        which may be wider than that of the result; not `rounded`, it stays what it is. An operator
+        that updates an input stores there.
+        """
+        if self.updates:
+            memory = self.memory.inputs[base.buffer or ""]
+        else:
+            self.store(base, self.result(), "_base")
+            memory = self.emitted[-1].out
+        axes, point = make_axes(points, "i")
+        index = place(point)
+        body = value(point, Load(base.dtype, memory.name, index))
+        buffer = replace(memory, name=self._fresh(""))
+        self.emitted.append(Scatter(buffer, axes, index, body, self.origin, memory.name))
+        result, dtype = from_buffer(buffer), self.dtype
+        if dtype == base.dtype or not rounded:
+            return result
+        return self.tensor(lambda point: cast(result.at(point), dtype))
+
+    def _buffer(
+        self,
+        name: str,
+        dtype: torch.dtype,
+        size: Sequence[Index],
+        layout: torch.Tensor | None,
+    ) -> Buffer:
+        strides = contiguous_strides(size)
+        if layout is not None:
+            strides = self.sizes.indices(layout.stride())
+        return Buffer(name, dtype, tuple(size), strides, self.result().device)
+
+    def reduce(
+        self,
+        kind: str,
+        tensor: Tensor,
+        dims: Sequence[int],
+        *,
+        keepdim: bool,
+        dtype: torch.dtype | None = None,
+        layout: torch.Tensor | None = None,
+        suffix: str = "",
+    ) -> Tensor:
+        """Combine the elements of a tensor over dimensions, into a buffer."""
+        dtype = dtype or tensor.dtype
+        if dtype not in STORABLE or tensor.dtype not in STORABLE:
+            raise NotLowered(f"kernels do not reduce {tensor.dtype} to {dtype}")
+        kept = [k for k in range(len(tensor.size)) if k not in dims]
+        axes, outer = make_axes([tensor.size[k] for k in kept], "i")
+        reduced, inner = make_axes([tensor.size[k] for k in sorted(dims)], "r")
+        point = [ZERO] * len(tensor.size)
+        for k, where in zip([*kept, *sorted(dims)], [*outer, *inner], strict=True):
+            point[k] = where
+        size = [
+            to_index(1) if k in dims else s
+            for k, s in enumerate(tensor.size)
+            if keepdim or k not in dims
+        ]
+        index = [
+            ZERO if k in dims else point[k]
+            for k in range(len(tensor.size))
+            if keepdim or k not in dims
+        ]
+        buffer = self._buffer(self._fresh(suffix or f"_{kind}"), dtype, size, layout)
+        body = tensor.at(tuple(point))
+        if reduced:
+            node: LoopNode = ReductionNode(
+                buffer, axes, reduced, tuple(index), kind, body, self.origin
+            )
+        else:  # one element each: the value itself, at place 0
+            body = constant(dtype, 0) if gives_place(kind) else body
+            node = Pointwise(buffer, axes, tuple(index), body, self.origin)
+        self.emitted.append(node)
+        return from_buffer(buffer)
+
+    def scan(self, kind: str, tensor: Tensor, dim: int, suffix: str = "") -> Tensor:
+        """Accumulate along a dimension, into a buffer that has every state."""
+        if tensor.dtype not in STORABLE:
+            raise NotLowered(f"kernels do not accumulate {tensor.dtype}")
+        others = [k for k in range(len(tensor.size)) if k != dim]
+        axes, outer = make_axes([tensor.size[k] for k in others], "i")
+        reduced, inner = make_axes([tensor.size[dim]], "r")
+        place = dict(zip([*others, dim], [*outer, *inner], strict=True))
+        point = tuple(place[k] for k in range(len(tensor.size)))
+        dtype = torch.int64 if gives_place(kind) else tensor.dtype
+        buffer = self._buffer(self._fresh(suffix or f"_{kind}"), dtype, tensor.size, None)
+        body = tensor.at(point)
+        node: LoopNode
+        if reduced:
+            node = Scan(buffer, axes, reduced, point, kind, body, self.origin)
+        else:  # one element each: the value itself, at place 0
+            body = constant(dtype, 0) if gives_place(kind) else body
+            node = Pointwise(buffer, axes, point, body, self.origin)
+        self.emitted.append(node)
+        return from_buffer(buffer)
+
+
+Lowering = Callable[..., Any]
+"""(site, *arguments of the operator) -> Tensor, or a tuple of them for several results."""

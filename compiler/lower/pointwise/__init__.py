@@ -1,0 +1,1 @@
+"""Lowerings that compute each element from the elements at one place."""

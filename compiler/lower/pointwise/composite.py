@@ -1,0 +1,51 @@
+"""Lowerings of elementwise operators that take more than one operation of the IR."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tcdebug.compiler.ir.build import call, constant
+from tcdebug.compiler.ir.expr import Expr
+from tcdebug.compiler.ir.operations import FLOATS
+from tcdebug.compiler.lower.interface.site import Lowering, Site
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor
+
+aten = torch.ops.aten
+
+
+def angle(site: Site, x: Tensor) -> Tensor:
+    """pi for negative numbers, 0 for others, NaN for NaN."""
+    dtype = site.dtype
+    if dtype not in FLOATS:
+        raise NotLowered(f"an angle in {dtype}")
+
+    def element(value: Expr) -> Expr:
+        zero = constant(dtype, 0.0)
+        turned = call("where", call("lt", value, zero), constant(dtype, math.pi), zero)
+        return call("where", call("isnan", value), value, turned)
+
+    return site.tensor(lambda point: element(x.broadcast(point, dtype)))
+
+
+def round_decimals(site: Site, x: Tensor, *, decimals: int) -> Tensor:
+    """Rounded to so many decimals, or to a power of ten, by way of a scaled integer."""
+    dtype = site.dtype
+    if dtype not in FLOATS:
+        raise NotLowered(f"decimals of {dtype}")
+    scale = constant(dtype, 10.0 ** abs(decimals))
+    up, down = ("mul", "div") if decimals >= 0 else ("div", "mul")
+
+    def element(value: Expr) -> Expr:
+        if decimals == 0:
+            return call("round", value)
+        return call(down, call("round", call(up, value, scale)), scale)
+
+    return site.tensor(lambda point: element(x.broadcast(point)))
+
+
+TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    aten.angle.default: angle,
+    aten.round.decimals: round_decimals,
+}

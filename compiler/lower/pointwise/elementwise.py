@@ -1,0 +1,390 @@
+"""Lowerings of operators that compute each element from the elements at the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
+from tcdebug.compiler.ir.expr import Expr
+from tcdebug.compiler.ir.index import Index
+from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
+from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+def _compute(dtype: torch.dtype) -> torch.dtype:
+    result = compute_dtype(dtype)
+    if result not in FLOATS and result not in INTEGERS and result != torch.bool:
+        raise NotLowered(f"no arithmetic in {dtype}")
+    return result
+
+
+def _map(
+    site: Site,
+    operands: tuple[Operand, ...],
+    function: Callable[..., Expr],
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """function(operands), computed in `dtype` (that of the result unless given)."""
+    compute = _compute(dtype or site.dtype)
+    elements = [site.operand(o, compute) for o in operands]
+    result = site.dtype
+    return site.tensor(lambda point: cast(function(*(e(point) for e in elements)), result))
+
+
+def _named(name: str) -> Callable[..., Expr]:
+    return lambda *operands: call(name, *operands)
+
+
+def unary(name: str) -> Lowering:
+    """An operation of the IR applied to one operand."""
+
+    def lower(site: Site, x: Tensor) -> Tensor:
+        return _map(site, (x,), _named(name))
+
+    return lower
+
+
+def rounding(name: str) -> Lowering:
+    """floor, ceil, trunc, round: integers stay as they are."""
+
+    def lower(site: Site, x: Tensor) -> Tensor:
+        if x.dtype in INTEGERS:
+            return _map(site, (x,), lambda a: a)
+        return _map(site, (x,), _named(name))
+
+    return lower
+
+
+def frac(site: Site, x: Tensor) -> Tensor:
+    """x - trunc(x)."""
+    return _map(site, (x,), lambda a: call("sub", a, call("trunc", a)))
+
+
+def binary(name: str) -> Lowering:
+    """An operation of the IR applied to two operands of the result's dtype."""
+
+    def lower(site: Site, x: Operand, y: Operand) -> Tensor:
+        return _map(site, (x, y), _named(name))
+
+    return lower
+
+
+def promoted(x: Operand, y: Operand) -> torch.dtype:
+    """The dtype in which two operands meet, by torch's rules."""
+    return torch.result_type(_sample(x), _sample(y))
+
+
+def _sample(x: Operand) -> torch.Tensor | bool | int | float:
+    """Something of the same promotion category: a tensor, a 0-d tensor, or a number."""
+    if isinstance(x, Tensor):
+        return torch.empty((1,) if x.size else (), dtype=x.dtype, device="meta")
+    if isinstance(x, Index):
+        return 1
+    return x if isinstance(x, bool | int | float) else 1.0
+
+
+def comparison(name: str) -> Lowering:
+    """A comparison in the dtype in which the operands meet."""
+
+    def lower(site: Site, x: Operand, y: Operand) -> Tensor:
+        return _map(site, (x, y), _named(name), promoted(x, y))
+
+    return lower
+
+
+def predicate(name: str) -> Lowering:
+    """isnan, isinf, signbit; integers are neither NaN nor infinite."""
+
+    def lower(site: Site, x: Tensor) -> Tensor:
+        if not x.dtype.is_floating_point:
+            zero = constant(x.dtype, 0)
+            negative = name == "signbit" and x.dtype != torch.bool
+            return site.tensor(
+                lambda p: (
+                    call("lt", x.broadcast(p), zero) if negative else constant(torch.bool, False)
+                )
+            )
+        return _map(site, (x,), _named(name), x.dtype)
+
+    return lower
+
+
+def logical(name: str) -> Lowering:
+    """A bitwise operation on the truth values of the operands."""
+
+    def truth(x: Operand) -> Callable[[tuple[Index, ...]], Expr]:
+        if isinstance(x, Tensor):
+            return lambda point: cast(x.broadcast(point), torch.bool)
+        raise NotLowered("a number as a truth value")
+
+    def lower(site: Site, *operands: Operand) -> Tensor:
+        elements = [truth(o) for o in operands]
+        return site.tensor(lambda point: call(name, *(e(point) for e in elements)))
+
+    return lower
+
+
+def multiply_add(site: Site, x: Operand, y: Operand, z: Operand) -> Tensor:
+    """x * y + z, as Dynamo writes addcmul and addcdiv of an optimizer."""
+    return _map(site, (x, y, z), lambda a, b, c: call("add", call("mul", a, b), c))
+
+
+def add(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
+    """x + alpha * y; on bool it is `or`."""
+    if site.dtype == torch.bool:
+        return _map(site, (x, y), _named("bitwise_or"))
+    if alpha == 1:
+        return _map(site, (x, y), _named("add"))
+    return _map(site, (x, y, alpha), lambda a, b, c: call("add", a, call("mul", b, c)))
+
+
+def sub(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
+    """x - alpha * y."""
+    if alpha == 1:
+        return _map(site, (x, y), _named("sub"))
+    return _map(site, (x, y, alpha), lambda a, b, c: call("sub", a, call("mul", b, c)))
+
+
+def rsub(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
+    """y - alpha * x."""
+    return sub(site, y, x, alpha=alpha)
+
+
+def mul(site: Site, x: Operand, y: Operand) -> Tensor:
+    """x * y; on bool it is `and`."""
+    return _map(site, (x, y), _named("bitwise_and" if site.dtype == torch.bool else "mul"))
+
+
+def div(site: Site, x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Tensor:
+    """x / y, true, towards zero or down."""
+    floating = site.dtype.is_floating_point
+    if rounding_mode is None:
+        return _map(site, (x, y), _named("div"))
+    if rounding_mode == "floor":
+        return _map(site, (x, y), _named("floor_div"))
+    if floating:
+        return _map(site, (x, y), lambda a, b: call("trunc", call("div", a, b)))
+    return _map(site, (x, y), _named("trunc_div"))
+
+
+def fmod(site: Site, x: Operand, y: Operand) -> Tensor:
+    """The remainder with the sign of x."""
+    return _map(site, (x, y), _named("fmod" if site.dtype.is_floating_point else "trunc_mod"))
+
+
+def power(site: Site, x: Operand, y: Operand) -> Tensor:
+    """x ** y; small constant powers by multiplication and roots, as eager does."""
+    if not site.dtype.is_floating_point:
+        if isinstance(y, int) and not isinstance(y, bool) and 0 <= y <= 4:
+            return _map(site, (x,), lambda a: _integer_power(a, y))
+        raise NotLowered("integer powers")
+    if isinstance(y, int | float) and float(y) in _POWERS:
+        return _map(site, (x,), _POWERS[float(y)])
+    return _map(site, (x, y), _named("pow"))
+
+
+def _integer_power(a: Expr, exponent: int) -> Expr:
+    result = constant(a.dtype, 1)
+    for step in range(exponent):
+        result = call("mul", result, a) if step else a
+    return result
+
+
+def _reciprocal(a: Expr) -> Expr:
+    return call("div", constant(a.dtype, 1.0), a)
+
+
+_POWERS: dict[float, Callable[[Expr], Expr]] = {
+    0.0: lambda a: constant(a.dtype, 1.0),
+    1.0: lambda a: a,
+    0.5: lambda a: call("sqrt", a),
+    2.0: lambda a: call("mul", a, a),
+    3.0: lambda a: call("mul", call("mul", a, a), a),
+    -0.5: lambda a: call("rsqrt", a),
+    -1.0: _reciprocal,
+    -2.0: lambda a: _reciprocal(call("mul", a, a)),
+}
+
+
+def reciprocal(site: Site, x: Tensor) -> Tensor:
+    """1 / x."""
+    return _map(site, (x,), _reciprocal)
+
+
+def sigmoid(site: Site, x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+
+    def function(a: Expr) -> Expr:
+        one = constant(a.dtype, 1.0)
+        return call("div", one, call("add", one, call("exp", call("neg", a))))
+
+    return _map(site, (x,), function)
+
+
+def relu(site: Site, x: Tensor) -> Tensor:
+    """max(x, 0), NaN stays NaN."""
+    return _map(site, (x,), lambda a: call("maximum", a, constant(a.dtype, 0)))
+
+
+def sign(site: Site, x: Tensor) -> Tensor:
+    """-1, 0 or 1; a bool stays."""
+    if x.dtype == torch.bool:
+        return _map(site, (x,), lambda a: a)
+    return _map(site, (x,), _named("sign"))
+
+
+def absolute(site: Site, x: Tensor) -> Tensor:
+    """The absolute value; a bool and an unsigned integer stay."""
+    if x.dtype in (torch.bool, torch.uint8):
+        return _map(site, (x,), lambda a: a)
+    return _map(site, (x,), _named("abs"))
+
+
+def clamp(site: Site, x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
+    """min(max(x, low), high), NaN of x stays, and of the bounds wins."""
+    operands: tuple[Operand, ...] = (x, *(o for o in (low, high) if o is not None))
+
+    def function(a: Expr, *bounds: Expr) -> Expr:
+        rest = list(bounds)
+        if low is not None:
+            a = call("maximum", a, rest.pop(0))
+        return call("minimum", a, rest.pop(0)) if high is not None else a
+
+    return _map(site, operands, function)
+
+
+def where(site: Site, condition: Tensor, x: Operand, y: Operand) -> Tensor:
+    """x where the condition holds, else y."""
+    dtype = site.dtype
+    chosen, other = site.operand(x, dtype), site.operand(y, dtype)
+    return site.tensor(
+        lambda p: call("where", condition.broadcast(p, torch.bool), chosen(p), other(p))
+    )
+
+
+def bitwise_not(site: Site, x: Tensor) -> Tensor:
+    """All bits inverted; on bool it is `not`."""
+    return _map(site, (x,), _named("bitwise_not"))
+
+
+def convert(site: Site, x: Tensor, *args: object, **kwargs: object) -> Tensor:
+    """A copy in the dtype of the result."""
+    if x.dtype.is_complex:
+        raise NotLowered("a copy of complex numbers")
+    dtype = site.dtype
+    return site.tensor(lambda point: x.broadcast(point, dtype))
+
+
+def copy(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """The source in the size and dtype of x."""
+    return convert(site, source)
+
+
+def silu(site: Site, x: Tensor) -> Tensor:
+    """x * sigmoid(x), as x / (1 + exp(-x))."""
+
+    def function(a: Expr) -> Expr:
+        return call("div", a, call("add", constant(a.dtype, 1.0), call("exp", call("neg", a))))
+
+    return _map(site, (x,), function)
+
+
+_FLOAT_UNARY = (
+    "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "lgamma",
+)  # fmt: skip
+
+TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    **{getattr(aten, name).default: unary(name) for name in _FLOAT_UNARY},
+    aten.neg.default: unary("neg"),
+    aten.abs.default: absolute,
+    aten.sign.default: sign,
+    aten.floor.default: rounding("floor"),
+    aten.ceil.default: rounding("ceil"),
+    aten.trunc.default: rounding("trunc"),
+    aten.round.default: rounding("round"),
+    aten.frac.default: frac,
+    aten.isnan.default: predicate("isnan"),
+    aten.isinf.default: predicate("isinf"),
+    aten.signbit.default: predicate("signbit"),
+    aten.reciprocal.default: reciprocal,
+    aten.sigmoid.default: sigmoid,
+    aten.relu.default: relu,
+    aten.silu.default: silu,
+    aten.bitwise_not.default: bitwise_not,
+    aten.logical_not.default: logical("bitwise_not"),
+    aten.logical_and.default: logical("bitwise_and"),
+    aten.logical_or.default: logical("bitwise_or"),
+    aten.logical_xor.default: logical("bitwise_xor"),
+    aten.add.Tensor: add,
+    aten.add.Scalar: add,
+    aten.sub.Tensor: sub,
+    aten.sub.Scalar: sub,
+    aten.rsub.Scalar: rsub,
+    aten.rsub.Tensor: rsub,
+    aten.mul.Tensor: mul,
+    aten.mul.Scalar: mul,
+    aten.div.Tensor: div,
+    aten.div.Scalar: div,
+    aten.div.Tensor_mode: div,
+    aten.div.Scalar_mode: div,
+    prims.div.default: lambda site, x, y: div(
+        site, x, y, rounding_mode=None if site.dtype.is_floating_point else "trunc"
+    ),
+    aten.floor_divide.default: lambda site, x, y: div(site, x, y, rounding_mode="floor"),
+    aten.remainder.Tensor: binary("remainder"),
+    aten.remainder.Scalar: binary("remainder"),
+    aten.fmod.Tensor: fmod,
+    aten.fmod.Scalar: fmod,
+    aten.pow.Tensor_Tensor: power,
+    aten.pow.Tensor_Scalar: power,
+    aten.pow.Scalar: power,
+    aten.atan2.default: binary("atan2"),
+    aten.hypot.default: binary("hypot"),
+    aten.copysign.Tensor: binary("copysign"),
+    aten.copysign.Scalar: binary("copysign"),
+    aten.maximum.default: binary("maximum"),
+    aten.minimum.default: binary("minimum"),
+    aten.nextafter.default: binary("nextafter"),
+    aten.fmax.default: binary("fmax"),
+    aten.fmin.default: binary("fmin"),
+    aten.clamp.default: clamp,
+    aten.clamp.Tensor: clamp,
+    aten.clamp_min.default: clamp,
+    aten.clamp_min.Tensor: clamp,
+    aten.clamp_max.default: lambda site, x, high: clamp(site, x, None, high),
+    aten.clamp_max.Tensor: lambda site, x, high: clamp(site, x, None, high),
+    aten.where.self: where,
+    aten.where.ScalarSelf: where,
+    aten.where.ScalarOther: where,
+    **{
+        getattr(getattr(aten, name), form): comparison(name)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        for form in ("Tensor", "Scalar")
+    },
+    **{
+        getattr(getattr(aten, name), form): binary(name)
+        for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
+        for form in ("Tensor", "Scalar")
+    },
+    aten.bitwise_left_shift.Tensor: binary("shift_left"),
+    aten.bitwise_left_shift.Tensor_Scalar: binary("shift_left"),
+    aten.bitwise_right_shift.Tensor: binary("shift_right"),
+    aten.bitwise_right_shift.Tensor_Scalar: binary("shift_right"),
+    aten._to_copy.default: convert,
+    aten.clone.default: convert,
+    aten.copy.default: copy,
+    aten.lift_fresh_copy.default: convert,
+    prims.convert_element_type.default: convert,
+}
+
+
+LATE: dict[str, Lowering] = {"prims.fma.default": multiply_add}
+"""Operators that are there only once torch has come to need them."""

@@ -1,0 +1,1 @@
+"""Lowerings that combine elements: reductions, scans, pooling."""

@@ -1,0 +1,258 @@
+"""Lowerings of pooling: each window is written out in the expression of an element.
+
+Backward pulls: an element of the input sums over the windows that it lies in, in the order in
+which eager adds them. Windows of more than MOST_PLACES places are left to ATen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from itertools import product as combinations
+from math import prod
+
+import torch
+
+from tcdebug.compiler.ir.build import (
+    all_of,
+    call,
+    cast,
+    compute_dtype,
+    constant,
+    index_value,
+)
+from tcdebug.compiler.ir.expr import Expr
+from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative
+from tcdebug.compiler.lower.interface.site import Lowering, Site
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
+from tcdebug.compiler.lower.reductions.windows import (
+    Span,
+    check_few,
+    clamped,
+    divisor,
+    flat_place,
+    lowest,
+    spans_of,
+    window_of,
+)
+
+aten = torch.ops.aten
+
+
+def _not_across_channels(site: Site, spans: Sequence[Span]) -> None:
+    """Overlapping windows where channels lie innermost: ATen's loops over them are faster."""
+    if site.result().stride(-1) != 1 and any(s.kernel > s.stride for s in spans):
+        raise NotLowered("overlapping windows of channels-last tensors")
+
+
+def avg_pool(dims: int) -> Lowering:
+    """The mean of each window, of its places in the input or of all of them."""
+
+    def lower(
+        site: Site,
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        result, compute = site.dtype, compute_dtype(site.dtype)
+        if not compute.is_floating_point:
+            raise NotLowered(f"a mean in {result}")
+        spans = spans_of(dims, x.size, site.size, kernel, stride, padding)
+        check_few([s.kernel for s in spans])
+        if any(s.padding for s in spans):
+            _not_across_channels(site, spans)
+
+        def element(point: Point) -> Expr:
+            values = [v for _, v in window_of(x, point, spans, constant(compute, 0))]
+            total = values[0]
+            for value in values[1:]:
+                total = call("add", total, value)
+            count = divisor(spans, point[-dims:], count_include_pad, divisor_override)
+            return cast(call("div", total, cast(index_value(count), compute)), result)
+
+        return site.tensor(element)
+
+    return lower
+
+
+def _pulled(
+    gradient: Tensor,
+    point: Point,
+    spans: Sequence[Span],
+    share: Callable[[Point, Expr], Expr],
+    compute: torch.dtype,
+) -> Expr:
+    """The sum over the windows that hold a place of what each gives to it."""
+    outer, place = point[: -len(spans)], point[-len(spans) :]
+    total: Expr | None = None
+    for backs in combinations(*(range(s.overlap - 1, -1, -1) for s in spans)):
+        conditions: list[Expr] = []
+        windows: list[Index] = []
+        for span, where, back in zip(spans, place, backs, strict=True):
+            window = span.window_at(where, back)
+            conditions += span.holds(where, back)
+            before = not is_nonnegative(window)
+            windows.append(clamped(window, span.windows, before=before, behind=True))
+        at = (*outer, *windows)
+        given = share(at, gradient.at(at, compute))
+        part = call("where", all_of(conditions), given, constant(compute, 0))
+        total = part if total is None else call("add", total, part)
+    assert total is not None
+    return total
+
+
+def avg_pool_backward(dims: int) -> Lowering:
+    """Each place gets its share of the gradient of every window that it lies in."""
+
+    def lower(
+        site: Site,
+        gradient: Tensor,
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: int | Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Tensor:
+        result, compute = site.dtype, compute_dtype(site.dtype)
+        spans = spans_of(dims, x.size, gradient.size, kernel, stride, padding)
+        check_few([s.overlap for s in spans])
+
+        def share(at: Point, value: Expr) -> Expr:
+            count = divisor(spans, at[-dims:], count_include_pad, divisor_override)
+            return call("div", value, cast(index_value(count), compute))
+
+        return site.tensor(lambda p: cast(_pulled(gradient, p, spans, share, compute), result))
+
+    return lower
+
+
+def _first(span: Span, window: Index) -> Index:
+    """The first place of a window that is in the input."""
+    start = span.place(window, 0)
+    if not span.padding:
+        return start
+    missed = extremum("max", ZERO, (span.dilation - 1 - start) // span.dilation)
+    return start + missed * span.dilation
+
+
+def max_pool_with_places(dims: int) -> Lowering:
+    """The largest element of each window, and where in the input it is; the last NaN wins."""
+
+    def lower(
+        site: Site,
+        x: Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        result, compute = site.dtype, compute_dtype(site.dtype)
+        spans = spans_of(dims, x.size, site.size, kernel, stride, padding, dilation)
+        check_few([s.kernel for s in spans])
+        # what stands in for the padding is in the window already, and wins nothing twice
+        repeats = all(s.dilation == 1 for s in spans)
+
+        def window(point: Point) -> Iterator[tuple[Point, Expr]]:
+            return window_of(x, point, spans, lowest(compute), repeats=repeats)
+
+        def largest(point: Point) -> Expr:
+            values = [v for _, v in window(point)]
+            return reduce(lambda best, value: call("maximum", best, value), values)
+
+        def place_of_largest(point: Point) -> Expr:
+            best = lowest(compute)
+            starts = [_first(s, w) for s, w in zip(spans, point[-dims:], strict=True)]
+            where = index_value(flat_place(starts, x.size[-dims:]))
+            for place, value in window(point):
+                here = index_value(flat_place(place, x.size[-dims:]))
+                kept = where
+                if compute.is_floating_point:
+                    kept = call("where", call("isnan", value), here, where)
+                where = call("where", call("gt", value, best), here, kept)
+                best = call("maximum", best, value)
+            return where
+
+        return (
+            site.tensor(lambda p: cast(largest(p), result)),
+            site.tensor(place_of_largest, torch.int64),
+        )
+
+    return lower
+
+
+def max_pool_backward(
+    site: Site,
+    gradient: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    ceil_mode: bool,
+    places: Tensor,
+) -> Tensor:
+    """Each place gets the gradients of the windows that it is the largest of."""
+    result, compute, dims = site.dtype, compute_dtype(site.dtype), 2
+    spans = spans_of(dims, x.size, gradient.size, kernel, stride, padding, dilation)
+    if any(s.dilation != 1 for s in spans):
+        raise NotLowered("dilated windows")
+    _not_across_channels(site, spans)
+    check_few([s.overlap for s in spans])
+
+    def element(point: Point) -> Expr:
+        here = index_value(flat_place(point[-dims:], x.size[-dims:]))
+
+        def share(at: Point, value: Expr) -> Expr:
+            return call("where", call("eq", places.at(at), here), value, constant(compute, 0))
+
+        return cast(_pulled(gradient, point, spans, share, compute), result)
+
+    return site.tensor(element)
+
+
+def adaptive_avg_pool_backward(dims: int) -> Lowering:
+    """Each place gets its share of the gradient of its window."""
+
+    def lower(site: Site, gradient: Tensor, x: Tensor) -> Tensor:
+        lengths = _even(x.size[-dims:], gradient.size[-dims:])
+        result, compute = site.dtype, compute_dtype(site.dtype)
+        count = constant(compute, prod(lengths))
+
+        def element(point: Point) -> Expr:
+            windows = (w // n for w, n in zip(point[-dims:], lengths, strict=True))
+            value = gradient.at((*point[:-dims], *windows), compute)
+            return cast(call("div", value, count), result)
+
+        return site.tensor(element)
+
+    return lower
+
+
+def _even(sizes: Sequence[Index], windows: Sequence[Index]) -> list[int]:
+    """The length of windows that share a dimension evenly."""
+    lengths: list[int] = []
+    for size, count in zip(sizes, windows, strict=True):
+        if size.constant is None or not count.constant or size.constant % count.constant:
+            raise NotLowered(f"{count} windows over {size} places")
+        lengths.append(size.constant // count.constant)
+    return lengths
+
+
+TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    aten.avg_pool2d.default: avg_pool(2),
+    aten.avg_pool3d.default: avg_pool(3),
+    aten.avg_pool2d_backward.default: avg_pool_backward(2),
+    aten.avg_pool3d_backward.default: avg_pool_backward(3),
+    aten.max_pool2d_with_indices.default: max_pool_with_places(2),
+    aten.max_pool3d_with_indices.default: max_pool_with_places(3),
+    aten.max_pool2d_with_indices_backward.default: max_pool_backward,
+    aten._adaptive_avg_pool2d_backward.default: adaptive_avg_pool_backward(2),
+    aten._adaptive_avg_pool3d_backward.default: adaptive_avg_pool_backward(3),
+}

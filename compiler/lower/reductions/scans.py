@@ -1,0 +1,67 @@
+"""Lowerings of operators that accumulate along a dimension."""
+
+from __future__ import annotations
+
+import torch
+
+from tcdebug.compiler.ir.build import cast, compute_dtype, constant
+from tcdebug.compiler.ir.operations import INTEGERS
+from tcdebug.compiler.lower.indexing.views import normal_dim
+from tcdebug.compiler.lower.interface.site import Lowering, Site
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor
+
+aten = torch.ops.aten
+
+
+def _exact(site: Site, dtype: torch.dtype) -> torch.dtype:
+    """What values of a dtype are accumulated in: on a CPU double for float32, as eager does it."""
+    if dtype in (*INTEGERS, torch.bool):
+        return dtype
+    compute = compute_dtype(dtype)
+    on_cpu = site.result().device.type == "cpu"
+    return torch.float64 if compute == dtype == torch.float32 and on_cpu else compute
+
+
+def _scan(kind: str) -> Lowering:
+    def lowering(site: Site, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+        """In float for half types."""
+        if site.dtype.is_complex:
+            raise NotLowered("complex numbers")
+        return _states(site, kind, x, dim, site.dtype, _exact(site, site.dtype))
+
+    return lowering
+
+
+def _states(
+    site: Site, kind: str, x: Tensor, dim: int, dtype: torch.dtype, exact: torch.dtype
+) -> Tensor:
+    """Every state of a scan in `dtype`, accumulated in another one."""
+    if not x.size:
+        return site.tensor(lambda point: x.at(point, dtype))
+    converted = Tensor(exact, x.size, lambda point: cast(x.at(point, dtype), exact))
+    states = site.scan(kind, converted, normal_dim(dim, len(x.size)))
+    return site.tensor(lambda point: cast(states.at(point), dtype))
+
+
+def _extreme(kind: str) -> Lowering:
+    """The largest or smallest so far, and where the last of those is."""
+
+    def lowering(site: Site, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        if not x.size:
+            zero = constant(torch.int64, 0)
+            return site.tensor(x.at), site.tensor(lambda point: zero, torch.int64)
+        wide = compute_dtype(x.dtype)
+        values = _states(site, f"cum{kind}", x, dim, x.dtype, wide)
+        converted = Tensor(wide, x.size, lambda point: x.at(point, wide))
+        return values, site.scan(f"cumarg{kind}", converted, normal_dim(dim, len(x.size)))
+
+    return lowering
+
+
+TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    aten.cumsum.default: _scan("cumsum"),
+    aten.cumprod.default: _scan("cumprod"),
+    aten.logcumsumexp.default: _scan("logcumsumexp"),
+    aten.cummax.default: _extreme("max"),
+    aten.cummin.default: _extreme("min"),
+}

@@ -1,0 +1,163 @@
+"""The windows of pooling, and the places of a tensor that each of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product as combinations
+from math import prod
+
+import torch
+
+from tcdebug.compiler.ir.build import all_of, call, constant, index_value
+from tcdebug.compiler.ir.expr import Expr
+from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative, product, to_index
+from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
+
+MOST_PLACES = 27
+"""Places of a window, or windows over a place, that are written out."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The windows along one dimension: the first place of window i is i * stride - padding."""
+
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    size: Index
+    """Places along the dimension of the input."""
+    windows: Index
+
+    def place(self, window: Index, step: int) -> Index:
+        """The step-th place of a window; it may lie in the padding."""
+        return window * self.stride - self.padding + step * self.dilation
+
+    def may_miss(self, step: int) -> tuple[bool, bool]:
+        """Whether the step-th place of some window lies before the input, or behind it."""
+        before = step * self.dilation < self.padding
+        last = (self.windows - 1) * self.stride - self.padding + step * self.dilation
+        behind = (self.size - 1 - last).constant
+        return before, behind is None or behind < 0
+
+    @property
+    def overlap(self) -> int:
+        """The most windows that one place lies in."""
+        return -(-self.kernel // self.stride)
+
+    def window_at(self, place: Index, back: int) -> Index:
+        """The last window that may hold a place, or one `back` before it."""
+        return (place + self.padding) // self.stride - back
+
+    def holds(self, place: Index, back: int) -> list[Expr]:
+        """The conditions under which that window exists and ends behind the place."""
+        window = self.window_at(place, back)
+        conditions = [] if is_nonnegative(window) else [_at_least(window, ZERO)]
+        conditions.append(_below(window, self.windows))
+        if self.kernel < (back + 1) * self.stride:
+            step = (place + self.padding) % self.stride + back * self.stride
+            conditions.append(_below(step, to_index(self.kernel)))
+        return conditions
+
+    def length(self, window: Index, *, padded: bool) -> Index:
+        """Places of a window that are in the input, or in the input and its padding."""
+        start = self.place(window, 0)
+        end = extremum("min", start + self.kernel, self.size + (self.padding if padded else 0))
+        return end - (start if padded else extremum("max", start, ZERO))
+
+
+def _below(place: Index, end: Index) -> Expr:
+    return call("lt", index_value(place), index_value(end))
+
+
+def _at_least(place: Index, start: Index) -> Expr:
+    return call("ge", index_value(place), index_value(start))
+
+
+def _each(value: int | Sequence[int], dims: int) -> list[int]:
+    """One number for each dimension."""
+    given = [value] if isinstance(value, int) else list(value)
+    if not all(isinstance(v, int) for v in given):
+        raise NotLowered("a window of symbolic size")
+    return given * dims if len(given) == 1 else given
+
+
+def spans_of(
+    dims: int,
+    sizes: Sequence[Index],
+    windows: Sequence[Index],
+    kernel: int | Sequence[int],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+) -> list[Span]:
+    """The windows along the last `dims` dimensions, a span each; without a stride side by side."""
+    steps = stride if isinstance(stride, int) or len(stride) else kernel
+    lengths, strides, paddings, dilations = (
+        _each(v, dims) for v in (kernel, steps, padding, dilation)
+    )
+    return [
+        Span(lengths[k], strides[k], paddings[k], dilations[k], size, count)
+        for k, (size, count) in enumerate(zip(sizes[-dims:], windows[-dims:], strict=True))
+    ]
+
+
+def check_few(counts: Sequence[int]) -> None:
+    """Raise NotLowered unless so many places in each dimension can be written out."""
+    if (total := prod(counts)) > MOST_PLACES:
+        raise NotLowered(f"windows of {total} places")
+
+
+def clamped(place: Index, size: Index, *, before: bool, behind: bool) -> Index:
+    """A place moved to the nearest one that exists, for loads without a branch."""
+    if before:
+        place = extremum("max", place, ZERO)
+    return extremum("min", place, size - 1) if behind else place
+
+
+def window_of(
+    x: Tensor, point: Point, spans: Sequence[Span], other: Expr, *, repeats: bool = False
+) -> Iterator[tuple[Point, Expr]]:
+    """The places of the window of a point in row-major order, and the elements there.
+
+    `other` stands for elements in the padding; with `repeats` their nearest neighbours do.
+    """
+    outer, windows = point[: -len(spans)], point[-len(spans) :]
+    for steps in combinations(*(range(s.kernel) for s in spans)):
+        conditions: list[Expr] = []
+        place: list[Index] = []
+        for span, window, step in zip(spans, windows, steps, strict=True):
+            at = span.place(window, step)
+            before, behind = span.may_miss(step)
+            conditions += [_at_least(at, ZERO)] if before else []
+            conditions += [_below(at, span.size)] if behind else []
+            place.append(clamped(at, span.size, before=before, behind=behind))
+        value = x.at((*outer, *place), other.dtype)
+        if conditions and not repeats:
+            value = call("where", all_of(conditions), value, other)
+        yield tuple(place), value
+
+
+def divisor(
+    spans: Sequence[Span], windows: Sequence[Index], padded: bool, override: int | None
+) -> Index:
+    """What the sum over a window is divided by: its places, or a given number."""
+    if override is not None:
+        return to_index(override)
+    return product(s.length(w, padded=padded) for s, w in zip(spans, windows, strict=True))
+
+
+def flat_place(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
+    """A place in row-major order."""
+    flat = ZERO
+    for where, size in zip(place, sizes, strict=True):
+        flat = flat * size + where
+    return flat
+
+
+def lowest(dtype: torch.dtype) -> Expr:
+    """What every element of a dtype is at least."""
+    if dtype.is_floating_point:
+        return constant(dtype, float("-inf"))
+    return constant(dtype, torch.iinfo(dtype).min)

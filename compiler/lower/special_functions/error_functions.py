@@ -1,0 +1,55 @@
+"""Lowerings of functions that belong to the normal distribution.
+
+erfcx: Shepherd and Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x" (1981).
+Inverses: after Giles, "Approximating the erfinv function" (2010), series in -log(1 - x^2), and in
+its root where that is large. The series are fits of our own, see `chebyshev_rows`.
+"""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+
+import torch
+
+from tcdebug.compiler.lower.interface.site import Lowering
+from tcdebug.compiler.lower.special_functions import chebyshev_rows as rows
+from tcdebug.compiler.lower.special_functions.chebyshev import series
+from tcdebug.compiler.lower.special_functions.formula import Term, formula, where
+
+aten = torch.ops.aten
+
+
+def erfcx(x: Term) -> Term:
+    """exp(x^2) erfc(x)."""
+    size = x.apply("abs")
+    # written so that it is 1 at infinity
+    t = 1 - 7.5 / (size + 3.75)
+    positive = series(rows.ERFCX, t, -1, 1) / (1 + 2 * size)
+    return where(x < 0, 2 * (x * x).apply("exp") - positive, positive)
+
+
+def _inverse(x: Term, w: Term) -> Term:
+    """The inverse of erf at x, where w is -log(1 - x^2)."""
+    root = w.apply("sqrt")
+    near = series(rows.ERFINV_NEAR, w, 0, 6.25)
+    tail = series(rows.ERFINV_TAIL, 2.5 / root, 0.5, 1) * root
+    far = series(rows.ERFINV_FAR, 5 / root, 5 / 28, 1) * root
+    value = where(w <= 6.25, near, where(root <= 5, tail, far))
+    return x * where(w.equals(inf), inf, value)
+
+
+def erfinv(x: Term) -> Term:
+    """The inverse of erf; NaN beyond 1, infinite there."""
+    return _inverse(x, -((1 - x) * (1 + x)).apply("log"))
+
+
+def ndtri(x: Term) -> Term:
+    """Where the normal distribution function has a value."""
+    return _inverse(2 * x - 1, -(4 * x * (1 - x)).apply("log")) * sqrt(2)
+
+
+TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    aten.special_erfcx.default: formula(erfcx),
+    aten.erfinv.default: formula(erfinv),
+    aten.special_ndtri.default: formula(ndtri),
+}

@@ -1,0 +1,88 @@
+"""Lowerings of the derivatives of the gamma function's logarithm.
+
+Recurrence up to where the asymptotic series holds, reflection below 0: Abramowitz and Stegun 6.3
+and 6.4; Bernoulli's numbers give the coefficients.
+"""
+
+from __future__ import annotations
+
+from math import factorial, inf, nan, pi
+
+import torch
+
+from tcdebug.compiler.ir.build import call
+from tcdebug.compiler.lower.interface.site import Lowering, Site
+from tcdebug.compiler.lower.interface.tensor import Tensor
+from tcdebug.compiler.lower.special_functions.formula import Term, formula, polynomial, where
+
+aten = torch.ops.aten
+
+STEPS = 10
+"""How far a small argument is moved up before the asymptotic series is used."""
+BERNOULLI = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
+"""B(14), B(12), ... B(2)."""
+
+
+def _shifted(x: Term) -> Term:
+    return where(x < STEPS, x + STEPS, x)
+
+
+def _positive_digamma(x: Term) -> Term:
+    """The sum of 1 / (x + k) is the quotient p' / p of the product p of all x + k."""
+    product, slope = x, x * 0.0 + 1.0
+    for step in range(1, STEPS):
+        product, slope = product * (x + step), slope * (x + step) + product
+    y = _shifted(x)
+    inverse = 1 / (y * y)
+    scaled = [b / (2 * k) for b, k in zip(BERNOULLI, range(7, 0, -1), strict=True)]
+    value = y.apply("log") - 0.5 / y - inverse * polynomial(inverse, scaled)
+    return where(x < STEPS, value - slope / product, value)
+
+
+def digamma(x: Term) -> Term:
+    """The derivative of log(gamma(x)): NaN at negative integers, infinite at 0."""
+    whole = x.apply("trunc")
+    reflected = _positive_digamma(1 - x) - pi / ((x - x.apply("round")) * pi).apply("tan")
+    below = where(whole.equals(x), nan, reflected)
+    at_zero = Term(call("copysign", x.of(inf), (-x).expr))
+    positive = where(x.equals(inf), inf, _positive_digamma(x))
+    return where(x.equals(0), at_zero, where(x < 0, below, positive))
+
+
+def _positive_trigamma(x: Term) -> Term:
+    value = x * 0.0
+    for step in range(STEPS):
+        inverse = 1 / (x + step)
+        value = value + inverse * inverse
+    y = _shifted(x)
+    inverse = 1 / y
+    z = inverse * inverse
+    tail = inverse + 0.5 * z + inverse * z * polynomial(z, BERNOULLI)
+    return where(x < STEPS, value + tail, tail)
+
+
+def trigamma(x: Term) -> Term:
+    """The second derivative of log(gamma(x))."""
+    sine = (x * pi).apply("sin") / pi
+    reflected = 1 / (sine * sine) - _positive_trigamma(1 - x)
+    return where(x < 0.5, reflected, _positive_trigamma(x))
+
+
+def polygamma(site: Site, order: int, x: Tensor) -> Tensor:
+    """The derivatives of digamma; from the second on by Hurwitz's zeta function."""
+    if order < 2:
+        result: Tensor = formula(trigamma if order else digamma)(site, x)
+        return result
+    scale = (-1.0) ** (order + 1) * factorial(order)
+
+    def derivative(value: Term) -> Term:
+        return scale * Term(call("zeta", value.of(order + 1.0), value.expr))
+
+    higher: Tensor = formula(derivative)(site, x)
+    return higher
+
+
+TABLE: dict[torch._ops.OpOverload, Lowering] = {
+    aten.digamma.default: formula(digamma),
+    aten.polygamma.default: polygamma,
+}

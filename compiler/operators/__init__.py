@@ -1,0 +1,1 @@
+"""Operators of this compiler's own, registered with torch."""

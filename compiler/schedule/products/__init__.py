@@ -1,0 +1,1 @@
+"""Products of matrices, fused with the pointwise work around them."""

@@ -1,0 +1,1 @@
+"""What runs a stage of a compile: time, events, IR as text, and recovery from a failure."""

@@ -1,0 +1,147 @@
+"""Runs one stage of a compile: times it, logs it, keeps its IR, and says where it failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import fx
+
+from tcdebug.compiler.errors.exceptions import CompileError
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import CompileFail, PassRan, StageEnd, StageStart
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.stages.graph_text import GraphText
+
+Text = Callable[[], str]
+
+
+@dataclass
+class Step:
+    """What a stage says about itself while it runs."""
+
+    nodes_before: int
+    nodes_after: int = -1
+    text: Text | None = None
+    suffix: str = "py"
+
+
+@dataclass
+class Stages:
+    """The stages of one graph: forward, backward or inference of one compile."""
+
+    log: EventLog
+    gate: Gate
+    name: str
+    """What names the graph in file names: 0_0.forward."""
+    _number: int = 0
+    _last: dict[str, str] = field(default_factory=dict)
+    _graph_text: GraphText = field(default_factory=GraphText)
+
+    @contextmanager
+    def stage(
+        self, name: str, nodes: int, *, foreign: bool = False, before: str = ""
+    ) -> Iterator[Step]:
+        """A stage over a graph of so many nodes.
+
+        Failures become CompileError; those of a `foreign` stage, which is torch's, stay what they
+        are: torch restarts its capture by exceptions, and words its own errors better.
+        """
+        log = self.log.bind(stage=name)
+        step = Step(nodes)
+        log.emit(StageStart(nodes, before))
+        start = time.perf_counter()
+        try:
+            yield step
+        except CompileError as error:
+            _report(log, error, error.__cause__ or error)
+            raise
+        except Exception as error:
+            wrapped = CompileError(name, _message(error))
+            _report(log, wrapped, error)
+            if foreign:
+                raise
+            raise wrapped from error
+        self._number += 1
+        seconds = time.perf_counter() - start
+        artifact, changed = self._keep(name, step)
+        after = step.nodes_after if step.nodes_after >= 0 else nodes
+        log.emit(StageEnd(nodes, after, changed, round(seconds, 6), artifact))
+
+    def _keep(self, name: str, step: Step) -> tuple[str, bool]:
+        """Save the IR that a stage made; the path and whether it differs from the last one."""
+        if step.text is None or not self.log.artifacts:
+            return "", step.nodes_after != step.nodes_before
+        text = step.text()
+        if self._last.get(step.suffix) == text:
+            return "", False
+        self._last[step.suffix] = text
+        return self.log.save(f"ir/{self.name}.{self._number:02}-{name}.{step.suffix}", text), True
+
+    def run_passes(
+        self, stage: str, module: fx.GraphModule, passes: Mapping[str, Callable[[fx.Graph], bool]]
+    ) -> None:
+        """Run graph passes under the gate, each verified, timed and logged."""
+        with self.stage(stage, len(module.graph.nodes), before=self._before(module)) as step:
+            text = self._last.get(Step.suffix, "")
+            for unit, function in passes.items():
+                text = self._run_pass(stage, unit, function, module) or text
+            module.recompile()
+            step.nodes_after = len(module.graph.nodes)
+            step.text = lambda: text
+
+    def _before(self, module: fx.GraphModule) -> str:
+        """Save a graph as torch handed it over."""
+        if not self.log.artifacts:
+            return ""
+        text = self._graph_text.write(module)
+        self._last[Step.suffix] = text
+        return self.log.save(f"ir/{self.name}.{self._number:02}-before.{Step.suffix}", text)
+
+    def _run_pass(
+        self,
+        stage: str,
+        unit: str,
+        function: Callable[[fx.Graph], bool],
+        module: fx.GraphModule,
+    ) -> str:
+        """Run one pass; the graph after it as text, empty where it is not kept or did not change.
+
+        Writing a graph takes longer than most passes do: it is done once a change.
+        """
+        log = self.log.bind(stage=stage)
+        before = len(module.graph.nodes)
+        start = time.perf_counter()
+        allowed = self.gate.allows(unit, unit)
+        changed = False
+        if allowed:
+            try:
+                changed = function(module.graph)
+                module.graph.lint()
+            except Exception as error:
+                raise CompileError(stage, _message(error), unit=unit) from error
+        seconds = time.perf_counter() - start
+        text = artifact = ""
+        if changed and self.log.artifacts:
+            text = self._graph_text.write(module)
+            artifact = log.save(f"ir/{self.name}.{self._number:02}-{unit}.py", text)
+        after = len(module.graph.nodes)
+        log.emit(
+            PassRan(allowed, changed, before, after, round(seconds, 6), artifact), unit=unit
+        )
+        return text
+
+
+def _message(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _report(log: EventLog, error: CompileError, cause: BaseException) -> None:
+    if error.reported:
+        return
+    error.reported = True
+    log.emit(
+        CompileFail(error.stage, error.unit, error.node, type(cause).__name__, str(cause)[:4000])
+    )

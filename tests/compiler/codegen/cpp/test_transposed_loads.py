@@ -1,0 +1,84 @@
+"""Loads across the rows are read in blocks, whatever the sizes, dtypes and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge import assert_as_eager, assert_same, compiled
+from stages import capture
+from torch.nn import functional as F
+
+from tcdebug.compiler.codegen.cpp.source import write_cpp
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
+
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float64, torch.uint8)
+
+
+def filled(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Different numbers everywhere, as far as the dtype has them."""
+    return torch.arange(torch.Size(size).numel()).reshape(size).remainder(251).to(dtype)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rows=st.sampled_from([1, 7, 8, 16, 17, 33, 48]),
+    columns=st.sampled_from([8, 9, 64, 65, 130]),
+    dtype=st.sampled_from(DTYPES),
+    batch=st.sampled_from([None, 1, 3]),
+)
+def test_a_transposed_operand_is_read_at_its_places(
+    rows: int, columns: int, dtype: torch.dtype, batch: int | None
+) -> None:
+    torch._dynamo.reset()
+    head = () if batch is None else (batch,)
+    x, y = filled((*head, rows, columns), dtype), filled((*head, columns, rows), dtype)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.where(x == y.mT, x, y.mT)
+
+    assert_as_eager(compiled(function), function, [x, y], exact=True)
+
+
+def test_one_kernel_reads_transposed_operands_of_many_sizes() -> None:
+    torch._dynamo.reset()
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x - y.t() * 2
+
+    f = compiled(function, dynamic=True)
+    for rows, columns in ((16, 64), (15, 63), (17, 65), (5, 3), (40, 2)):
+        x = filled((rows, columns), torch.float32)
+        y = filled((columns, rows), torch.float32)
+        assert_same(f(x, y), function(x, y), exact=True)
+
+
+def kernels(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> str:
+    """What is written for a function, without the prelude."""
+    (schedule,) = capture(function, *inputs).schedules
+    gate = Gate(Toggles.parse(off))
+    written = write_cpp(schedule.kernels(), schedule.graph.buffers(), gate)
+    return "\n".join(call.source for call in written.calls.values())
+
+
+def test_only_what_lies_across_the_rows_is_read_in_blocks() -> None:
+    square, row = torch.ones(32, 32), torch.ones(1, 32)
+    assert "load_tile(arg0_1_in + " in kernels(lambda x, y: x + y.t(), square, square)
+    assert "load_tile" not in kernels(lambda x, y: x + y, square, square)
+    assert "load_tile" not in kernels(lambda x, y: x + y.t(), square, row)
+    assert "load_tile" not in kernels(lambda x, y: x + y.t(), torch.ones(32, 3), torch.ones(3, 32))
+    without = kernels(lambda x, y: x + y.t(), square, square, off=("codegen.tile",))
+    assert "load_tile" not in without
+
+
+def test_what_a_guard_protects_is_not_read_ahead() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + F.pad(y, (1, 0)).t()
+
+    x, y = filled((33, 32), torch.float32), filled((32, 32), torch.float32)
+    assert "load_tile" not in kernels(function, x, y)
+    assert_as_eager(compiled(function), function, [x, y], exact=True)

@@ -1,0 +1,348 @@
+"""What forward saves for backward: its strides, and what hooks on saved tensors make of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from graphs import aten_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge import assert_same, gradients
+from programs import f32
+from torch import fx
+
+from tcdebug.compiler import pipeline, seams
+from tcdebug.compiler.backend import backend, get_backend
+from tcdebug.compiler.backend import compile as compile_graph
+from tcdebug.compiler.partition.saved_tensors import SEEN_BY_OTHERS, take_strides
+from tcdebug.compiler.passes.purity import strided_as_eager
+from tcdebug.compiler.passes.strides import restride
+
+aten = torch.ops.aten
+NO_MIN_CUT = {"off": ["partition.min_cut"]}
+
+
+def with_gaps(graph: fx.Graph) -> bool:
+    """A pass: products whose strides nobody sees have three elements behind each row."""
+    kept = strided_as_eager(graph)
+    products = [n for n in graph.nodes if n.target is aten.mm.default and n not in kept]
+    for node in products:
+        columns = node.meta["val"].shape[1]
+        with graph.inserting_after(node):
+            padded = graph.call_function(aten.constant_pad_nd.default, (node, [0, 3]))
+        with graph.inserting_after(padded):
+            view = graph.call_function(aten.slice.Tensor, (padded, 1, 0, columns))
+        node.replace_all_uses_with(view, lambda user, own=padded: user is not own)
+        padded.meta["val"] = aten.constant_pad_nd.default(node.meta["val"], [0, 3])
+        view.meta["val"] = aten.slice.Tensor(padded.meta["val"], 1, 0, columns)
+        restride(graph, view, view.meta["val"], results=True)
+    return bool(products)
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, ...] | None]]:
+    """The strides of each forward graph, where the pass above is the first of all."""
+    found: list[list[tuple[int, ...] | None]] = []
+    report = seams.report_strides
+
+    def spy(strides: Sequence[tuple[int, ...] | None]) -> None:
+        found.append([s for s in strides if s is not None])
+        report(strides)
+
+    monkeypatch.setattr(seams, "report_strides", spy)
+    monkeypatch.setattr(pipeline, "ATEN", {"passes.with_gaps": with_gaps, **pipeline.ATEN})
+    return found
+
+
+def saved(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    product = x @ w
+    return product.sin() * product.exp()
+
+
+def returned(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    product = x @ w
+    return product.sin() * product.exp(), product
+
+
+def returned_in_part(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    product = x @ w
+    return product.sin() * product.exp(), product.t()[1:]
+
+
+def split(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """What is saved are pieces."""
+    first, second = (x @ w).split([2, 3], 1)
+    return (first.sin() * first.exp()).sum(1) + (second.sin() * second.exp()).sum(1)
+
+
+def flat(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """No view of rows with gaps is flat."""
+    product = (x @ w).view(-1)
+    return product.sin() * product.exp()
+
+
+def as_laid_out(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    product = x @ w
+    corner = product.as_strided((2, 2), (7, 1), 3)
+    return product.sin().sum() + (corner.sin() * corner.exp()).sum()
+
+
+class ReturnsWhatItSaved(torch.autograd.Function):
+    """The second derivative of what is saved is a gradient as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(factor)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: torch.Tensor) -> Any:
+        (factor,) = ctx.saved_tensors
+        return factor, torch.zeros_like(factor)
+
+
+def saved_is_a_gradient(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return ReturnsWhatItSaved.apply(x[:, :5], x @ w)
+
+
+def inputs() -> list[torch.Tensor]:
+    return [f32(6, 8).requires_grad_(), f32(8, 5).requires_grad_()]
+
+
+def assert_gradients_are_eagers(
+    function: Callable[..., Any], options: Mapping[str, Any] | None = None, **others: Any
+) -> None:
+    compiled = torch.compile(function, backend=partial(backend, options=options), **others)
+    mine, theirs = inputs(), inputs()
+    for _ in range(2):
+        assert_same(gradients(compiled, mine), gradients(function, theirs))
+
+
+CASES: dict[Callable[..., Any], list[tuple[int, ...]]] = {
+    saved: [(8, 1)],
+    returned: [],
+    returned_in_part: [],
+    split: [(8, 1), (8, 1)],
+    flat: [],
+    as_laid_out: [],
+    saved_is_a_gradient: [(8, 1)],
+}
+"""With torch's default partition, which saves what backward reads."""
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_only_what_nobody_else_sees_is_saved_in_other_strides(
+    function: Callable[..., Any], reported: list[Any]
+) -> None:
+    """Gradients are eager's, their strides and those of the results too."""
+    assert_gradients_are_eagers(function, NO_MIN_CUT)
+    assert [strides for forward in reported for strides in forward] == CASES[function]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"background": True}, {"off": ["lower"]}, {"off": ["lower.aten.slice.Tensor"]}],
+    ids=str,
+)
+def test_strides_hold_with_min_cut_and_where_operators_are_left_to_aten(
+    options: dict[str, Any], reported: list[Any]
+) -> None:
+    assert_gradients_are_eagers(saved, options)
+    assert reported == [[(8, 1)]]
+
+
+def test_strides_hold_where_a_failing_step_is_left_out(
+    reported: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(graph: fx.Graph) -> bool:
+        raise ValueError("planted")
+
+    monkeypatch.setitem(pipeline.ATEN, "passes.failing", failing)
+    assert_gradients_are_eagers(saved, {"on_error": "fallback"})
+    assert reported == [[(8, 1)]]
+
+
+def test_strides_hold_in_compiled_autograd(reported: list[Any]) -> None:
+    compiled = torch.compile(saved, backend=backend)
+    mine, theirs = inputs(), inputs()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend)):
+        actual = gradients(compiled, mine)
+    assert_same(actual, gradients(saved, theirs))
+    assert reported[0] == [(8, 1)]
+
+
+def test_strides_hold_for_symbolic_sizes(reported: list[Any]) -> None:
+    compiled = torch.compile(saved, backend=backend)
+    for rows in (3, 4, 5):
+        mine, theirs = inputs(), inputs()
+        mine[0], theirs[0] = (f32(rows, 8).requires_grad_() for _ in range(2))
+        assert_same(gradients(compiled, mine), gradients(saved, theirs))
+    assert reported == [[(8, 1)], [(8, 1)]]
+
+
+def test_nothing_is_reported_where_others_compile_backward_or_cut_the_graph(
+    reported: list[Any],
+) -> None:
+    def vendors(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return module.forward
+
+    def cut(*args: Any, **kwargs: Any) -> Any:
+        return seams.default_partition(*args, **kwargs)
+
+    for parts in ({"bw_compiler": vendors}, {"partition_fn": cut}):
+        compiled = torch.compile(saved, backend=get_backend(**parts))
+        assert_same(gradients(compiled, inputs()), gradients(saved, inputs()))
+        torch._dynamo.reset()
+    assert reported == []
+
+
+def test_nothing_is_reported_without_dynamo(reported: list[Any]) -> None:
+    module = fx.symbolic_trace(lambda x, w: (saved(x, w),))
+    compiled = compile_graph(module, inputs())
+    assert_same(gradients(compiled, inputs()), gradients(saved, inputs()))
+    assert reported == []
+
+
+def transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    product = (x @ w).sin().t()
+    return product.exp() * product
+
+
+def expanded(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """What is saved has stride 0."""
+    row = (x @ w).sum(0, keepdim=True).expand(6, 5)
+    return row.sin() * row.exp()
+
+
+@pytest.mark.parametrize("function", [saved, transposed, expanded])
+def test_what_a_hook_gives_back_in_rows_is_laid_out_again(
+    function: Callable[..., Any], reported: list[Any]
+) -> None:
+    compiled = torch.compile(function, backend=partial(backend, options=NO_MIN_CUT))
+    moved: list[bool] = []
+
+    def pack(value: torch.Tensor) -> torch.Tensor:
+        moved.append(not value.is_contiguous())
+        return value.contiguous()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        actual = gradients(compiled, mine := inputs())
+    assert any(moved)
+    assert_same(actual, gradients(function, inputs()))
+    assert [leaf.grad is not None for leaf in mine] == [True, True]
+
+
+# -- graphs ---------------------------------------------------------------------------------
+
+
+def gapped(value: torch.Tensor) -> torch.Tensor:
+    """A fake tensor with three elements behind each row."""
+    return aten.slice.Tensor(aten.constant_pad_nd.default(value, [0, 3]), 1, 0, value.shape[1])
+
+
+def readers(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    flat = x.view(-1)
+    written = x.as_strided_scatter(x.new_ones(2), (2,), (1,), 7)
+    part = x.as_strided((2,), (1,), 7).tan()
+    return x.sin(), x.view(2, 3, 5).cos(), flat.exp(), x.t(), part, written
+
+
+def test_who_cannot_have_other_strides_reads_a_copy() -> None:
+    """A view that there is not, one of memory, and what backward returns."""
+    module = aten_graph(readers, torch.ones(6, 5))
+    (x,) = module.graph.find_nodes(op="placeholder")
+    take_strides(module, [gapped(x.meta["val"])])
+    module.graph.lint()
+    module.recompile()
+    names = {n.name: n for n in module.graph.nodes}
+    assert names["sin"].args == (x,)
+    assert names["view_1"].args[0] is x
+    assert names["view_1"].meta["val"].stride() == (24, 8, 1)
+    for reader in ("view", "as_strided", "as_strided_scatter"):
+        assert names[reader].args[0].target is aten.clone.default
+    value = torch.randn(6, 8)[:, :5]
+    results = module(value)
+    assert_same(results, readers(value.contiguous()))
+
+
+VIEWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x.view(-1),
+    lambda x: x.view(2, -1) if x.numel() % 2 == 0 else x,
+    lambda x: x.view(3, -1, 5) if x.numel() % 15 == 0 else x,
+    lambda x: x.transpose(0, -1),
+    lambda x: x[1:],
+    lambda x: x[..., ::2],
+    lambda x: x.unsqueeze(1).expand(-1, 2, *x.shape[1:]),
+    lambda x: x.split(2, -1)[0],
+    lambda x: x.select(-1, 0).unsqueeze(0),
+]
+
+
+@given(st.lists(st.sampled_from(VIEWS), max_size=4), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_views_of_views_give_what_they_gave(
+    views: list[Callable[[torch.Tensor], torch.Tensor]], returned_too: bool
+) -> None:
+    """Fake values of views say what there is; a copy is made where there is no view."""
+
+    possible, dense = [], torch.ones(6, 5)
+    for view in views:
+        with contextlib.suppress(RuntimeError, IndexError):
+            dense = view(dense)
+            possible.append(view)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen = [x]
+        for view in possible:
+            seen.append(view(seen[-1]))
+        computed = tuple(v.exp() for v in seen)
+        return (*computed, seen[-1]) if returned_too else computed
+
+    module = aten_graph(function, torch.ones(6, 5))
+    (x,) = module.graph.find_nodes(op="placeholder")
+    restride(module.graph, x, gapped(x.meta["val"]), results=True)
+    module.graph.lint()
+    module.recompile()
+    value = torch.randn(6, 8)[:, :5]
+    assert_same(module(value), function(value.contiguous()), strides=False)
+
+    class Compared(fx.Interpreter):
+        def run_node(self, node: fx.Node) -> Any:
+            made = super().run_node(node)
+            if isinstance(made, torch.Tensor) and node.target is not aten.exp.default:
+                steps = zip(made.size(), made.stride(), node.meta["val"].stride(), strict=True)
+                assert all(real == fake for size, real, fake in steps if size > 1), node
+            return made
+
+    Compared(module).run(value)
+
+
+def test_an_operator_that_is_not_torchs_reads_a_copy() -> None:
+    with torch.library._scoped_library("saved_test", "FRAGMENT") as library:
+        library.define("takes(Tensor x) -> Tensor")
+        library.impl("takes", torch.clone, "CompositeExplicitAutograd")
+        takes = torch.ops.saved_test.takes.default
+        module = aten_graph(lambda x: takes(x).sin(), torch.ones(6, 5))
+        (x,) = module.graph.find_nodes(op="placeholder")
+        restride(module.graph, x, gapped(x.meta["val"]), results=True)
+        (call,) = module.graph.find_nodes(op="call_function", target=takes)
+        assert call.args[0].target is aten.clone.default
+        assert call.args[0].meta["val"].stride() == (5, 1)
+
+
+def test_a_backward_that_reads_memory_as_it_was_laid_out_keeps_strides() -> None:
+    marked: list[Any] = []
+
+    def compiler(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        marked.append(module.graph.output_node().meta.get(SEEN_BY_OTHERS))
+        return module.forward
+
+    for function in (returned, as_laid_out):
+        parts = {"fw_compiler": compiler, "bw_compiler": compiler}
+        torch.compile(function, backend=get_backend(**parts))(*inputs())
+    assert marked == [2, None]
