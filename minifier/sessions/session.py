@@ -40,7 +40,7 @@ from tcdebug.minifier.processes.job import FAULT, REPORT, SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.subprocess_hook import followed
 from tcdebug.minifier.processes.threads import Threads, one_thread
 from tcdebug.minifier.repros.script_setup import Script, script_setup
-from tcdebug.minifier.sessions.switching import Switching
+from tcdebug.minifier.sessions.switching import Switching, captures_switched
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 
 
@@ -258,6 +258,7 @@ def wrapper(job: Job, patches: contextlib.ExitStack) -> Callable[[Any], Any]:
                 warm_up()
             return session.recorder.wrap
     toggles = Options.from_env().toggles
+    patches.enter_context(captures_switched(toggles, EventLog(Path(job.run_dir))))
     return Switching(toggles, Path(job.run_dir), job.backend, patches).wrap
 
 

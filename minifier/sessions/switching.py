@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,24 @@ from typing import Any
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.targets import dynamo
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.describe import describe
-from tcdebug.minifier.targets.ladder import rung
+from tcdebug.minifier.targets.ladder import AUTOGRAD, BELOW, rung
+
+
+@contextlib.contextmanager
+def captures_switched(toggles: Toggles, log: EventLog) -> Iterator[None]:
+    """Put toggles in force in what Dynamo captures, where that is all that is left to fail.
+
+    With more layers on, a line that is not captured is not compiled either, and would be blamed
+    for what a later layer does.
+    """
+    if rung(toggles) != BELOW[AUTOGRAD]:
+        yield
+        return
+    with dynamo.switched(toggles, log):
+        yield
 
 
 @dataclass

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
+AUTOGRAD = "layer.autograd"
+
 BELOW = {
     "layer.backend": "aot_eager_decomp_partition",
     "layer.decompositions": "aot_eager",
-    "layer.autograd": "eager",
+    AUTOGRAD: "eager",
 }
 """Layer -> the backend of torch's that does all that is below it and nothing of it."""
 

@@ -13,7 +13,7 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from torch._inductor import lowering
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.inductor.patching import patched
+from tcdebug.minifier.targets.patching import patched
 
 RECOMPUTE = "partition.recompute"
 DEFAULT_TAKES = ("num_fwd_outputs", "static_lifetime_input_indices", "static_lifetime_input_nodes")

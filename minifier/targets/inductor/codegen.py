@@ -14,8 +14,8 @@ from torch._inductor.virtualized import V
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.targets.inductor.fusion import kernel_name
-from tcdebug.minifier.targets.inductor.patching import patched
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, asked
+from tcdebug.minifier.targets.patching import patched
 
 
 @contextlib.contextmanager

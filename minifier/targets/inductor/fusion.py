@@ -10,7 +10,7 @@ from typing import Any
 from torch._inductor.scheduler import Scheduler
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.inductor.patching import patched
+from tcdebug.minifier.targets.patching import patched
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.inductor.patching import patched
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
+from tcdebug.minifier.targets.patching import patched
 
 Function = Callable[..., Any]
 

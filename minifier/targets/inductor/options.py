@@ -11,7 +11,7 @@ import torch._inductor.compile_fx
 from torch import _TorchCompileWrapper
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.inductor.patching import patched
+from tcdebug.minifier.targets.patching import patched
 
 OURS = "tcdebug"
 """The embedded compiler asks about its options by itself."""

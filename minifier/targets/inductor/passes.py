@@ -16,7 +16,7 @@ from torch._inductor.pattern_matcher import (
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.inductor.patching import patched
+from tcdebug.minifier.targets.patching import patched
 
 FAMILIES = {
     "pre_grad_passes": "pregrad",

@@ -28,6 +28,8 @@ def units() -> Iterator[Unit]:
     Passes have the names by which inductor runs them, patterns that of their function; those of a
     compile are among its decisions.
     """
+    yield Unit("dynamo.frame", "dynamo.frame.FUNCTION: capture a function, with layer.autograd off")
+    yield Unit("dynamo.line", "capture a frame up to a statement, statement by statement")
     yield Unit("option", "option.NAME: each option that a script gives to torch.compile")
     yield Unit("config", "config.NAME: each setting that a script or a variable changed")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")

@@ -1,0 +1,52 @@
+"""The units of Dynamo: which frames it captures, and how many lines of each.
+
+They are for faults that are already in what Dynamo captures, so they are asked only where no
+later layer compiles anything: with `layer.autograd` off, a captured graph runs in eager. What is
+left of the decisions is then Dynamo's, and a bisection ends at a source line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import CodeType
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import DecisionTaken
+from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.targets.dynamo.frame import frames, graph_breaks_allowed
+from tcdebug.minifier.targets.dynamo.line import lines
+
+__all__ = ["FAMILY", "switched"]
+
+FAMILY = "dynamo"
+
+
+@contextlib.contextmanager
+def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
+    """Let captures in this block ask a gate, and write its decisions to the log.
+
+    `fullgraph` of torch.compile is taken back where toggles hold anything of Dynamo back: it
+    would turn each cut into an error.
+    """
+
+    def record(decision: Decision) -> None:
+        event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
+        log.emit(event, unit=decision.unit, site=decision.site, direction="capture")
+
+    gate = Gate(toggles, record=record)
+    cut: set[CodeType] = set()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(frames(gate, cut))
+        stack.enter_context(lines(gate, cut))
+        if _restricts(toggles):
+            stack.enter_context(graph_breaks_allowed())
+        yield gate
+
+
+def _restricts(toggles: Toggles) -> bool:
+    """Whether any decision may be refused."""
+    return bool(toggles.sites or toggles.first or toggles.only or toggles.rules_out(FAMILY)) or any(
+        name.startswith(FAMILY) for name in toggles.off
+    )

@@ -1,0 +1,92 @@
+"""Lines: inside a frame, every statement asks before it is captured.
+
+A statement that is refused ends the capture: Dynamo breaks the graph in front of it, and the rest
+of the frame runs in eager. So the first n statements let through are a prefix of the frame. Dynamo
+can break only where its symbolic stack is empty and every open block can be restored; what lies
+between two such places (the body of a `for`, the lines of one expression) is one statement here.
+
+Dynamo starts an analysis over whenever it finds out something late. A statement is therefore asked
+once for each code object, however often it is analysed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+from torch._dynamo.exc import SkipFrame
+from torch._dynamo.symbolic_convert import InstructionTranslator, InstructionTranslatorBase
+
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.minifier.targets.dynamo.source_line import subject
+from tcdebug.minifier.targets.patching import patched
+
+UNIT = "dynamo.line"
+
+PREPARING = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "NOP"}
+"""Instructions in front of the first statement, which have a line but do nothing of it."""
+
+
+@contextlib.contextmanager
+def lines(gate: Gate, cut: set[CodeType]) -> Iterator[None]:
+    """Every statement of a captured frame asks; at the first that is refused capture ends.
+
+    The code of a frame whose capture ended so is added to `cut`.
+    """
+    answers: dict[tuple[CodeType, int], bool] = {}
+    first: dict[CodeType, int] = {}
+
+    def asking(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        @functools.wraps(original)
+        def step(self: Any) -> bool:
+            line = _statement_begins(self) if isinstance(self, InstructionTranslator) else None
+            if line is None:
+                return original(self)
+            code = self.f_code
+            first.setdefault(code, line)
+            if (code, line) not in answers:
+                answers[code, line] = gate.allows(UNIT, subject(code, line))
+            if answers[code, line]:
+                return original(self)
+            cut.add(code)
+            if line == first[code]:
+                raise SkipFrame("switched off by tcdebug")
+            return _end_here(self)
+
+        return step
+
+    with patched(InstructionTranslatorBase, "step", asking):
+        yield
+
+
+def _statement_begins(translator: Any) -> int | None:
+    """The line of the statement that comes next, where the graph can break in front of it."""
+    if translator.instruction_pointer is None or translator.stack:
+        return None
+    instruction = translator.instructions[translator.instruction_pointer]
+    line: int | None = instruction.starts_line
+    if not line or instruction.opname in PREPARING:
+        return None
+    before = translator.current_instruction, translator.one_graph
+    # its block decides whether it can be restored; fullgraph forbids breaks, not the question
+    translator.current_instruction, translator.one_graph = instruction, False
+    try:
+        return line if translator.should_compile_partial_graph() else None
+    finally:
+        translator.current_instruction, translator.one_graph = before
+
+
+def _end_here(translator: Any) -> bool:
+    """Break the graph in front of the next instruction, by way of Dynamo's own speculation."""
+    instruction = translator.instructions[translator.instruction_pointer]
+    translator.current_instruction = instruction
+    translator.instruction_pointer += 1
+    speculation = translator.speculate()
+    translator.current_speculation = speculation
+    if not speculation.failed(translator):
+        speculation.fail_and_restart_analysis(translator.error_on_graph_break)
+    translator.step_graph_break(instruction)
+    return False

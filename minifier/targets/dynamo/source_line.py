@@ -1,0 +1,101 @@
+"""A source line as the subject of a decision: where it stands, its text, what it is made of."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+import textwrap
+from collections.abc import Iterator
+from types import CodeType
+
+WIDEST = 100
+"""Characters of a line that a subject shows."""
+
+
+def shown_path(code: CodeType) -> str:
+    """The file of code, relative to the working folder where it is below it."""
+    name = code.co_filename
+    if os.path.isabs(name) and not (near := os.path.relpath(name)).startswith(".."):
+        return near
+    return name
+
+
+def subject(code: CodeType, line: int) -> str:
+    """`file:line: text`, and behind it what in the line depends on more than local variables."""
+    text = linecache.getline(code.co_filename, line).strip()[:WIDEST]
+    found = constructs(code, line)
+    note = f"  ({', '.join(found)})" if found else ""
+    return f"{shown_path(code)}:{line}: {text}{note}"
+
+
+def constructs(code: CodeType, line: int) -> tuple[str, ...]:
+    """The constructs of the statement at a line that read or change what is outside of it."""
+    statement = _statement(code.co_filename, line)
+    if statement is None:
+        return ()
+    return tuple(dict.fromkeys(_described(statement, code)))
+
+
+@functools.lru_cache(maxsize=64)
+def _tree(filename: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(filename)))
+    except SyntaxError:
+        return None
+
+
+def _statement(filename: str, line: int) -> ast.AST | None:
+    """The smallest statement that begins at a line or has it in its expression."""
+    tree = _tree(filename)
+    if tree is None:
+        return None
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+
+def _described(statement: ast.AST, code: CodeType) -> Iterator[str]:
+    """What the nodes of a statement are called by someone who reads it."""
+    if isinstance(statement, ast.With | ast.AsyncWith):
+        managers = ", ".join(ast.unparse(i.context_expr) for i in statement.items)
+        yield f"context manager `{_short(managers)}`"
+    if isinstance(statement, ast.For | ast.While):
+        yield "loop"
+    if isinstance(statement, ast.Try):
+        yield "try block"
+    called = {id(node.func) for node in ast.walk(statement) if isinstance(node, ast.Call)}
+    for node in ast.walk(statement):
+        if id(node) in called:
+            continue
+        match node:
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                yield "comprehension"
+            case ast.Lambda():
+                yield "lambda"
+            case ast.Call():
+                yield f"call of {_origin(node.func, code)}"
+            case ast.Name(id=name) if name in code.co_freevars:
+                yield f"closure variable `{name}`"
+            case ast.Attribute(value=ast.Name(id=name)) if name in code.co_varnames:
+                yield f"attribute `{ast.unparse(node)}`"
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                yield f"assigned from inside: `{', '.join(names)}`"
+
+
+def _origin(called: ast.expr, code: CodeType) -> str:
+    """What is called, with where its name comes from."""
+    text = f"`{_short(ast.unparse(called))}`"
+    if isinstance(called, ast.Name) and called.id in code.co_freevars:
+        return f"closure variable {text}"
+    if isinstance(called, ast.Name) and called.id in code.co_varnames:
+        return f"local variable {text}"
+    return text
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, 40, placeholder="...")

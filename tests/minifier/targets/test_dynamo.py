@@ -1,0 +1,167 @@
+"""The units of Dynamo: a frame is a unit, its statements are prefixes, a fault ends at its line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.bisect import bisect
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.targets import dynamo
+from tests.minifier.support.stale_reuse import STALE, Scenario
+
+FACTOR = 2.0
+
+
+def helper(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    a = x + 1
+    b = a * y
+    for k in range(2):
+        b = b - k
+    c = helper(b)
+    with torch.no_grad():
+        d = c / FACTOR
+    parts = [v.exp() for v in (c, d)]
+    return parts[0] @ parts[1]
+
+
+NODES = ["add", "mul", "sub", "sub", "sin", "_set_grad_enabled", "truediv", "_set_grad_enabled",
+         "exp", "exp", "matmul"]  # fmt: skip
+ENDS = [0, 0, 1, 2, 4, 5, 8, 10, 11]
+"""How many nodes are captured with the first n decisions, the frame's and then its statements'."""
+
+
+def captured(
+    function: Callable[..., Any], toggles: list[str], fullgraph: bool = False
+) -> tuple[list[list[str]], list[Decision], torch.Tensor]:
+    """The graphs that Dynamo captures under toggles, what was decided, and the result."""
+    torch._dynamo.reset()
+    graphs: list[list[str]] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        calls = [n for n in module.graph.nodes if n.op.startswith("call")]
+        graphs.append([getattr(n.target, "__name__", n.target) for n in calls])
+        return module
+
+    with dynamo.switched(Toggles.parse(toggles), EventLog(None)) as gate:
+        x = torch.ones(3)
+        result = torch.compile(function, backend=backend, fullgraph=fullgraph)(x, x)
+    return graphs, gate.decisions, result
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_the_first_n_decisions_capture_exactly_a_prefix_of_the_frame(fullgraph: bool) -> None:
+    whole, decisions, result = captured(program, [], fullgraph)
+    assert whole == [NODES]
+    assert [d.unit for d in decisions] == ["dynamo.frame.program", *["dynamo.line"] * 7]
+    for count, end in enumerate(ENDS):
+        graphs, asked, again = captured(program, [f"all:{count}"], fullgraph)
+        assert graphs == ([NODES[:end]] if end else [])
+        assert [d.site for d in asked if d.allowed] == [d.site for d in decisions[:count]]
+        torch.testing.assert_close(again, result)
+
+
+def test_a_statement_names_its_line_and_what_it_depends_on() -> None:
+    _, decisions, _ = captured(program, [])
+    first = inspect.getsourcelines(program)[1]
+    subjects = [d.subject.partition("test_dynamo.py:")[2] for d in decisions]
+    assert subjects[0] == f"{first}"
+    assert subjects[4] == f"{first + 5}: c = helper(b)  (call of `helper`)"
+    assert subjects[6].endswith("for v in (c, d)]  (comprehension, call of `v.exp`)")
+
+
+def test_a_frame_that_is_off_runs_in_eager_and_what_it_calls_is_captured() -> None:
+    graphs, decisions, _ = captured(program, ["dynamo.frame.program"])
+    assert graphs == [["sin"]]
+    assert decisions[1].unit == "dynamo.frame.helper"
+
+
+def test_behind_a_single_statement_that_is_off_nothing_is_captured() -> None:
+    _, decisions, result = captured(program, [])
+    graphs, asked, again = captured(program, [f"site:{decisions[3].site}"])
+    assert graphs == [NODES[:2]]
+    assert len(asked) == 4
+    torch.testing.assert_close(again, result)
+
+
+def test_after_a_graph_break_of_the_program_itself_the_lines_go_on() -> None:
+    def broken(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x + y
+        torch._dynamo.graph_break()
+        z = z * 2
+        return z.sin()
+
+    graphs, decisions, _ = captured(broken, [])
+    assert graphs == [["add"], ["mul", "sin"]]
+    kinds = [(d.unit, d.subject.partition(": ")[2]) for d in decisions]
+    assert kinds == [
+        ("dynamo.frame.broken", ""),
+        ("dynamo.line", "z = x + y"),
+        ("dynamo.line", "torch._dynamo.graph_break()  (call of `torch._dynamo.graph_break`)"),
+        ("dynamo.frame.broken", ""),
+        ("dynamo.line", "torch._dynamo.graph_break()  (call of `torch._dynamo.graph_break`)"),
+        ("dynamo.line", "z = z * 2"),
+        ("dynamo.line", "return z.sin()  (call of `z.sin`)"),
+    ]
+    assert captured(broken, ["all:6"])[0] == [["add"], ["mul"]]
+
+
+def test_a_frame_that_is_captured_again_is_not_asked_again() -> None:
+    asked: list[int] = []
+    with dynamo.switched(Toggles(), EventLog(None)) as gate:
+        torch._dynamo.reset()
+        once = torch.compile(helper, backend="eager")
+        for size in (2, 3, 4):
+            once(torch.ones(size))
+            asked.append(len(gate.decisions))
+    assert asked == [2, 2, 2]
+
+
+def test_without_toggles_fullgraph_still_raises() -> None:
+    def broken(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x + y
+
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        captured(broken, [], fullgraph=True)
+
+
+def same(left: Any, right: Any) -> bool:
+    return all(torch.allclose(a, b) for a, b in zip(left, right, strict=True))
+
+
+def compiled_alone(function: Any) -> Any:
+    return torch.compile(function, backend="eager")
+
+
+@pytest.mark.parametrize("scenario", STALE, ids=lambda s: s.__name__)
+def test_a_missing_guard_ends_at_the_line_that_read_the_value(scenario: Scenario) -> None:
+    wanted = scenario(lambda function: function)
+
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        torch._dynamo.reset()
+        with dynamo.switched(toggles, EventLog(None)) as gate:
+            right = same(scenario(compiled_alone), wanted)
+        kind, signature = (Kind.OK, "") if right else (Kind.WRONG, "wrong")
+        return Outcome(kind, "script", signature, decisions=tuple(gate.decisions))
+
+    failure = ask(Toggles(), "as it is")
+    assert failure.failed
+    verdict = bisect(ask, failure, Toggles(), EventLog(None))
+    assert verdict.confirmed
+    lines, start = inspect.getsourcelines(scenario)
+    (offset,) = (k for k, line in enumerate(lines) if "# stale" in line)
+    (found,) = verdict.decisions()
+    assert found.unit == "dynamo.line"
+    assert f"stale_reuse.py:{start + offset}: " in found.subject
