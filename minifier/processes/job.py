@@ -26,8 +26,9 @@ FAULT = 70
 class Job(msgspec.Struct, frozen=True):
     """A script, and what to do while it runs.
 
-    `mode`: eager (nothing is compiled), compiled (as the script says), search (graphs are judged
-    and investigated).
+    `mode` names a row of `sessions.modes.MODES`: search (graphs are judged and investigated),
+    eager (nothing is compiled), compiled (as the script says), watch (failures leave repros),
+    capture (every graph leaves one) or explain (torch is only listened to).
     """
 
     mode: str
@@ -49,6 +50,15 @@ class Job(msgspec.Struct, frozen=True):
     jobs: int = 1
     """Candidates that run at the same time."""
     resume: str | None = None
+    """An interrupted run of the same job, whose answers still hold."""
+    compare: bool = False
+    """watch: compare compiled results with those of eager."""
+    every_call: bool = False
+    """watch: keep the inputs of every call, for a failure that ends the process."""
+    graph: int | None = None
+    """capture: the only graph that is wanted, counted from 0."""
+    output: str = ""
+    """capture: the folder of the repros."""
 
 
 def own_caches() -> dict[str, str]:
@@ -66,15 +76,33 @@ def start(
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start the session process of a job; what it prints goes to `output`, or to ours."""
-    folder = Path(job.run_dir)
-    path = folder / f"job-{job.mode}.json"
-    path.write_bytes(msgspec.json.encode(job))
-    env = {**os.environ, **own_caches(), **(environment or {})}
     return subprocess.Popen(
-        [sys.executable, "-m", "tcdebug.minifier.sessions.session", str(path)],
+        _command(job),
         stdin=subprocess.DEVNULL if output is not None else None,
         stdout=output,
         stderr=subprocess.STDOUT if output is not None else None,
-        env=env,
+        env={**os.environ, **own_caches(), **(environment or {})},
         start_new_session=output is not None,
     )
+
+
+def start_in_foreground(
+    job: Job, environment: Mapping[str, str], output: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start the session process of a job as the script would be started by hand.
+
+    It has our terminal, so Ctrl-C reaches it, and the user's caches.
+    """
+    return subprocess.Popen(
+        _command(job),
+        stdout=output,
+        stderr=None if output is None else subprocess.STDOUT,
+        env={**os.environ, **environment},
+    )
+
+
+def _command(job: Job) -> list[str]:
+    """The command of the session process, and the file that it reads its job from."""
+    path = Path(job.run_dir) / f"job-{job.mode}.json"
+    path.write_bytes(msgspec.json.encode(job))
+    return [sys.executable, "-m", "tcdebug.minifier.sessions.session", str(path)]

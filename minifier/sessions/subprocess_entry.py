@@ -11,7 +11,8 @@ from typing import Any
 
 from tcdebug.minifier.processes.subprocess_hook import VARIABLE, AfterImport
 
-SEARCH = "search:"
+FORKING = ("search:",)
+"""The modes whose process forks candidates: it stays at one thread from its beginning."""
 
 
 def attach() -> None:
@@ -21,7 +22,7 @@ def attach() -> None:
         return
 
     def begun() -> None:
-        if what.startswith(SEARCH):
+        if what.startswith(FORKING):
             from tcdebug.minifier.processes.threads import one_thread  # noqa: PLC0415 - imports torch
 
             one_thread()

@@ -14,8 +14,7 @@ from tcdebug.compiler.errors import codes
 from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
 from tcdebug.formats import FORMATS
-from tcdebug.minifier.processes.job import Job
-from tcdebug.minifier.processes.request import Request, start
+from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.reading.explanation import explain
 from tcdebug.reading.results import of_explanation
 from tcdebug.run_dir import find
@@ -35,11 +34,11 @@ def run(
     """Run the script traced, and say what became of it; 1 where it failed, 4 without a graph."""
     if codes.PATTERN.fullmatch(script.upper()) or not Path(script).is_file():
         return _code(script, as_json=style == "json")
-    supervisor = begin("explain", Job("watch", script, list(args), ""), quiet=True, fresh=True)
+    job = Job("explain", script, list(args), "", backend)
+    supervisor = begin("explain", job, quiet=True, fresh=True)
     folder = supervisor.folder
-    request = Request("explain", script, list(args), str(folder), backend)
     with (folder / SCRIPT_LOG).open("wb") as output:
-        process = start(request, {"TCDEBUG_RUN_DIR": str(folder)}, output)
+        process = start_in_foreground(supervisor.job, {"TCDEBUG_RUN_DIR": str(folder)}, output)
         status = _wait(process)
     supervisor.finish(status)
     run = find(str(folder))

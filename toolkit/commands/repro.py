@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from tcdebug.cli_options import USAGE
 from tcdebug.commands.run import INTERRUPTED, stop
 from tcdebug.compiler.events.schema import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
-from tcdebug.minifier.processes.job import Job
-from tcdebug.minifier.processes.request import Request, start
+from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.minifier.repros.as_test import is_repro, write_test
 from tcdebug.minifier.repros.verify import PASSES, verify
 from tcdebug.run_dir import NoRun, Run, find
@@ -76,13 +77,11 @@ def _capture(
     as_test: bool,
 ) -> int:
     """Run the script, and each repro that came of it."""
-    supervisor = begin("repro", Job("capture", script, list(args), ""), quiet=True, fresh=True)
+    job = Job("capture", script, list(args), "", backend, graph=graph)
+    supervisor = begin("repro", job, quiet=True, fresh=True)
     folder = (output or supervisor.folder).resolve()
-    request = Request(
-        "capture", script, list(args), str(supervisor.folder), backend,
-        graph=graph, output=str(folder),
-    )  # fmt: skip
-    process = start(request, {"TCDEBUG_RUN_DIR": str(supervisor.folder)})
+    job = msgspec.structs.replace(supervisor.job, output=str(folder))
+    process = start_in_foreground(job, {"TCDEBUG_RUN_DIR": str(supervisor.folder)})
     try:
         status = process.wait()
     except KeyboardInterrupt:

@@ -11,8 +11,7 @@ from pathlib import Path
 from tcdebug.display.console import note
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
-from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
-from tcdebug.minifier.processes.request import Request, start
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, start_in_foreground
 from tcdebug.run_dir import find
 from tcdebug.supervisor import begin
 
@@ -31,15 +30,13 @@ def run(
     quiet: bool,
 ) -> int:
     """Run the script watched; the exit status."""
-    supervisor = begin("run", Job("watch", script, list(args), ""), quiet=True, fresh=True)
+    job = Job("watch", script, list(args), "", backend, compare=check, every_call=every_call)
+    supervisor = begin("run", job, quiet=True, fresh=True)
     folder = supervisor.folder
-    request = Request(
-        "watch", script, list(args), str(folder), backend, check=check, every_call=every_call
-    )
     environment = {"TCDEBUG_RUN_DIR": str(folder)}
     if off:
         environment["TCDEBUG_OFF"] = ",".join(off)
-    process = start(request, environment)
+    process = start_in_foreground(supervisor.job, environment)
     try:
         status = process.wait()
     except KeyboardInterrupt:

@@ -31,7 +31,7 @@ from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.processes.isolation import die_with_parent
 from tcdebug.minifier.processes.threads import one_thread
-from tcdebug.minifier.sessions.session import warm_up
+from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 from tcdebug.strategies.program import Program, script
 from tcdebug.strategies.toggles import FAMILIES

@@ -1,0 +1,77 @@
+"""The mode `search` in a process that the script has started.
+
+The search goes on in the process itself: it judges its graphs, and investigates the first that
+fails. One process at a time does so, for ranks compile the same graphs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.processes.threads import Threads
+from tcdebug.minifier.repros.script_setup import Script
+from tcdebug.minifier.sessions.execution import Broken, Finished, leave
+from tcdebug.minifier.sessions.search import Session
+from tcdebug.minifier.targets.backends import Backend
+
+COLLECTIVES = ("c10d", "torch.distributed")
+"""Parts of the names of operators that need the other ranks."""
+
+
+def process_name() -> str:
+    """What tells this process from its siblings."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    own: str = multiprocessing.current_process().name if multiprocessing else "MainProcess"
+    if own == "MainProcess":
+        own = os.path.basename(sys.argv[0]) or "python"
+    rank = os.environ.get("RANK")
+    return own if rank is None else f"{own}, rank {rank}"
+
+
+class ChildSession(Session):
+    """The session of a process that the script has started."""
+
+    def __init__(self, job: Job, threads: Threads) -> None:
+        super().__init__(job, threads, f"answers-{os.getpid()}.jsonl")
+        self.script = Script.running()
+        self.others = OtherFailures(self.folder / "other" / str(os.getpid()), self.log)
+        self.broken = False
+
+    def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
+        """As in the session; the process ends with the first graph that fails."""
+        if self.broken:
+            return
+        if _collective(case):
+            what = f"graph {ordinal} of {process_name()} is judged only as a part of the script"
+            self.log.emit(Fallback(what, "it communicates with other ranks"))
+            return
+        try:
+            super().judge(case, backend, ordinal, call)
+        except Finished:
+            leave(SCRIPT_FAILED)
+        except Broken:
+            self.broken = True
+            what = f"graphs of {process_name()} are not judged"
+            self.log.emit(Fallback(what, "a fault of tcdebug"))
+
+    def write(self, report: Report) -> None:
+        """The report, with where it comes from."""
+        note = f"the graph is of a process that the script started: {process_name()}"
+        super().write(msgspec.structs.replace(report, notes=[note, *report.notes]))
+
+
+def _collective(case: Case) -> bool:
+    """Whether the graph waits for other ranks: alone it would hang."""
+    return any(part in _named(node.target) for node in case.calls for part in COLLECTIVES)
+
+
+def _named(target: object) -> str:
+    return f"{getattr(target, '__module__', '')} {target}"

@@ -1,0 +1,69 @@
+"""Runs a user's script in this process as python would run it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tcdebug.minifier.processes.job import FAULT, SCRIPT_FAILED
+
+
+class Finished(BaseException):
+    """The report is written: leave the script, past anything that catches Exception."""
+
+
+class Broken(BaseException):
+    """tcdebug itself failed; the traceback is printed."""
+
+
+def run_script(script: str, args: list[str]) -> int:
+    """Run a script as python would; the exit status it would have."""
+    path = Path(script)
+    sys.argv = [script, *args]
+    sys.path[0] = str(path.resolve().parent)
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:
+        return _status(error.code)
+    except Finished:
+        return 0
+    except Broken:
+        return FAULT
+    except KeyboardInterrupt:
+        return 130
+    except BaseException:
+        _print_traceback()
+        return SCRIPT_FAILED
+    return 0
+
+
+def leave(status: int) -> NoReturn:
+    """End this process at once, after flushing what it has printed; nothing can catch it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _status(code: Any) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)  # noqa: T201 - what sys.exit("text") does
+    return 1
+
+
+def _print_traceback() -> None:
+    """Print the frames of the script, without ours and those of runpy."""
+    kind, error, trace = sys.exc_info()
+    while trace is not None and _ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+
+
+def _ours(filename: str) -> bool:
+    return filename == __file__ or "runpy" in filename

@@ -1,0 +1,112 @@
+"""What stands between a script and its backends, by the mode of the job.
+
+To add a mode, write a function of the type `Mode` and list it in `MODES`. The session calls it in
+the script's process, and `subprocess_session` in Python processes that the script starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import ConfigSnapshot
+from tcdebug.minifier.capture.capture import Capture
+from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.capture.interception import backward_watched, compile_patched
+from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.cases.settings import assignments
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.threads import one_thread
+from tcdebug.minifier.repros.script_setup import Script
+from tcdebug.minifier.sessions.child_search import ChildSession
+from tcdebug.minifier.sessions.search import Session, warm_up
+from tcdebug.minifier.sessions.switching import Switching, captures_switched
+from tcdebug.minifier.targets.backends import EMBEDDED
+from tcdebug.minifier.trace.torch_trace import traced
+
+
+class Mode(Protocol):
+    """Puts itself between the script and its backends, until `patches` are taken back.
+
+    `child` says that the script has started this process.
+    """
+
+    def __call__(self, job: Job, patches: contextlib.ExitStack, *, child: bool) -> None: ...
+
+
+def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Judge each graph in eager, and investigate the first that fails."""
+    session = ChildSession(job, one_thread()) if child else Session(job, one_thread())
+    if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
+        warm_up()
+    patches.enter_context(compile_patched(session.recorder.wrap))
+
+
+def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Compile nothing."""
+    patches.enter_context(compile_is_identity())
+
+
+def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Compile as the script says, under the toggles of the environment."""
+    toggles = Options.from_env().toggles
+    folder = Path(job.run_dir)
+    patches.enter_context(captures_switched(toggles, EventLog(folder)))
+    switching = Switching(toggles, folder, job.backend, patches)
+    patches.enter_context(compile_patched(switching.wrap))
+
+
+def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Leave a repro of whatever fails in a compiled graph."""
+    log = _with_settings(job, patches)
+    watcher = Watcher(Path(job.run_dir), log, _script(job, child), job.compare, job.every_call)
+    if child:
+        watcher.journal.pid = 0  # its folders are told apart by the number of the process
+    patches.callback(watcher.journal.close)
+    patches.enter_context(traced(log))
+    patches.enter_context(backward_watched(watcher.backward_failed))
+    forced = job.backend
+    patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend)))
+
+
+def explain(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Only write down what torch tells of its compiles."""
+    patches.enter_context(traced(_with_settings(job, patches)))
+    if forced := job.backend:
+        patches.enter_context(compile_patched(lambda backend: forced))
+
+
+def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Write a repro of every graph, or of the one that is asked for."""
+    if child and job.graph is not None:
+        return  # graphs are counted in the script's own process
+    output = Path(job.output) / (str(os.getpid()) if child else "")
+    log = EventLog(Path(job.run_dir))
+    recorder = Capture(output, log, job.backend, _script(job, child), job.graph)
+    patches.enter_context(compile_patched(recorder.wrap))
+
+
+MODES: Mapping[str, Mode] = {
+    "search": search,
+    "eager": eager,
+    "compiled": compiled,
+    "watch": watch,
+    "explain": explain,
+    "capture": capture,
+}
+
+
+def _script(job: Job, child: bool) -> Script | None:
+    return Script.running() if child else Script(job.script, tuple(job.args))
+
+
+def _with_settings(job: Job, patches: contextlib.ExitStack) -> EventLog:
+    """The log of this process; the settings of torch are its last event."""
+    log = EventLog(Path(job.run_dir))
+    patches.callback(lambda: log.emit(ConfigSnapshot(list(assignments()))))
+    return log

@@ -1,0 +1,179 @@
+"""The mode `search`: judges the graphs of a script, and investigates the first that fails.
+
+The investigation happens at the very call, with everything in force that the script has set up;
+candidates are forked from this process (see `isolation`). The result is a report file; the events
+are the progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback, GraphRecorded
+from tcdebug.compiler.gate.toggles import ALL, Toggles
+from tcdebug.minifier.capture.recorder import Recorder
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.investigate import Found, Investigation
+from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.oracles.oracle import Answers, Budget, BudgetUsed, Oracle
+from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.processes.job import REPORT, Job
+from tcdebug.minifier.processes.threads import Threads
+from tcdebug.minifier.repros.script_setup import Script, script_setup
+from tcdebug.minifier.sessions.execution import Broken, Finished
+from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let other processes of this run wait: they have the same cores, and often the same graphs."""
+    with (folder / "judging").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+class Session:
+    """One run of the script with its graphs judged."""
+
+    def __init__(self, job: Job, threads: Threads, answers: str = "answers.jsonl") -> None:
+        self.job = job
+        self.script: Script | None = Script(job.script, tuple(job.args))
+        self.threads = threads
+        self.folder = Path(job.run_dir)
+        self.log = EventLog(self.folder)
+        earlier = Path(job.resume) / "answers.jsonl" if job.resume else None
+        self.answers = Answers(self.folder / answers, earlier)
+        self.recorder = Recorder(self.judge, job.run_dir, job.backend)
+        self.budget = Budget(job.seconds, job.reruns)
+        self.limits = job.limits
+        self.others = OtherFailures(self.folder / "other", self.log)
+        self.reruns = 0
+        self.warm: set[str] = set()
+        """Names of backends that are set up."""
+
+    def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
+        """Judge a graph; investigate it, and leave the script, when it fails."""
+        self.recorder.active = False
+        try:
+            with one_at_a_time(self.folder):
+                finished = self._finished(case, backend, ordinal, call)
+        except Exception:
+            traceback.print_exc()
+            raise Broken from None
+        finally:
+            self.recorder.active = True
+        if finished:
+            raise Finished
+
+    def _finished(self, case: Case, backend: Backend, ordinal: int, call: int) -> bool:
+        """Whether there is a report: of this graph, or by now of one in another process."""
+        if (self.folder / REPORT).exists():
+            return True
+        report = self._judged(case, backend, ordinal, call)
+        if report is not None:
+            self.write(report)
+        return report is not None
+
+    def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
+        """The report of a graph that fails, None of one that does not."""
+        self.log.emit(GraphRecorded(ordinal, case.size, call))
+        base = Toggles.parse(self.job.toggles)
+        setups = self._setups(backend, ordinal)
+        # a command judges a script in a process of its own, which may need what the script sets up
+        for setup in setups if self.job.wanted.check else setups[:1]:
+            oracle = self._oracle(backend, ordinal, setup)
+            oracle.passes_needed = self.job.passes
+            try:
+                outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
+            except BudgetUsed:
+                return Report("budget", reruns=self.reruns, run_dir=self.job.run_dir)
+            finally:
+                self.reruns += oracle.reruns
+            if outcome.failed:
+                break
+        if outcome.kind is Kind.INVALID:
+            what = f"graph {ordinal} is judged only as a part of the script"
+            self.log.emit(Fallback(what, outcome.message[:2000]))
+        if not outcome.failed:
+            return None
+        self.log.emit(outcome.event)
+        oracle.hunted, oracle.passes_needed = outcome, 1
+        self._tighten(oracle, case, base, outcome)
+        found = Found(case, outcome, ordinal, Ambient.current(), setups)
+        investigation = Investigation(
+            found, oracle, self.log, base, self.job.bisect, self.job.minimise,
+            self.job.confidence,
+        )  # fmt: skip
+        try:
+            return investigation.run()
+        finally:
+            oracle.ask_ahead(())
+
+    def _tighten(self, oracle: Oracle, case: Case, base: Toggles, outcome: Outcome) -> None:
+        """Measure a hang by a run that ended: this one, or one with everything off."""
+        if outcome.kind is Kind.HANG:
+            outcome = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
+        if outcome.kind is not Kind.HANG:
+            oracle.tighten(outcome.seconds)
+
+    def _oracle(self, backend: Backend, ordinal: int, setup: str) -> Oracle:
+        if backend.name not in self.warm:
+            backend.warm_up(self.log)
+            self.warm.add(backend.name)
+        return Oracle(
+            backend,
+            self.log,
+            self.answers,
+            self.limits,
+            self.budget,
+            self.threads.restore,
+            wanted=self.job.wanted,
+            others=self.others,
+            setup=setup,
+            # objects of the script's are told apart by the graph that they are for
+            place="" if backend.named else str(ordinal),
+            # what runs beside another candidate tells nothing about speed
+            jobs=1 if self.job.wanted.oracle == "perf" else self.job.jobs,
+        )
+
+    def _setups(self, backend: Backend, ordinal: int) -> tuple[str, ...]:
+        """Nothing first, where that can do; then the script itself, up to the failing graph."""
+        if self.script is None:
+            return ("",)
+        setup = script_setup(self.script, ordinal, self.folder, backend.name)
+        return ("", setup) if backend.named else (setup,)
+
+    def write(self, report: Report) -> None:
+        """The report, whole or not at all."""
+        path = self.folder / REPORT
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+        fresh.replace(path)
+
+
+def warm_up() -> None:
+    """Import what a first compile imports, here rather than again in every child.
+
+    No gradients: where there are devices autograd starts threads for them, and forbids a fork.
+    """
+    weight = torch.ones(2, 2)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x @ weight).sum()
+
+    compiled = torch.compile(step, backend=EMBEDDED, options={"log": False})
+    compiled(torch.ones(2, 2))
+    torch._dynamo.reset()
