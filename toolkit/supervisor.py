@@ -23,29 +23,19 @@ from tcdebug import __version__
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
-from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.descendants import Descendants
 from tcdebug.display.progress import Progress
-from tcdebug.minifier.bisection.bisect import Ask, Verdict, bisect
-from tcdebug.minifier.bisection.certainty import surely
-from tcdebug.minifier.cases.outcome import Outcome
-from tcdebug.minifier.investigation.report import (
-    STATUS_EXIT,
-    Culprit,
-    Failure,
-    Fault,
-    Report,
-    culprits,
-)
-from tcdebug.minifier.investigation.script import ScriptOracle, kill_group
-from tcdebug.minifier.processes.job import FAULT, REPORT, SCRIPT_FAILED, Job, start
-from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.minifier.repros.verify import PASSES, verify
+from tcdebug.minifier.investigation.report import STATUS_EXIT, Failure, Report
+from tcdebug.minifier.investigation.whole_script import investigate_script
+from tcdebug.minifier.processes.job import FAULT, PARTIAL, REPORT, SCRIPT_FAILED, Job, start
+from tcdebug.minifier.subjects.script import kill_group
 from tcdebug.run_dir import Tail, find, runs
 
 POLL = 0.1
 PASSES_OF_A_GRAPH = 5
 """A failure that shows in 70 % of the runs, and in one of 400 not in so many."""
+GRACE = 5.0
+"""Seconds that a session may take to end after its budget is used up."""
 LATE = -9
 """In place of the exit status of a session that had to be ended."""
 
@@ -108,16 +98,25 @@ class Supervisor:
         """The search in the script's graphs; where none fails, the script eagerly and compiled."""
         try:
             recorded = self._searched()
-            report = self._read_report()
-            if report is not None:
+            if report := self._read_report(REPORT):
                 return report
+            if recorded == LATE:
+                return self._unfinished("budget", "its graphs were being searched")
             self.progress.say("no graph fails alone: running the script in eager")
             status = self._session("eager")
+            if status == LATE:
+                return self._unfinished("budget", "it ran in eager")
             if status != 0:
                 return self._eager_failed(status)
             return self._sometimes_failing() or self._whole_script(recorded)
         except KeyboardInterrupt:
-            return Report("interrupted", run_dir=str(self.folder))
+            return self._unfinished("interrupted")
+
+    def _unfinished(self, status: str, when: str = "") -> Report:
+        """The best so far of a search that was ended before its time."""
+        report = self._read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
+        notes = [*report.notes, *([f"the budget was used up while {when}"] if when else [])]
+        return msgspec.structs.replace(report, status=status, confirmed=False, notes=notes)
 
     def _sometimes_failing(self) -> Report | None:
         """The report of a graph that passed once, and fails in one of its further runs."""
@@ -125,7 +124,12 @@ class Supervisor:
             return None
         self.progress.say(f"no graph failed: each is run up to {PASSES_OF_A_GRAPH} times")
         self._searched(PASSES_OF_A_GRAPH)
-        return self._read_report()
+        return self._read_report(REPORT)
+
+    @property
+    def _seconds_left(self) -> float:
+        """What is left of the seconds that the user allowed."""
+        return self.job.seconds - (time.monotonic() - self.started)
 
     def _searched(self, passes: int = 1) -> int:
         """Search the graphs, each of which has to pass so often; the script's exit status."""
@@ -137,17 +141,18 @@ class Supervisor:
 
     def _session(self, mode: str, passes: int = 1) -> int:
         """Run the script in a session and show its progress; its exit status, or LATE."""
-        job = msgspec.structs.replace(self.job, mode=mode, passes=passes)
+        seconds = max(self._seconds_left, 0.0)
+        job = msgspec.structs.replace(self.job, mode=mode, passes=passes, seconds=seconds)
         with (self.folder / f"{mode}.log").open("wb") as output:
             process = start(job, output, ENVIRONMENT[mode])
         self.log.emit(WorkerStart(mode, process.pid))
         began = time.monotonic()
         try:
-            status = self._follow(process, began + self.job.seconds * 1.2 + 60)
+            status = self._follow(process, began + seconds + GRACE)
         finally:
             _kill_tree(process)
-        seconds = round(time.monotonic() - began, 3)
-        self.log.emit(WorkerExit(mode, process.pid, status, seconds))
+        took = round(time.monotonic() - began, 3)
+        self.log.emit(WorkerExit(mode, process.pid, status, took))
         return status
 
     def _follow(self, process: subprocess.Popen[bytes], end: float) -> int:
@@ -166,15 +171,13 @@ class Supervisor:
         text = (self.folder / "eager.log").read_text(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         last = lines[-1] if lines else ""
-        how = {SCRIPT_FAILED: "it raised", LATE: "it did not end"}.get(
-            status, f"exit status {status}"
-        )
+        how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
         note = f"{how}; its output is in {self.folder / 'eager.log'}"
         failure = Failure("exception", "eager", "forward", last)
         return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
 
-    def _read_report(self) -> Report | None:
-        path = self.folder / REPORT
+    def _read_report(self, name: str) -> Report | None:
+        path = self.folder / name
         if not path.exists():
             return None
         return msgspec.json.decode(path.read_bytes(), type=Report)
@@ -186,31 +189,10 @@ class Supervisor:
         if self.job.wanted.of_graphs:
             return Report("no_failure", run_dir=str(self.folder), notes=_fallbacks(self.folder))
         self.progress.say("running the whole script compiled")
-        oracle = ScriptOracle(self.job, self.log, self.job.limits.seconds * 3)
-        base = Toggles.parse(self.job.toggles)
-        failure = oracle.ask(base, "the whole script")
-        notes = [
-            *_fallbacks(self.folder), *_recording_notes(recorded, self.folder), *self._unwatched()
-        ]  # fmt: skip
-        if not failure.failed:
-            return Report("no_failure", run_dir=str(self.folder), notes=notes)
-        oracle.hunted = failure
-        if not self.job.bisect or not failure.decisions:
-            rate = oracle.rate(base, failure, 1)
-            if rate.failed < rate.runs:
-                notes.append("it does not fail the same way every time")
-            notes.append("no unit of tcdebug took part: capture, or another backend")
-            return self._script_report(failure, oracle, "unconfirmed", [], notes)
-
-        def search(ask: Ask) -> Verdict:
-            return bisect(ask, failure, base, self.log)
-
-        found = surely(oracle, failure, base, search, self.job.confidence)
-        notes += found.notes(self.job.confidence)
-        notes.append("the script fails as a whole, none of its graphs alone")
-        status = "confirmed" if found.verdict.confirmed else "unconfirmed"
-        named = culprits(found.verdict.decisions())
-        return self._script_report(failure, oracle, status, named, notes)
+        notes = [*_fallbacks(self.folder), *_recording_notes(recorded, self.folder)]
+        report = investigate_script(self.job, self.log, self._seconds_left)
+        notes += self._unwatched()
+        return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 
     def _unwatched(self) -> list[str]:
         """The processes of the script's in whose graphs nothing was looked for, a line each."""
@@ -221,42 +203,6 @@ class Supervisor:
         }
         left = {c: None for pid, c in self._descendants.items() if pid not in watched}
         return [f"a process that uses torch was not watched: {command}" for command in left]
-
-    def _script_report(
-        self,
-        failure: Outcome,
-        oracle: ScriptOracle,
-        status: str,
-        found: list[Culprit],
-        notes: list[str],
-    ) -> Report:
-        path = self.folder / "repro.py"
-        units = list(dict.fromkeys(c.unit for c in found))
-        write_repro(self.job, failure, units, path)
-        reproduced = verify(path).reproduced
-        if not reproduced:
-            notes.append("the repro script does not fail by itself")
-        confirmed = status == "confirmed" and reproduced
-        if confirmed and verify(path, units).status != PASSES:
-            confirmed = False
-            notes.append("the repro still fails with the culprit switched off")
-        shown = Failure(failure.kind.value, failure.signature, "script", failure.message[:2000])
-        off = [f"--off={unit}" for unit in units]
-        fault = Fault(
-            shown, found, confirmed=confirmed, repro=str(path), fails=f"python {path.name}",
-            passes=" ".join([f"python {path.name}", *off]),
-        )  # fmt: skip
-        return Report(
-            "confirmed" if confirmed else "unconfirmed",
-            shown,
-            culprits=found,
-            faults=[fault],
-            confirmed=confirmed,
-            repro=str(path),
-            reruns=oracle.reruns,
-            run_dir=str(self.folder),
-            notes=notes,
-        )
 
 
 def _cpu_seconds() -> float:

@@ -20,8 +20,9 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import bisect
 from tcdebug.minifier.cases.case import Case, from_captured
 from tcdebug.minifier.investigation.stages import find_stage
-from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 
 class Peephole:
@@ -112,7 +113,7 @@ def f(x):
 torch.set_num_threads(1)  # candidates are forked: decisions/0001
 folder = run_folder.create("peephole", Path(tempfile.mkdtemp()))
 case, log = captured(f, torch.randn(5)), EventLog(folder, own=True)
-oracle = Oracle(Peephole(folder), log, Answers(folder / "answers.jsonl"), Limits(), Budget())
+oracle = graph_oracle(GraphSubject(Peephole(folder), log), Limits(), Budget())
 failure = oracle.ask(case, Toggles(), "as it is")
 print("outcome:", failure.kind, "|", failure.signature)
 print("decisions:", [f"{d.unit} {d.subject}" for d in failure.decisions])

@@ -17,9 +17,10 @@ from typing import Any
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import decoded
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.question import CandidateType, Question
 
 BEFORE = {"pregrad": "capture", "passes": "aot"}
 """Stage of the embedded compiler that keeps the graph it begins with -> the stage that made it."""
@@ -43,16 +44,24 @@ Texts = Mapping[str, str]
 
 
 def find_stage(
-    oracle: Oracle, case: Case, fails: Toggles, off: Sequence[str], folder: Path
+    oracle: Oracle[CandidateType],
+    candidate: CandidateType,
+    fails: Toggles,
+    off: Sequence[str],
+    folder: Path,
 ) -> StageDiff | None:
-    """Compile a case as it fails and with units off, and compare stage by stage.
+    """Compile a candidate as it fails and with units off, and compare stage by stage.
 
-    Two runs. None where the compile without the fault did not end either. Raises BudgetUsed.
+    Two runs. None where the compile without the fault did not pass either. Raises BudgetUsed.
     """
     good, bad = _made(folder / "good"), _made(folder / "bad")
-    if oracle.keep_stages(case, fails.without(off=off), good).failed:
+
+    def kept(toggles: Toggles, place: Path) -> Outcome:
+        return oracle.keep_stages(Question(candidate, toggles, "the texts of its stages", place))
+
+    if kept(fails.without(off=off), good).kind is not Kind.OK:
         return None
-    ended = oracle.keep_stages(case, fails, bad).failed
+    ended = kept(fails, bad).kind is not Kind.OK
     return first_difference(read_stages(good), read_stages(bad), folder, ended=ended)
 
 

@@ -14,7 +14,7 @@ Question = TypeVar("Question")
 
 
 @dataclass(frozen=True)
-class Run(Generic[Question]):
+class CandidateRun(Generic[Question]):
     """A run that a question needs; `key` is that of the question."""
 
     key: str
@@ -32,9 +32,9 @@ class Runs(Generic[Question]):
         """Of all that have ended, those that were given up too."""
         self._start = start
         self._affordable = affordable
-        self._running: dict[Child, Run[Question]] = {}
+        self._running: dict[Child, CandidateRun[Question]] = {}
 
-    def begin(self, run: Run[Question], times: int) -> bool:
+    def begin(self, run: CandidateRun[Question], times: int) -> bool:
         """Have a run at work so many times, where there is room, and once in any case.
 
         False where that is not affordable.
@@ -49,12 +49,12 @@ class Runs(Generic[Question]):
         for child in [c for c, run in self._running.items() if run.key == key]:
             self._end(child)
 
-    def work_on(self, runs: Iterable[Run[Question]]) -> None:
+    def work_on(self, runs: Iterable[CandidateRun[Question]]) -> None:
         """Have the first of these runs at work, as many as there is room for, and no others.
 
         Each begins as soon as it is known and there is room: to find the next may take a while.
         """
-        wanted: list[Run[Question]] = []
+        wanted: list[CandidateRun[Question]] = []
         for run in islice(runs, self.most):
             wanted.append(run)
             self._fill_up(wanted)
@@ -65,7 +65,7 @@ class Runs(Generic[Question]):
                 self._end(child)
         self._fill_up(wanted)
 
-    def ended(self) -> list[tuple[Child, Run[Question], Ended]]:
+    def ended(self) -> list[tuple[Child, CandidateRun[Question], Ended]]:
         """Wait until one of the runs has ended, or more."""
         try:
             over = wait(list(self._running))
@@ -75,7 +75,7 @@ class Runs(Generic[Question]):
         self.cpu_seconds += sum(ended.cpu_seconds for _, ended in over)
         return [(child, self._running.pop(child), ended) for child, ended in over]
 
-    def _fill_up(self, wanted: Sequence[Run[Question]]) -> None:
+    def _fill_up(self, wanted: Sequence[CandidateRun[Question]]) -> None:
         """Begin those of the runs that are not at work, while there is room and budget."""
         begun = Counter(run.key for run in self._running.values())
         for run in wanted:

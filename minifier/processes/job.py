@@ -17,6 +17,8 @@ from tcdebug.minifier.processes.isolation import Limits
 
 REPORT = "report.json"
 """Where a session writes what it found."""
+PARTIAL = "report.partial.json"
+"""Where it writes what it knows so far, for when it is ended early."""
 SCRIPT_FAILED = 71
 """Exit status of a session whose script raised; the traceback is on its stderr."""
 FAULT = 70

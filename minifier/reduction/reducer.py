@@ -6,7 +6,7 @@ that was found is lost when the budget ends or the user interrupts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,8 +32,8 @@ from tcdebug.minifier.reduction.operators.drop_outputs import DropOutputs
 from tcdebug.minifier.reduction.operators.drop_regions import DropRegions
 from tcdebug.minifier.reduction.operators.inline_subgraphs import InlineSubgraphs
 from tcdebug.minifier.reduction.operators.truncate import Truncate
+from tcdebug.minifier.search import reducing
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
-from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, searched
 
 OPERATORS: tuple[Reduction, ...] = (
     Truncate(),
@@ -64,7 +64,7 @@ DETAILS: tuple[Reduction, ...] = (
 
 REDUCTIONS = (*OPERATORS, *DETAILS)
 
-Interesting = Callable[[Case, str], bool]
+Interesting = reducing.Interesting[Case]
 
 
 @dataclass(frozen=True)
@@ -194,31 +194,3 @@ class Reducer:
             made = reduction.apply(case, edits) if edits else case
             self._made[key] = None if made is None else _Candidate(made)
         return self._made[key]
-
-
-def reduce_ahead(
-    reducer: Reducer,
-    ask: Callable[[Question], Answer],
-    ahead: Ahead[Question, Answer],
-    interesting: Callable[[Callable[[Question], Answer]], Interesting],
-) -> None:
-    """Run a reducer to its end, while what it may ask next is begun.
-
-    `interesting` says of what is asked what the reducer wants to know. See `ahead.searched`.
-    """
-
-    def step() -> bool:
-        reducer.forget()
-        here = reducer.rehearsal()
-        return searched(
-            ask,
-            ahead,
-            lambda ask: reducer.step(interesting(ask)),
-            lambda ask: here.rehearsal().run(interesting(ask)),
-        )
-
-    try:
-        while step():
-            pass
-    finally:
-        ahead.ask_ahead(())

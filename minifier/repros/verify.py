@@ -22,8 +22,10 @@ SECONDS = 300.0
 FAILS, PASSES, UNRESOLVED = 1, 0, 125
 """Exit statuses of a repro script."""
 
-BOTH = re.compile(r"^as it is and with units off: (\d+) (\d+)$", re.MULTILINE)
-"""What a script says last that was asked for both."""
+SWITCHED = "--switched"
+"""The argument with which a script runs as it is, with its units off, and under `--only`."""
+STATUSES = re.compile(r"^statuses: ([\d ]+)$", re.MULTILINE)
+"""What a script prints last that was asked for all of them."""
 
 AS_CALLED = "repro_as_called.py"
 """Beside a repro.py: the same, with the values that the graph was called with."""
@@ -72,24 +74,48 @@ def _with_data(path: Path) -> list[Path]:
     return [p for p in (path, path.with_suffix(".safetensors")) if p.exists()]
 
 
-def verify(path: Path, off: Sequence[str] = ()) -> Verified:
-    """Run a repro script where nothing but it and its data is."""
-    return _run(path, [f"--off={unit}" for unit in off])
+def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2.5) -> Verified:
+    """Run a repro script where there is nothing but it and its data, under toggles.
 
-
-def verify_both(path: Path, off: Sequence[str]) -> tuple[Verified, Verified]:
-    """Run a repro script as it is and with units off, in children of one fresh process.
-
-    In a process each, where that one does not get to its end.
+    A toggle is a unit to switch off, or `only:UNIT`. A script that has not ended after `seconds` is
+    unresolved.
     """
-    result = _run(path, ["--both", *(f"--off={unit}" for unit in off)])
-    found = BOTH.search(result.output)
-    if found is None:
-        return verify(path), verify(path, off)
-    return replace(result, status=int(found[1])), replace(result, status=int(found[2]))
+    return _run(path, _arguments(toggles), seconds)
 
 
-def _run(path: Path, arguments: Sequence[str]) -> Verified:
+def verify_switched(
+    path: Path, off: Sequence[str], only: Sequence[str], seconds: float = SECONDS * 2.5
+) -> tuple[Verified, Verified | None, Verified | None]:
+    """Run a repro script as it is, with the units `off`, and under `only`, where those are given.
+
+    The script runs all three in children of one fresh process, if it can.
+    """
+    if SWITCHED in path.read_text() and (off or only):
+        result = _run(path, [SWITCHED, *_arguments([*off, *only])], seconds)
+        if found := STATUSES.search(result.output):
+            statuses = [replace(result, status=int(s)) for s in found[1].split()]
+            rest = iter(statuses[1:])
+            return (
+                statuses[0],
+                next(rest, None) if off else None,
+                next(rest, None) if only else None,
+            )
+    as_is = verify(path, (), seconds)
+    return (
+        as_is,
+        verify(path, off, seconds) if off else None,
+        verify(path, only, seconds) if only else None,
+    )
+
+
+def _arguments(toggles: Sequence[str]) -> list[str]:
+    return [
+        f"--only={t.removeprefix('only:')}" if t.startswith("only:") else f"--off={t}"
+        for t in toggles
+    ]
+
+
+def _run(path: Path, arguments: Sequence[str], seconds: float) -> Verified:
     start = time.monotonic()
     environment = {k: v for k, v in without_settings().items() if not k.startswith("TCDEBUG_")}
     environment.pop("PYTHONPATH", None)
@@ -105,11 +131,9 @@ def _run(path: Path, arguments: Sequence[str]) -> Verified:
         try:
             done = subprocess.run(
                 command, cwd=folder, env=environment, capture_output=True, text=True,
-                timeout=SECONDS * 2.5, check=False,
+                timeout=seconds, check=False,
             )  # fmt: skip
             status, output = done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired:
             status, output = UNRESOLVED, "the repro script did not end"
     return Verified(status, time.monotonic() - start, output)
-
-

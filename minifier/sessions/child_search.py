@@ -15,7 +15,7 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.other_failures import OtherFailures
-from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.processes.job import REPORT, SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
@@ -62,10 +62,10 @@ class ChildSession(Session):
             what = f"graphs of {process_name()} are not judged"
             self.log.emit(Fallback(what, "a fault of tcdebug"))
 
-    def write(self, report: Report) -> None:
-        """The report, with where it comes from."""
+    def write(self, report: Report, name: str = REPORT) -> None:
+        """Write the report, with the process that it comes from."""
         note = f"the graph is of a process that the script started: {process_name()}"
-        super().write(msgspec.structs.replace(report, notes=[note, *report.notes]))
+        super().write(msgspec.structs.replace(report, notes=[note, *report.notes]), name)
 
 
 def _collective(case: Case) -> bool:

@@ -20,17 +20,20 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback, GraphRecorded
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.recorder import Recorder
-from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.investigate import Found, Investigation
+from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.oracles.oracle import Answers, Budget, BudgetUsed, Oracle
+from tcdebug.minifier.investigation.reporting import FailureFound
+from tcdebug.minifier.oracles.answers import Answers
+from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
+from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
-from tcdebug.minifier.processes.job import REPORT, Job
+from tcdebug.minifier.processes.job import PARTIAL, REPORT, Job
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.script_setup import Script, script_setup
 from tcdebug.minifier.sessions.execution import Broken, Finished
+from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 
 
@@ -57,10 +60,8 @@ class Session:
         earlier = Path(job.resume) / "answers.jsonl" if job.resume else None
         self.answers = Answers(self.folder / answers, earlier)
         self.recorder = Recorder(self.judge, job.run_dir, job.backend)
-        self.budget = Budget(job.seconds, job.reruns)
-        self.limits = job.limits
+        self.spending = Spending(Budget(job.seconds, job.reruns))
         self.others = OtherFailures(self.folder / "other", self.log)
-        self.reruns = 0
         self.warm: set[str] = set()
         """Names of backends that are set up."""
 
@@ -94,14 +95,13 @@ class Session:
         setups = self._setups(backend, ordinal)
         # a command judges a script in a process of its own, which may need what the script sets up
         for setup in setups if self.job.wanted.check else setups[:1]:
-            oracle = self._oracle(backend, ordinal, setup)
-            oracle.passes_needed = self.job.passes
+            subject = self._subject(backend, ordinal, setup, setups)
+            oracle = self._oracle(subject)
             try:
                 outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
             except BudgetUsed:
-                return Report("budget", reruns=self.reruns, run_dir=self.job.run_dir)
-            finally:
-                self.reruns += oracle.reruns
+                reruns = self.spending.reruns
+                return Report("budget", reruns=reruns, run_dir=self.job.run_dir)
             if outcome.failed:
                 break
         if outcome.kind is Kind.INVALID:
@@ -111,43 +111,53 @@ class Session:
             return None
         self.log.emit(outcome.event)
         oracle.hunted, oracle.passes_needed = outcome, 1
-        self._tighten(oracle, case, base, outcome)
-        found = Found(case, outcome, ordinal, Ambient.current(), setups)
         investigation = Investigation(
-            found, oracle, self.log, base, self.job.bisect, self.job.minimise,
-            self.job.confidence,
+            FailureFound(case, outcome, ordinal), subject, oracle, self.log, base,
+            self.job.bisect, self.job.minimise, self.job.confidence,
+            lambda report: self.write(report, PARTIAL),
         )  # fmt: skip
         try:
+            self._tighten(oracle, case, base, outcome)
             return investigation.run()
         finally:
             oracle.ask_ahead(())
 
-    def _tighten(self, oracle: Oracle, case: Case, base: Toggles, outcome: Outcome) -> None:
-        """Measure a hang by a run that ended: this one, or one with everything off."""
+    def _tighten(
+        self, oracle: Oracle[Case], case: Case, base: Toggles, outcome: Outcome
+    ) -> None:
+        """Derive the limit of a hang from a run that ends: this one, or with everything off."""
         if outcome.kind is Kind.HANG:
-            outcome = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
+            with contextlib.suppress(BudgetUsed):  # the investigation will say so
+                outcome = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
         if outcome.kind is not Kind.HANG:
             oracle.tighten(outcome.seconds)
 
-    def _oracle(self, backend: Backend, ordinal: int, setup: str) -> Oracle:
+    def _subject(
+        self, backend: Backend, ordinal: int, setup: str, setups: tuple[str, ...]
+    ) -> GraphSubject:
         if backend.name not in self.warm:
             backend.warm_up(self.log)
             self.warm.add(backend.name)
-        return Oracle(
+        return GraphSubject(
             backend,
             self.log,
-            self.answers,
-            self.limits,
-            self.budget,
+            self.job.wanted,
             self.threads.restore,
-            wanted=self.job.wanted,
-            others=self.others,
-            setup=setup,
-            # objects of the script's are told apart by the graph that they are for
+            setups,
+            setup,
+            # a backend without a name is told apart by the graph that it compiles
             place="" if backend.named else str(ordinal),
+            memory=self.job.limits.memory,
+        )
+
+    def _oracle(self, subject: GraphSubject) -> Oracle[Case]:
+        return Oracle(
+            subject, self.log, self.answers, self.job.limits, self.spending, self.job.wanted,
+            self.others,
             # what runs beside another candidate tells nothing about speed
             jobs=1 if self.job.wanted.oracle == "perf" else self.job.jobs,
-        )
+            passes_needed=self.job.passes,
+        )  # fmt: skip
 
     def _setups(self, backend: Backend, ordinal: int) -> tuple[str, ...]:
         """Nothing first, where that can do; then the script itself, up to the failing graph."""
@@ -156,9 +166,9 @@ class Session:
         setup = script_setup(self.script, ordinal, self.folder, backend.name)
         return ("", setup) if backend.named else (setup,)
 
-    def write(self, report: Report) -> None:
-        """The report, whole or not at all."""
-        path = self.folder / REPORT
+    def write(self, report: Report, name: str = REPORT) -> None:
+        """Write the report, whole or not at all."""
+        path = self.folder / name
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
         fresh.replace(path)

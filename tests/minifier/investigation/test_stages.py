@@ -16,8 +16,10 @@ from tcdebug.compiler.events.schema import StageText
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.investigation.stages import find_stage, first_difference, read_stages
-from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.oracles.budget import Budget
+from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 from tcdebug.minifier.targets.backends import Backend
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -108,9 +110,8 @@ def compared(
     log = EventLog(folder)
     backend = Backend(target, target, run_dir=str(folder))
     backend.warm_up(log)
-    oracle = Oracle(
-        backend, log, Answers(folder / "answers.jsonl"), Limits(seconds), Budget(), plant
-    )
+    subject = GraphSubject(backend, log, prepare=plant)
+    oracle = graph_oracle(subject, Limits(seconds), Budget())
     case = captured(row.function, torch.randn(16, 16, requires_grad=row.gradient))
     return find_stage(oracle, case, Toggles(), [row.unit], folder / "stages" / "1"), oracle
 

@@ -16,8 +16,10 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.check import outcome_of, run_check
-from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.oracles.budget import Budget
+from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 BAD = Outcome(Kind.BAD, "check", "check | bad")
 
@@ -88,10 +90,8 @@ def asked(folder: Path, script: str, target: str = "eager") -> Oracle:
     if not path.exists() or path.read_text() != script:
         path.write_text(script)
     command = f"{shlex.quote(sys.executable)} {path}"
-    return Oracle(
-        backends.target(target), EventLog(folder), Answers(folder / "answers.jsonl"),
-        Limits(60.0), Budget(), wanted=Wanted(check=command),
-    )  # fmt: skip
+    subject = GraphSubject(backends.target(target), EventLog(folder), Wanted(check=command))
+    return graph_oracle(subject, Limits(60.0), Budget())
 
 
 @pytest.mark.usefixtures("warm")

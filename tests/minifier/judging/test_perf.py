@@ -19,16 +19,15 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.perf import Seconds, resized, slow
-from tcdebug.minifier.oracles.oracle import Answers, Budget, Oracle
+from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 
 def judged(backend: Any, case: Case, folder: Path, slower_than: float = 1.5) -> Outcome:
-    oracle = Oracle(
-        backends.target(backend), EventLog(folder), Answers(folder / "answers.jsonl"),
-        Limits(60.0), Budget(), wanted=Wanted("perf", slower_than),
-    )  # fmt: skip
-    return oracle.ask(case, Toggles(), "how fast it is")
+    criteria = Wanted("perf", slower_than)
+    subject = GraphSubject(backends.target(backend), EventLog(folder), criteria)
+    return graph_oracle(subject, Limits(60.0), Budget()).ask(case, Toggles(), "how fast it is")
 
 
 def layers(x: torch.Tensor) -> torch.Tensor:

@@ -21,8 +21,8 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Referee
 from tcdebug.minifier.judging.replay import SEED, compare, judge, run
-from tcdebug.minifier.oracles.judges import judge_of
 from tcdebug.minifier.repros.candidate import Candidates
+from tcdebug.minifier.subjects.judges import judge_of
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import Backend
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,16 @@ from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import surroundings
 from tcdebug.minifier.judging.endings import outcome_of
-from tcdebug.minifier.oracles.oracle import (
-    Answer,
-    Answers,
-    Budget,
-    BudgetUsed,
-    Oracle,
-    Question,
-    read_answers,
-)
+from tcdebug.minifier.oracles.answers import Answer, Answers, read_answers
+from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
+from tcdebug.minifier.oracles.hang_limit import HangLimit
+from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.isolation import Ended, Limits
 from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.search.repeats import Rate, Tally
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import Backend
 
@@ -97,9 +95,16 @@ def test_the_last_answer_to_a_question_counts(tmp_path: Path) -> None:
 # -- asking ---------------------------------------------------------------------------------
 
 
-def oracle(folder: Path, target: Target, **changes: Any) -> Oracle:
-    given: dict[str, Any] = {"limits": Limits(30.0), "budget": Budget(), **changes}
-    return Oracle(target, EventLog(folder), Answers(folder / "answers.jsonl"), **given)
+def oracle(
+    folder: Path,
+    target: Target,
+    limits: Limits | None = None,
+    budget: Budget | None = None,
+    **changes: Any,
+) -> Oracle[Case]:
+    limits = limits or Limits(30.0)
+    subject = GraphSubject(target, EventLog(folder), memory=limits.memory, **changes)
+    return graph_oracle(subject, limits, budget or Budget())
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -156,13 +161,13 @@ def test_other_cases_toggles_and_targets_are_other_questions(tmp_path: Path) -> 
     other = oracle(tmp_path, replace(backends.target("eager"), options={"a": 1}))
     small, large = tanh_case(3), tanh_case(4)
     questions = [
-        asked._key(Question(small, Toggles(), "")),
-        asked._key(Question(large, Toggles(), "")),
-        asked._key(Question(small, OFF, "")),
-        other._key(Question(small, Toggles(), "")),
+        asked.key(Question(small, Toggles(), "")),
+        asked.key(Question(large, Toggles(), "")),
+        asked.key(Question(small, OFF, "")),
+        other.key(Question(small, Toggles(), "")),
     ]
     assert len(set(questions)) == 4
-    assert asked._key(Question(tanh_case(3), Toggles.parse(["fuse"]), "")) == questions[2]
+    assert asked.key(Question(tanh_case(3), Toggles.parse(["fuse"]), "")) == questions[2]
 
 
 def test_the_budget_of_reruns_ends_a_search(tmp_path: Path) -> None:
@@ -179,6 +184,22 @@ def test_the_budget_of_seconds_ends_a_search(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target("eager"), budget=Budget(seconds=0.0))
     with pytest.raises(BudgetUsed):
         asked.ask(tanh_case(), Toggles(), "no time")
+
+
+def test_a_run_that_the_budget_ends_is_no_hang_and_is_not_remembered(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target(backends.hangs), budget=Budget(seconds=3.0))
+    with pytest.raises(BudgetUsed):
+        asked.ask(tanh_case(), Toggles(), "at work when the budget ends")
+    assert 3.0 <= asked.spending.seconds < 10.0
+    assert asked.answers.known == {}
+
+
+def test_the_graphs_of_a_script_share_one_budget(tmp_path: Path) -> None:
+    first = oracle(tmp_path, backends.target("eager"), budget=Budget(reruns=1))
+    second = replace(first)
+    first.ask(tanh_case(), Toggles(), "the only run")
+    with pytest.raises(BudgetUsed):
+        second.ask(tanh_case(4), Toggles(), "of another graph")
 
 
 def test_a_candidate_may_take_ten_times_as_long_as_the_first(tmp_path: Path) -> None:
@@ -203,15 +224,27 @@ def test_a_run_that_took_long_and_ended_gives_the_others_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(module: torch.fx.GraphModule, inputs: object) -> object:
-        time.sleep(2)
+        time.sleep(3)
         return module.forward
 
-    module = importlib.import_module("tcdebug.minifier.oracles.oracle")
-    monkeypatch.setattr(module, "LEAST_OF_OTHERS", 5.0)
+    module = importlib.import_module("tcdebug.minifier.subjects.graph")
+    monkeypatch.setattr(module, "LEAST_OF_OTHERS", 8.0)
     asked = oracle(tmp_path, backends.target(slow), limits=Limits(120.0, 1 << 30))
     asked.tighten(0.001)
     assert asked.ask(tanh_case(), Toggles(), "slow, and ends").kind is Kind.OK
-    assert 6.0 < asked.limits.seconds < 120.0
+    assert 9.0 < asked.limits.seconds < 120.0
+
+
+def test_the_slowest_run_that_ended_gives_the_others_three_times_as_long() -> None:
+    limit = HangLimit(Limits(120.0, 1 << 30), 5.0, 1)
+    limit.tighten(0.001)
+    assert limit.limits == Limits(5.0, 1 << 30)
+    limit.loosen(4.0)
+    assert limit.limits == Limits(12.0, 1 << 30)
+    limit.loosen(1.0)
+    assert limit.limits == Limits(12.0, 1 << 30)
+    limit.loosen(100.0)
+    assert limit.limits == Limits(120.0, 1 << 30)
 
 
 def test_decisions_of_a_child_are_read_from_its_events_whatever_a_script_says_of_logs(
@@ -322,19 +355,20 @@ def test_no_more_than_sixteen_other_failures_are_kept(tmp_path: Path) -> None:
     candidates = Candidates(backends.target("eager"), Ambient())
     case = tanh_case()
     for k in range(20):
-        others.keep(candidates, case, Toggles(), replace(CRASH, signature=f"{k} | SIGSEGV"))
+        crash = replace(CRASH, signature=f"{k} | SIGSEGV")
+        others.keep(crash, 2, partial(candidates.write, case, Toggles(), crash))
     assert sorted(int(p.name) for p in tmp_path.iterdir()) == list(range(16))
     assert list(others.scripts)[-1] == "15 | SIGSEGV"
 
 
 def test_a_failure_that_is_not_wanted_is_no_failure(tmp_path: Path) -> None:
     wanted = Wanted(fail_regex="wrong nan|SIGABRT")
-    asked = oracle(tmp_path, backends.target(backends.wrong), wanted=wanted)
+    asked = oracle(tmp_path, backends.target(backends.wrong), criteria=wanted)
     found = asked.ask(tanh_case(), Toggles(), "fails, but not like that")
     assert not found.failed
     assert found.message.startswith("fails, but not in a way that is looked for: output 0: ")
     assert list(asked.others.scripts) == ["forward | wrong value"]
-    wider = oracle(tmp_path, backends.target(backends.wrong), wanted=Wanted(fail_regex="wrong"))
+    wider = oracle(tmp_path, backends.target(backends.wrong), criteria=Wanted(fail_regex="wrong"))
     assert wider.ask(tanh_case(), Toggles(), "known, and wanted now").kind is Kind.WRONG
     assert wider.reruns == 0
 
@@ -359,7 +393,7 @@ def test_other_surroundings_are_another_question(
     case, target = tanh_case(), backends.target("eager")
 
     def question(**changes: Any) -> str:
-        return oracle(tmp_path, target, **changes)._key(Question(case, Toggles(), ""))
+        return oracle(tmp_path, target, **changes).key(Question(case, Toggles(), ""))
 
     first = question()
     assert question() == first

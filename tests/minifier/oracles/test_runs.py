@@ -19,25 +19,21 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.oracles.oracle import (
-    Answers,
-    Budget,
-    BudgetUsed,
-    Oracle,
-    Question,
-    read_answers,
-)
+from tcdebug.minifier.oracles.answers import read_answers
+from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.isolation import Limits
-from tcdebug.minifier.reduction.reducer import Interesting, Reducer, reduce_ahead
+from tcdebug.minifier.reduction.reducer import Interesting, Reducer
+from tcdebug.minifier.search.reducing import reduce_ahead
 from tcdebug.minifier.search.repeats import Rate
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 
 def oracle(folder: Path, backend: Any, jobs: int, reruns: int = 100) -> Oracle:
     folder.mkdir(exist_ok=True)
-    return Oracle(
-        backends.target(backend), EventLog(folder), Answers(folder / "answers.jsonl"),
-        Limits(60.0), Budget(reruns=reruns), jobs=jobs,
-    )  # fmt: skip
+    subject = GraphSubject(backends.target(backend), EventLog(folder))
+    return graph_oracle(subject, Limits(60.0), Budget(reruns=reruns), jobs)
 
 
 def takes_its_time(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -59,7 +55,7 @@ def question(size: int) -> Question:
 
 
 def asked(by: Oracle, about: Question) -> Kind:
-    return by.ask(about.case, about.toggles, about.purpose).kind
+    return by.ask(about.candidate, about.toggles, about.purpose).kind
 
 
 def test_candidates_run_at_the_same_time(tmp_path: Path) -> None:
@@ -185,7 +181,7 @@ def test_a_rate_is_measured_at_the_same_time_and_takes_no_more_runs(tmp_path: Pa
     asking = oracle(tmp_path, meeting(tmp_path, 3), 2)
     about = question(2)
     (tmp_path / "here-0").touch()
-    assert asking.rate(about.case, about.toggles, Outcome(Kind.WRONG), 3) == Rate(0, 3)
+    assert asking.rate(about.candidate, about.toggles, Outcome(Kind.WRONG), 3) == Rate(0, 3)
     assert asking.reruns == 4
 
 

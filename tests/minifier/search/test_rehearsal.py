@@ -22,8 +22,9 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.reduction import Reduction
 from tcdebug.minifier.reduction.operators.truncate import Truncate
-from tcdebug.minifier.reduction.reducer import Interesting, Reducer, reduce_ahead
+from tcdebug.minifier.reduction.reducer import Interesting, Reducer
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
+from tcdebug.minifier.search.reducing import reduce_ahead
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=60, database=None)
 OK = Outcome(Kind.OK)

@@ -11,11 +11,17 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.script import ScriptOracle, _last_exception, outcome_of
+from tcdebug.minifier.oracles.answers import Answers
+from tcdebug.minifier.oracles.budget import Budget, Spending
+from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.processes.isolation import Limits
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import verify
 from tcdebug.minifier.search.repeats import Rate
+from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, _last_exception, outcome_of
 
 PLAIN = """some output
 Traceback (most recent call last):
@@ -81,7 +87,6 @@ def test_what_is_printed_after_an_exception_is_no_part_of_its_first_line() -> No
     ("status", "text", "outcome"),
     [
         (0, PLAIN, Outcome(Kind.OK, "script")),
-        (None, "", Outcome(Kind.HANG, "script", "script | hang", "no end after 30 s")),
         (-11, PLAIN, Outcome(Kind.CRASH, "script", "script | SIGSEGV", "ended by SIGSEGV")),
         (-6, "", Outcome(Kind.CRASH, "script", "script | SIGABRT", "ended by SIGABRT")),
         (
@@ -101,14 +106,14 @@ def test_what_is_printed_after_an_exception_is_no_part_of_its_first_line() -> No
         ),
     ],
 )
-def test_how_a_script_ended(status: int | None, text: str, outcome: Outcome) -> None:
-    assert outcome_of(status, text, 30.0) == outcome
+def test_how_a_script_ended(status: int, text: str, outcome: Outcome) -> None:
+    assert outcome_of(status, text) == outcome
 
 
 def test_a_script_that_fails_with_other_numbers_has_the_same_bug() -> None:
-    first = outcome_of(SCRIPT_FAILED, PLAIN, 30.0)
-    assert first.same_bug(outcome_of(SCRIPT_FAILED, PLAIN.replace("3", "400"), 30.0))
-    assert not first.same_bug(outcome_of(SCRIPT_FAILED, SYNTAX, 30.0))
+    first = outcome_of(SCRIPT_FAILED, PLAIN)
+    assert first.same_bug(outcome_of(SCRIPT_FAILED, PLAIN.replace("3", "400")))
+    assert not first.same_bug(outcome_of(SCRIPT_FAILED, SYNTAX))
 
 
 @pytest.mark.usefixtures("warm")
@@ -145,11 +150,24 @@ if run in (0, 2):
 """
 
 
-def script_oracle(folder: Path, text: str, wanted: Wanted) -> ScriptOracle:
+def script_oracle(folder: Path, text: str, wanted: Wanted) -> CandidateOracle[WholeScript]:
     path = folder / "script.py"
     path.write_text(text.replace('"runs"', repr(str(folder / "runs"))))
     job = Job("search", str(path), [], str(folder), wanted=wanted)
-    return ScriptOracle(job, EventLog(folder), 60.0)
+    log = EventLog(folder)
+    oracle = Oracle(
+        ScriptSubject(job, log), log, Answers(folder / "answers.jsonl"), Limits(60.0),
+        Spending(Budget()), wanted, OtherFailures(folder / "other", log),
+    )  # fmt: skip
+    return CandidateOracle(oracle, WholeScript(str(path)))
+
+
+def test_a_script_without_an_end_hangs(tmp_path: Path) -> None:
+    asked = script_oracle(tmp_path, "import time; time.sleep(600)", Wanted())
+    asked.oracle.limits = Limits(8.0)
+    hang = asked.ask(Toggles(), "sleeps")
+    assert (hang.kind, hang.signature) == (Kind.HANG, "script | hang")
+    assert hang.message == "no end after 8 s"
 
 
 def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
@@ -159,7 +177,7 @@ def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
     assert oracle.rate(Toggles(), failure, 2) == Rate(1, 2)
     assert oracle.contradicted
     assert oracle.ask(Toggles(), "known to fail") == failure
-    assert oracle.reruns == 3
+    assert oracle.oracle.reruns == 3
 
 
 def test_a_check_of_a_script_is_told_what_is_off(tmp_path: Path) -> None:

@@ -1,28 +1,28 @@
-"""An oracle asked about one case only: what a bisection asks."""
+"""An oracle that is asked about a single candidate: what a bisection asks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
-from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Outcome
-from tcdebug.minifier.oracles.oracle import Oracle, Question
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.search.rehearsal import searched
 from tcdebug.minifier.search.repeats import Rate
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class CaseOracle:
-    """An oracle that is asked about one case only."""
+class CandidateOracle(Generic[CandidateType]):
+    """An oracle that is asked about a single candidate."""
 
-    oracle: Oracle
-    case: Case
+    oracle: Oracle[CandidateType]
+    candidate: CandidateType
 
     @property
     def contradicted(self) -> bool:
@@ -30,32 +30,32 @@ class CaseOracle:
         return self.oracle.contradicted
 
     def need(self, passes: int) -> None:
-        """Believe a pass only after so many."""
+        """Believe a pass only after so many runs passed."""
         self.oracle.passes_needed = passes
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome:
-        """What becomes of the case under toggles. Raises BudgetUsed."""
-        return self.oracle.ask(self.case, toggles, purpose)
+        """What becomes of the candidate under toggles. Raises BudgetUsed."""
+        return self.oracle.ask(self.candidate, toggles, purpose)
 
     def rate(self, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
-        """How often the case fails again in so many further runs. Raises BudgetUsed."""
-        return self.oracle.rate(self.case, toggles, failure, runs)
+        """How often the candidate fails again in so many further runs. Raises BudgetUsed."""
+        return self.oracle.rate(self.candidate, toggles, failure, runs)
 
     def searched(
         self,
-        search: Callable[[Ask], Found],
+        search: Callable[[Ask], Result],
         rehearsal: Callable[[Ask], object] | None = None,
         ask: Ask | None = None,
-    ) -> Found:
-        """What a search finds that asks about the case, see `ahead.searched`.
+    ) -> Result:
+        """The result of a search that asks about the candidate; see `rehearsal.searched`.
 
-        A search that changes and tells nothing is its own rehearsal. `ask` is asked in place of
-        this oracle, and asks it.
+        A search without side effects is its own rehearsal. `ask` is asked in place of this oracle,
+        and passes its questions on to it.
         """
         again, real = rehearsal or search, ask or self.ask
 
-        def about(any_ask: Callable[[Question], Outcome]) -> Ask:
-            return lambda toggles, purpose: any_ask(Question(self.case, toggles, purpose))
+        def about(any_ask: Callable[[Question[CandidateType]], Outcome]) -> Ask:
+            return lambda toggles, purpose: any_ask(Question(self.candidate, toggles, purpose))
 
         try:
             return searched(

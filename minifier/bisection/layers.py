@@ -1,0 +1,70 @@
+"""The layer of torch at fault, where no unit of a backend is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.bisect import Ask
+from tcdebug.minifier.bisection.certainty import FURTHER, Repeatable
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.search.repeats import passes_needed
+from tcdebug.minifier.targets import ladder
+
+Result = TypeVar("Result")
+
+
+class Searchable(Repeatable, Protocol):
+    """What can be asked, and can run a search with its next questions asked ahead."""
+
+    def searched(self, search: Callable[[Ask], Result]) -> Result:
+        """The result of a search."""
+        ...
+
+
+@dataclass(frozen=True)
+class LayerFinding:
+    """A layer, and the rungs that were run. `switch` is the unit that switches the layer off.
+
+    `layer` is empty where the runs do not tell; `switch` is empty where the layer cannot be
+    switched off.
+    """
+
+    layer: str = ""
+    switch: str = ""
+    rungs: tuple[ladder.Rung, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find_graph_layer(
+    asked: Searchable, base: Toggles, failure: Outcome, confidence: float, backend: str
+) -> LayerFinding:
+    """Climb down the ladder of torch's own backends with a graph that fails under `backend`.
+
+    Every pass is repeated as often as the rate of the failure asks for. Raises BudgetUsed.
+    """
+    rate = asked.rate(base, failure, FURTHER)
+    passes = passes_needed(rate, len(ladder.BELOW), confidence)
+    if passes is None:
+        return LayerFinding(notes=("it fails too rarely to tell which layer is at fault",))
+    asked.need(passes)
+    layer, rungs = asked.searched(lambda ask: ladder.climb_down(ask, base))
+    notes = [_note(layer, rungs, backend)]
+    notes += [
+        f"{rung.backend} fails in another way: {rung.outcome.message}"
+        for rung in rungs
+        if rung.outcome.failed and not failure.same_bug(rung.outcome)
+    ]
+    switch = "" if layer == ladder.LAST else layer
+    return LayerFinding(layer, switch, tuple(rungs), tuple(notes))
+
+
+def _note(layer: str, rungs: list[ladder.Rung], backend: str) -> str:
+    if layer == ladder.LAST:
+        return "it fails with the backend eager too: Dynamo, or the graph itself, is at fault"
+    return (
+        f"no unit of {backend} is at fault; with {rungs[-1].backend} in place of {backend} it "
+        f"passes, so it is {layer}"
+    )

@@ -1,0 +1,57 @@
+"""One fault on its way to a repro: the candidate that shows it alone, and what is known of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic
+
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.bisect import Fault
+from tcdebug.minifier.bisection.enabled import Enabled
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.investigation.report import StageDiff
+from tcdebug.minifier.oracles.question import CandidateType
+
+RECENT = 32
+"""Passing candidates that are remembered: the nearest one is shown beside the repro."""
+
+
+@dataclass
+class Branch(Generic[CandidateType]):
+    """One fault and the candidate that shows it alone."""
+
+    failure: Outcome
+    base: Toggles
+    """What is off because it belongs to other faults."""
+    best: CandidateType
+    fault: Fault | None = None
+    is_layer: bool = False
+    """Whether no unit is at fault, but a whole layer of torch."""
+    enabled: Enabled | None = None
+    passing: deque[CandidateType] = field(default_factory=lambda: deque(maxlen=RECENT))
+    stages: StageDiff | None = None
+    repro: Path | None = None
+    fails: bool = False
+    """Whether the repro was seen to fail by itself."""
+    passes: bool = False
+    """Whether it was seen to pass with the culprit off."""
+    only_fails: bool = False
+    """Whether it was seen to fail with nothing on but what the fault takes."""
+    confirmed: bool = False
+
+    @property
+    def off(self) -> list[str]:
+        """The unit without which it passes."""
+        return [self.fault.unit] if self.fault is not None else []
+
+    @property
+    def only(self) -> list[str]:
+        """The only units that have to be on, where they are known."""
+        return self.enabled.units() if self.enabled is not None else []
+
+    @property
+    def nearest_passing(self) -> CandidateType | None:
+        """The passing candidate that differs least in size, the latest of them."""
+        return min(reversed(self.passing), key=lambda c: abs(c.size - self.best.size), default=None)

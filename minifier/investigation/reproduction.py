@@ -1,0 +1,85 @@
+"""The repro of a fault: written in one way after another, until one is seen to fail by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import ReproVerify, ReproWrite
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.outcome import Kind
+from tcdebug.minifier.investigation.branch import Branch
+from tcdebug.minifier.judging.check import run_check
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.question import CandidateType
+from tcdebug.minifier.repros.verify import (
+    FAILS,
+    PASSES,
+    SECONDS,
+    UNRESOLVED,
+    Verified,
+    verify_switched,
+)
+from tcdebug.minifier.subjects.subject import ReproFacts, Subject
+
+NOT_ALONE = "the repro script does not fail by itself: what the script sets up is missing from it"
+
+
+@dataclass(frozen=True)
+class Reproduction(Generic[CandidateType]):
+    """Writes and verifies the repros of an investigation."""
+
+    subject: Subject[CandidateType]
+    oracle: Oracle[CandidateType]
+    log: EventLog
+
+    def write(self, branch: Branch[CandidateType], path: Path) -> str:
+        """Write the repro of a branch, and note in it what was seen of it; what there is to say."""
+        facts = ReproFacts(
+            branch.best, branch.failure, tuple(branch.off), branch.base, branch.nearest_passing,
+            self.oracle.passes_needed, self.oracle.limits,
+        )  # fmt: skip
+        for written in self.subject.repros(facts, path):
+            self.log.emit(ReproWrite(str(path), branch.best.size, written.inputs))
+            branch.repro = path
+            if self.oracle.spending.seconds_left <= 0:
+                return "the repro was not run: the budget is used up"
+            self._verify(branch, path)
+            if branch.fails:
+                if branch.off and not branch.passes:
+                    return "the repro still fails with the culprit's unit off"
+                return written.note
+        return NOT_ALONE
+
+    def _verify(self, branch: Branch[CandidateType], path: Path) -> None:
+        """Run the repro as it is, with the culprit off, and with only the needed units on."""
+        self.oracle.ask_ahead(())
+        seconds = min(SECONDS * 2.5, max(10.0, self.oracle.spending.seconds_left))
+        only = [f"only:{unit}" for unit in branch.only]
+        as_is, off, alone = verified(
+            self.oracle.criteria, path, branch.off, only, self.oracle.others.folder, seconds
+        )
+        event = ReproVerify(str(path), as_is.reproduced, as_is.status, round(as_is.seconds, 3))
+        self.log.emit(event)
+        path.with_suffix(".log").write_text(as_is.output)
+        branch.fails = as_is.reproduced
+        branch.passes = as_is.reproduced and off is not None and off.status == PASSES
+        branch.only_fails = as_is.reproduced and alone is not None and alone.reproduced
+
+
+def verified(
+    criteria: Wanted, path: Path, off: list[str], only: list[str], folder: Path, seconds: float
+) -> tuple[Verified, Verified | None, Verified | None]:
+    """How a repro ends as it is, with units off, and under `only`, as its failure was judged."""
+    if not criteria.check:
+        return verify_switched(path, off, only, seconds)
+
+    def judged(toggles: list[str]) -> Verified:
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = run_check(criteria.check, path, folder, toggles, SECONDS)
+        status = {Kind.OK: PASSES, Kind.BAD: FAILS}.get(outcome.kind, UNRESOLVED)
+        return Verified(status, outcome.seconds, outcome.message)
+
+    return judged([]), judged(off) if off else None, judged(only) if only else None

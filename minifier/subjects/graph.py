@@ -1,0 +1,195 @@
+"""A captured graph that fails: candidates are forked from this process, at the call that failed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.decisions import read_decisions
+from tcdebug.minifier.cases.environment import variables_to_try
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.provenance import user_lines
+from tcdebug.minifier.cases.surroundings import surroundings
+from tcdebug.minifier.judging.endings import outcome_of
+from tcdebug.minifier.oracles.answers import Answers
+from tcdebug.minifier.oracles.budget import Budget, Spending
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.oracles.question import Question
+from tcdebug.minifier.processes.isolation import (
+    Child,
+    Ended,
+    Fork,
+    Limits,
+    fork_past_handlers,
+    start,
+)
+from tcdebug.minifier.reduction.reducer import Reducer
+from tcdebug.minifier.repros import repro
+from tcdebug.minifier.repros.candidate import Candidates
+from tcdebug.minifier.repros.verify import SECONDS
+from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
+from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
+from tcdebug.minifier.targets import Target
+from tcdebug.minifier.targets.backends import EMBEDDED
+
+LEAST_SECONDS = 5.0
+"""No candidate is given less: the machine may be busy."""
+LEAST_OF_OTHERS = 15.0
+"""The same for other compilers: a first run that crashed had not built all its kernels."""
+COLD = 3.0
+"""How many times longer than a warm candidate a repro script may take."""
+COLD_SECONDS = 60.0
+"""Where another compiler builds its kernels anew, a repro script is given at least this."""
+FORK_REFUSED = "fork-based multiprocessing"
+"""What autograd says in a child that was forked after it started threads for devices."""
+
+
+def graph_oracle(
+    subject: GraphSubject, limits: Limits, budget: Budget, jobs: int = 1
+) -> Oracle[Case]:
+    """An oracle for one graph, which keeps its answers in the run folder of the subject."""
+    folder = subject.folder
+    return Oracle(
+        subject, subject.log, Answers(folder / "answers.jsonl"), limits, Spending(budget),
+        subject.criteria, OtherFailures(folder / "other", subject.log), jobs,
+    )  # fmt: skip
+
+
+@dataclass(eq=False)
+class GraphSubject:
+    """A graph of a script, compiled by `target`, with what the script has set up in force."""
+
+    target: Target
+    log: EventLog
+    criteria: Wanted = field(default_factory=Wanted)
+    prepare: Callable[[], None] = lambda: None
+    """Called first in every child."""
+    setups: tuple[str, ...] = ("",)
+    """Python that a repro may need before its graph, the least first; see `script_setup`."""
+    judged_with: str = ""
+    """The setup of the scripts that a user's command judges."""
+    place: str = ""
+    """Tells apart graphs of backends that have no name."""
+    memory: int = Limits().memory
+    ambient: Ambient = field(default_factory=Ambient.current)
+    _fork: Fork = os.fork
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        assert self.log.folder is not None
+        return self.log.folder
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend."""
+        return self.target.name
+
+    @property
+    def keeps_stages(self) -> bool:
+        """Every target can keep the texts of its stages."""
+        return True
+
+    @cached_property
+    def _candidates(self) -> Candidates:
+        return Candidates(self.target, self.ambient, self.judged_with)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return judge_of(self.criteria, self._candidates, self.folder)
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """Backend and call, code, settings and state of torch, memory limit, and the judge."""
+        target = (self.target.name, repr(self.target.call()))
+        return (*target, surroundings(), self.place, str(self.memory), self._judge.key)
+
+    @property
+    def least_hang_seconds(self) -> float:
+        """Other compilers than the embedded one build their kernels with slow tools."""
+        return LEAST_SECONDS if self.target.name == EMBEDDED else LEAST_OF_OTHERS
+
+    def start(self, question: Question[Case], limits: Limits) -> Child:
+        """Fork a child that judges the case."""
+
+        def work(notify: Callable[[str], None]) -> bytes:
+            self.prepare()
+            kept = question.kept
+            judge = keeper_of(self._candidates, self.folder, kept) if kept else self._judge
+            return msgspec.json.encode(judge(question.candidate, question.toggles, notify))
+
+        return start(work, limits, self.folder / "candidates.log", self._fork)
+
+    def outcome(self, child: Child, ended: Ended) -> Outcome | None:
+        """The outcome; None where the child could not run backward, and a different fork can."""
+        outcome = outcome_of(ended)
+        if child.fork is os.fork and FORK_REFUSED in outcome.message:
+            self.log.emit(Fallback("os.fork", outcome.message))
+            self._fork = fork_past_handlers
+            return None
+        decisions = tuple(read_decisions(self.folder / f"events-{ended.pid}.jsonl"))
+        return replace(
+            outcome,
+            decisions=decisions or outcome.decisions,
+            seconds=ended.seconds,
+            cpu_seconds=ended.cpu_seconds,
+        )
+
+    def write(self, candidate: Case, toggles: Toggles, outcome: Outcome, path: Path) -> None:
+        """Write a candidate as a repro script."""
+        self._candidates.write(candidate, toggles, outcome, path)
+
+    def reducer(self, candidate: Case, log: EventLog) -> Reducer:
+        """The reducer of graphs."""
+        return Reducer(candidate, log)
+
+    def find_layer(
+        self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
+    ) -> LayerFinding:
+        """The layer at fault, by torch's own backends. Raises BudgetUsed."""
+        return find_graph_layer(asked, base, failure, confidence, self.backend)
+
+    def repros(self, facts: ReproFacts[Case], path: Path) -> Iterator[WrittenRepro]:
+        """Without and with the script's own setup and variables, the least first."""
+        for setup, variables in product(self.setups, variables_to_try()):
+            content = self._content(facts, setup, variables)
+            inputs = repro.write(facts.candidate, content, path)
+            if facts.passing is not None:
+                passing = path.with_name(f"{path.stem}_passes.py")
+                repro.write_passing(facts.passing, content, passing)
+            needs = f"the repro needs variables: {', '.join(variables)}" if variables else ""
+            yield WrittenRepro(path, inputs, needs)
+
+    def _content(
+        self, facts: ReproFacts[Case], setup: str, variables: Mapping[str, str]
+    ) -> repro.Repro:
+        return repro.Repro(
+            facts.failure, self.target.call(), facts.culprits, self.ambient, setup,
+            self._seconds(facts), self.criteria.slower_than, tuple(facts.base.texts()),
+            variables, facts.passing, facts.runs,
+        )  # fmt: skip
+
+    def _seconds(self, facts: ReproFacts[Case]) -> float:
+        """After how long a repro calls it a hang: a fresh process is slower than a warm one."""
+        if facts.failure.kind is not Kind.HANG:
+            return SECONDS
+        least = 0.0 if self.target.call()["backend"] == EMBEDDED else COLD_SECONDS
+        return min(SECONDS, max(least, COLD * facts.limits.seconds))
+
+    def lines(self, candidate: Case) -> list[str]:
+        """The user's lines that Dynamo recorded for the nodes that are left."""
+        return user_lines(candidate)

@@ -1,0 +1,192 @@
+"""A whole script that fails, where no graph of it fails alone.
+
+Each run is a fresh process: the script as it is, under the toggles of the environment. Its exit
+status, its signal, its last exception or its silence is the outcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from importlib.metadata import version
+from itertools import takewhile
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
+from tcdebug.minifier.cases import environment
+from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, normalised, signal_name
+from tcdebug.minifier.judging.check import most_decisions, run_check
+from tcdebug.minifier.judging.endings import outcome_of as ending_of
+from tcdebug.minifier.oracles.question import Question
+from tcdebug.minifier.processes.isolation import Child, Ended, Limits, Notify, start
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.processes.job import start as start_session
+from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
+
+UNLIMITED = 1 << 60
+"""Bytes: a script of the user's may use what there is."""
+
+
+@dataclass(frozen=True)
+class WholeScript:
+    """A script and its arguments, as a candidate."""
+
+    path: str
+    args: tuple[str, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """Equal texts with equal arguments have equal keys."""
+        text = Path(self.path).read_bytes()
+        parts = [text, *(argument.encode() for argument in self.args)]
+        return blake2b(b"\0".join(parts), digest_size=8).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Nodes of a script are not counted."""
+        return 0
+
+
+@dataclass(eq=False)
+class ScriptSubject:
+    """A script that fails as a whole, run compiled under toggles."""
+
+    job: Job
+    log: EventLog
+    keeps_stages: bool = False
+    runs: int = 0
+    _folder: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._folder = Path(self.job.run_dir)
+
+    @property
+    def backend(self) -> str:
+        """The backend that replaces those of the script, if one was asked for."""
+        return self.job.backend or "the backend of the script"
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """Versions, settings of the environment, and what judges."""
+        wanted = msgspec.json.encode(self.job.wanted).decode()
+        versions = (platform.python_version(), version("torch"))
+        return (*versions, self.job.backend or "", wanted, repr(environment.given()))
+
+    @property
+    def least_hang_seconds(self) -> float:
+        """Scripts have the time that the job gives them."""
+        return 0.0
+
+    def start(self, question: Question[WholeScript], limits: Limits) -> Child:
+        """Run the script in a fresh process."""
+        self.runs += 1
+        name = f"compiled-{self.runs}.log"
+
+        def work(notify: Notify) -> bytes:
+            notify("script")
+            return msgspec.json.encode(self._run(question.toggles, name))
+
+        return start(work, Limits(limits.seconds, UNLIMITED), self._folder / "script-runs.log")
+
+    def _run(self, toggles: Toggles, name: str) -> Outcome:
+        if check := self.job.wanted.check:
+            script = Path(self.job.script).resolve()
+            with (self._folder / name).open("wb") as output:
+                return run_check(check, script, self._folder, toggles.texts(), output=output)
+        return run_script(msgspec.structs.replace(self.job, mode="compiled"), toggles, name)
+
+    def outcome(self, child: Child, ended: Ended) -> Outcome | None:
+        """What the process found, or how it ended."""
+        outcome = ending_of(ended)
+        return replace(outcome, seconds=ended.seconds, cpu_seconds=ended.cpu_seconds)
+
+    def write(
+        self, candidate: WholeScript, toggles: Toggles, outcome: Outcome, path: Path
+    ) -> None:
+        """Write a repro that runs a copy of the script."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_repro(self.job, outcome, (), path)
+
+    def reducer(self, candidate: WholeScript, log: EventLog) -> None:
+        """Nothing makes a script smaller."""
+
+    def find_layer(
+        self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
+    ) -> LayerFinding:
+        """The layer at fault, by torch's own backends. Raises BudgetUsed."""
+        return find_graph_layer(asked, base, failure, confidence, self.backend)
+
+    def repros(self, facts: ReproFacts[WholeScript], path: Path) -> Iterator[WrittenRepro]:
+        """A copy of the script, and a judge of how it ends."""
+        write_repro(self.job, facts.failure, facts.culprits, path)
+        yield WrittenRepro(path, "script")
+
+    def lines(self, candidate: WholeScript) -> list[str]:
+        """No line of a script is more at fault than another."""
+        return []
+
+
+def run_script(job: Job, toggles: Toggles, log_name: str) -> Outcome:
+    """Run a session process to its end; its outcome, with the decisions of its compiles."""
+    folder = Path(job.run_dir)
+    output = folder / log_name
+    variables = {
+        "TCDEBUG_OFF": ",".join(toggles.texts()),
+        "TCDEBUG_RUN_DIR": job.run_dir,
+        "TCDEBUG_ARTIFACTS": "0",
+    }
+    known = set(folder.glob("events*.jsonl"))
+    with output.open("wb") as file:
+        process: subprocess.Popen[bytes] = start_session(job, file, variables)
+        try:
+            status = process.wait()
+        finally:
+            kill_group(process.pid)
+            process.wait()
+    fresh = sorted(set(folder.glob("events*.jsonl")) - known)
+    outcome = outcome_of(status, output.read_text(errors="replace"))
+    return replace(outcome, decisions=most_decisions(fresh))
+
+
+def kill_group(pid: int) -> None:
+    """End a process and all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def outcome_of(status: int, text: str) -> Outcome:
+    """The outcome of a script by exit status and what it printed."""
+    if status == 0:
+        return Outcome(Kind.OK, "script")
+    if status < 0:
+        name = signal_name(-status)
+        return Outcome(Kind.CRASH, "script", crash_signature(-status, "script"), f"ended by {name}")
+    if status == SCRIPT_FAILED:
+        last = _last_exception(text)
+        name = last.partition(":")[0]
+        what = normalised(last.replace("\n", " "))
+        return Outcome(Kind.EXCEPTION, "script", f"script | {name} | {what}", last)
+    message = f"exit status {status}"
+    return Outcome(Kind.EXCEPTION, "script", f"script | {message}", message)
+
+
+def _last_exception(text: str) -> str:
+    """What a traceback ends with: the exception, and its message up to an empty line."""
+    _, found, rest = text.rpartition("Traceback (most recent call last):")
+    lines = rest.splitlines() if found else []
+    for place, line in enumerate(lines):
+        if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
+            return "\n".join(takewhile(bool, lines[place:]))
+    return text.strip().rpartition("\n")[2]
