@@ -18,7 +18,7 @@ import msgspec
 from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
-from tcdebug.minifier.investigation.report import Failure, Fault, Report
+from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
 from tcdebug.run_dir import Record, Run, runs
 
 PACKAGES = ("triton", "numpy", "tcdebug")
@@ -57,7 +57,7 @@ def issue(run: Run) -> str:
     failure = found.failure
     if failure is None or found.repro is None or not Path(found.repro).is_file():
         raise NoFailure(f"{run.path.name} found no failure with a repro: {found.status}")
-    fault = found.faults[0] if found.faults else Fault(failure, found.culprits)
+    fault = found.faults[0] if found.faults else ReportedFault(failure, found.culprits)
     script = Path(found.repro)
     backend = _fact(script, "backend")
     what = f"{failure.kind} in {failure.direction}"
@@ -107,11 +107,12 @@ def _report(run: Run) -> Report:
     scripts = [r["data"]["path"] for r in records if r["event"] == "repro.write"]
     if not failures or not scripts:
         for script in left_running(run.path):
-            ended = Failure("crash", "ended", message="the process ended in it")
+            ended = ReportedFailure("crash", "ended", message="the process ended in it")
             return Report("unconfirmed", ended, repro=str(script))
         raise NoFailure(f"{run.path.name} has seen no failure")
     first = failures[0]
-    failure = Failure(first["failure"], first["signature"], first["direction"], first["message"])
+    facts = (first[key] for key in ("failure", "signature", "direction", "message"))
+    failure = ReportedFailure(*facts)
     return Report("unconfirmed", failure, repro=scripts[0])
 
 
@@ -127,7 +128,7 @@ def _needs(script: Path) -> str:
     return " and ".join(needs + [f"`{p.name}`, attached" for p in beside if p.exists()])
 
 
-def _minimised(found: Report, fault: Fault) -> Iterator[str]:
+def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
     if found.nodes_before:
         yield f"The graph was minimised from {found.nodes_before} to {found.nodes_after} nodes."
     for culprit in fault.culprits:
@@ -136,7 +137,7 @@ def _minimised(found: Report, fault: Fault) -> Iterator[str]:
         yield f"The layer at fault is `{found.layer}`."
 
 
-def _ablation(found: Report, fault: Fault, records: Sequence[Record]) -> Iterator[str]:
+def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) -> Iterator[str]:
     """What was switched off, in the whole graph or in the small one, and what became of it."""
     rows = {"everything on": fault.failure.kind}
     units = {c.unit for c in fault.culprits}
@@ -158,7 +159,7 @@ def _ablation(found: Report, fault: Fault, records: Sequence[Record]) -> Iterato
         yield f"| {what} | {'passes' if outcome == Kind.OK.value else f'fails: {outcome}'} |"
 
 
-def _stage(fault: Fault) -> Iterator[str]:
+def _stage(fault: ReportedFault) -> Iterator[str]:
     """The first stage that a compile with the fault writes differently, as far as it is kept."""
     where = fault.stages
     if where is None or not where.stage or not where.lines:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher, unified_diff
 from html import escape
 
-from tcdebug.reading.graphs import Change, changes_of
+from tcdebug.reading.graphs import GraphChange, changes_of
 from tcdebug.report.page import render
 from tcdebug.run_dir import Run, find
 
@@ -40,7 +40,7 @@ class Recorded:
 class Diff:
     """Graphs before and after a pass or a stage; its value in a cell has them side by side."""
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[GraphChange]) -> None:
         self.changes = list(changes)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Diff:
         return "".join(tables) or "<i>no graph was changed</i>"
 
 
-def _table(change: Change) -> str:
+def _table(change: GraphChange) -> str:
     """Two columns, with what is equal around the changes."""
     before, after = change.before.splitlines(), change.after.splitlines()
     rows: list[str] = []

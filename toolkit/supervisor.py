@@ -24,8 +24,8 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.descendants import Descendants
-from tcdebug.display.progress import Progress
-from tcdebug.minifier.investigation.report import STATUS_EXIT, Failure, Report
+from tcdebug.display.progress import ProgressDisplay
+from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.whole_script import investigate_script
 from tcdebug.minifier.processes.job import FAULT, PARTIAL, REPORT, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.subjects.script import kill_group
@@ -60,7 +60,7 @@ class Supervisor:
 
     command: str
     job: Job
-    progress: Progress
+    progress: ProgressDisplay
     log: EventLog
     folder: Path
     started: float
@@ -173,7 +173,7 @@ class Supervisor:
         last = lines[-1] if lines else ""
         how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
         note = f"{how}; its output is in {self.folder / 'eager.log'}"
-        failure = Failure("exception", "eager", "forward", last)
+        failure = ReportedFailure("exception", "eager", "forward", last)
         return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
 
     def _read_report(self, name: str) -> Report | None:
@@ -268,7 +268,7 @@ def begin(command: str, job: Job, *, quiet: bool, fresh: bool = False) -> Superv
     (folder / "job.key").write_text(key)
     resume = str(earlier) if earlier else None
     job = msgspec.structs.replace(job, run_dir=str(folder.resolve()), resume=resume)
-    progress = Progress(quiet=quiet)
+    progress = ProgressDisplay(quiet=quiet)
     if earlier is not None:
         progress.say(f"going on from {earlier.name}")
     log = EventLog(folder.resolve(), own=True)

@@ -27,7 +27,7 @@ from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.investigation.reporting import FailureFound, Findings
+from tcdebug.minifier.investigation.reporting import FailureFound, InvestigationState
 from tcdebug.minifier.investigation.reproduction import Reproduction
 from tcdebug.minifier.investigation.stages import find_stage
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -290,7 +290,7 @@ class Investigation(Generic[CandidateType]):
         branches = self.branches or [
             Branch(self.found.outcome, self.base, self.found.candidate)
         ]
-        findings = Findings(
+        findings = InvestigationState(
             self.found, self.subject, branches, self.layer, self.confidence, self.notes,
             self.oracle.others.scripts,
         )  # fmt: skip

@@ -20,7 +20,7 @@ STATUS_EXIT = {
 """Exit status by report status. Usage errors are 2, internal errors 3."""
 
 
-class Failure(msgspec.Struct, frozen=True):
+class ReportedFailure(msgspec.Struct, frozen=True):
     """What failed: the kind, and the signature that makes two failures the same."""
 
     kind: str
@@ -59,7 +59,7 @@ class StageDiff(msgspec.Struct, frozen=True):
     lines: list[str] = []
 
 
-class Fault(msgspec.Struct, frozen=True):
+class ReportedFault(msgspec.Struct, frozen=True):
     """One independent fault, and its own small repro.
 
     `culprits` are decisions of one unit, several where it acts in several places. `partners` are
@@ -71,7 +71,7 @@ class Fault(msgspec.Struct, frozen=True):
     in; None where whole layers are at fault.
     """
 
-    failure: Failure
+    failure: ReportedFailure
     culprits: list[Culprit] = []
     partners: list[str] = []
     requires: list[str] = []
@@ -85,7 +85,7 @@ class Fault(msgspec.Struct, frozen=True):
     stages: StageDiff | None = None
 
 
-class Rung(msgspec.Struct, frozen=True):
+class ReportedRung(msgspec.Struct, frozen=True):
     """A backend of torch's that does less than the failing one, and how the case ended there."""
 
     backend: str
@@ -103,12 +103,12 @@ class Report(msgspec.Struct, frozen=True):
     """
 
     status: str
-    failure: Failure | None = None
+    failure: ReportedFailure | None = None
     graph: int | None = None
     culprits: list[Culprit] = []
-    faults: list[Fault] = []
+    faults: list[ReportedFault] = []
     layer: str = ""
-    ladder: list[Rung] = []
+    ladder: list[ReportedRung] = []
     confirmed: bool = False
     confidence: float = 1.0
     others: dict[str, str] = {}

@@ -29,7 +29,7 @@ class FailureFound(Generic[CandidateType]):
 
 
 @dataclass(frozen=True)
-class Findings(Generic[CandidateType]):
+class InvestigationState(Generic[CandidateType]):
     """All that a report is made of."""
 
     found: FailureFound[CandidateType]
@@ -51,7 +51,7 @@ class Findings(Generic[CandidateType]):
             culprits=[fault.culprits[0] for fault in faults if fault.culprits],
             faults=faults,
             layer=self.layer.layer,
-            ladder=[report.Rung(r.backend, r.outcome.kind.value) for r in self.layer.rungs],
+            ladder=[report.ReportedRung(r.backend, r.outcome.kind.value) for r in self.layer.rungs],
             confirmed=status == "confirmed",
             confidence=self.confidence,
             others={signature: str(path) for signature, path in self.others.items()},
@@ -65,12 +65,12 @@ class Findings(Generic[CandidateType]):
             notes=list(self.notes),
         )
 
-    def _fault(self, branch: Branch[CandidateType]) -> report.Fault:
+    def _fault(self, branch: Branch[CandidateType]) -> report.ReportedFault:
         command = f"python {branch.repro.name}" if branch.repro else ""
         only = [f"--only={unit}" for unit in branch.only]
         off = [f"--off={unit}" for unit in branch.off]
         enabled = branch.enabled
-        return report.Fault(
+        return report.ReportedFault(
             failure=_failure(branch.failure),
             culprits=report.culprits(branch.fault.decisions) if branch.fault else [],
             partners=list(enabled.partners) if enabled else [],
@@ -86,7 +86,7 @@ class Findings(Generic[CandidateType]):
         )
 
 
-def _failure(outcome: Outcome) -> report.Failure:
-    return report.Failure(
+def _failure(outcome: Outcome) -> report.ReportedFailure:
+    return report.ReportedFailure(
         outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
     )

@@ -11,18 +11,24 @@ from click.testing import CliRunner
 
 from tcdebug.cli import cli
 from tcdebug.formats import FORMATS
-from tcdebug.minifier.investigation.report import Culprit, Failure, Fault, Report, StageDiff
+from tcdebug.minifier.investigation.report import (
+    Culprit,
+    Report,
+    ReportedFailure,
+    ReportedFault,
+    StageDiff,
+)
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.explanation import BreakCost, Explanation
 from tcdebug.reading.results import of_explanation, of_report
 
-FAILURE = Failure("wrong", "wrong | 0", "backward", "off by 0.5")
+FAILURE = ReportedFailure("wrong", "wrong | 0", "backward", "off by 0.5")
 
 
 def report(**more: Any) -> Report:
     """A bisection that found a fault."""
     here = Path.cwd()
-    fault = Fault(
+    fault = ReportedFault(
         FAILURE, [Culprit("fuse.vertical", "a+b", "s-1", 3)], repro=f"{here}/run/repro.py",
         nodes=2, lines=[f"{here}/model.py:12 in f: y = x + 1"], stages=StageDiff("schedule", ""),
     )  # fmt: skip

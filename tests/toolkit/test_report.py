@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tcdebug.display.report import show_report
-from tcdebug.minifier.investigation.report import Failure, Fault, Report, StageDiff
+from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault, StageDiff
 
 FX = [
     "@@ -3,2 +3,5 @@",
@@ -78,7 +78,7 @@ def test_the_stage_of_a_fault_is_shown(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     screen = io.StringIO()
-    fault = Fault(Failure("wrong", "forward | wrong value"), stages=stages)
+    fault = ReportedFault(ReportedFailure("wrong", "forward | wrong value"), stages=stages)
     show_report(Report("confirmed", faults=[fault]), Console(file=screen, width=200))
     shown = screen.getvalue().splitlines()
     assert shown == ["found and confirmed both ways", "  failure  wrong in forward: ", *lines]

@@ -23,7 +23,7 @@ from tcdebug.fuzz.ci import MODES, written
 from tcdebug.fuzz.findings import Finding, Findings, State
 from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.on_ray import RayCampaign
-from tcdebug.fuzz.tally import Tally
+from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.minifier.processes.isolation import Limits
 from tcdebug.run_dir import NoRun, Run, find, runs
 
@@ -139,7 +139,7 @@ def stats(*, run_name: str | None, as_json: bool) -> int:
     except NoRun as problem:
         error("TCD001", str(problem), "tcdebug fuzz run makes one")
         return USAGE
-    tally = Tally()
+    tally = CampaignTally()
     tally.feed(chosen.events())
     if as_json:
         sys.stdout.write(msgspec.json.encode(tally.summary).decode() + "\n")
@@ -198,9 +198,9 @@ def _job(
 
 def _campaign(
     command: str, job: FuzzJob, jobs: int, quiet: bool, engine: str = LOCAL
-) -> tuple[int, Tally, list[Finding]]:
+) -> tuple[int, CampaignTally, list[Finding]]:
     """Exit status, numbers, and the findings that are new."""
-    tally = Tally()
+    tally = CampaignTally()
     for package, name, extra in NEEDED[:1] if engine == LOCAL else NEEDED:
         if importlib.util.find_spec(package) is None:
             error("TCD010", f"{name} is not installed", f"pip install 'tcdebug[{extra}]'")

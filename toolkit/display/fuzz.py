@@ -11,7 +11,7 @@ from rich.markup import escape
 from tcdebug.display.console import first_line, results
 from tcdebug.display.live import Live
 from tcdebug.fuzz.findings import PROGRAM, Finding
-from tcdebug.fuzz.tally import Tally
+from tcdebug.fuzz.tally import CampaignTally
 
 
 class FuzzProgress(Live):
@@ -26,7 +26,7 @@ class FuzzProgress(Live):
         if not self.quiet:
             self.console.print(f"[dim]·[/] {escape(text)}")
 
-    def show(self, tally: Tally) -> None:
+    def show(self, tally: CampaignTally) -> None:
         """The numbers so far, and the findings that were not told yet."""
         for found in tally.findings[self._told :]:
             if not self.quiet:

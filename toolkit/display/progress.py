@@ -13,7 +13,7 @@ from tcdebug.display.live import Live
 from tcdebug.run_dir import Record
 
 
-class Progress(Live):
+class ProgressDisplay(Live):
     """A live line on a terminal; on anything else a line of text for each step that matters."""
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:

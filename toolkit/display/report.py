@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
-from tcdebug.minifier.investigation.report import Failure, Fault, Report, StageDiff
+from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault, StageDiff
 from tcdebug.minifier.repros.verify import settle
 
 HEADLINES = {
@@ -71,12 +71,12 @@ def _print_rows(out: Console, rows: Sequence[tuple[str, str]]) -> None:
         out.print(f"  [dim]{name:<8}[/] {text}")
 
 
-def _failure(failure: Failure) -> str:
+def _failure(failure: ReportedFailure) -> str:
     detail = escape(" ".join(failure.message.split())[:200])
     return f"[bad]{failure.kind}[/] in {failure.direction}: {detail}"
 
 
-def _fault_rows(fault: Fault) -> list[tuple[str, str]]:
+def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
     """One fault: how it fails, who is at fault, the user's lines, and how to see it."""
     rows = [("failure", _failure(fault.failure))]
     rows += [

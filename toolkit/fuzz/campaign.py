@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.fuzz.job import BAD_JOB, FuzzJob
-from tcdebug.fuzz.tally import Tally
+from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.minifier.processes.job import own_caches
 from tcdebug.run_dir import Tail
 
@@ -41,8 +41,8 @@ class Campaign:
     """The workers of one command, in one run folder."""
 
     folder: Path
-    tally: Tally
-    said: Callable[[Tally], None]
+    tally: CampaignTally
+    said: Callable[[CampaignTally], None]
     """Called when something was counted."""
 
     def run(self, job: FuzzJob, jobs: int) -> None:

@@ -12,7 +12,7 @@ from tcdebug.fuzz.findings import PROGRAM, Finding
 
 
 @dataclass(frozen=True)
-class Mode:
+class CampaignMode:
     """How long a job of continuous integration fuzzes, and whether it goes on from earlier ones."""
 
     seconds: float
@@ -23,8 +23,8 @@ class Mode:
 
 
 MODES = {
-    "code-change": Mode(120.0, 0, database=False, bisect=False),
-    "batch": Mode(3600.0, None, database=True, bisect=True),
+    "code-change": CampaignMode(120.0, 0, database=False, bisect=False),
+    "batch": CampaignMode(3600.0, None, database=True, bisect=True),
 }
 
 

@@ -16,7 +16,7 @@ from hypothesis.database import ExampleDatabase, ReadOnlyDatabase
 
 from tcdebug.fuzz.findings import Finding, Findings, covering
 from tcdebug.fuzz.job import ROUND
-from tcdebug.fuzz.verdict import Status, Verdict
+from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.programs import programs
 
@@ -52,7 +52,7 @@ class Found:
     """A program that fails, as small as Hypothesis could make it."""
 
     program: Program
-    verdict: Verdict
+    verdict: ProgramVerdict
     examples: int
     seed: int
 
@@ -67,7 +67,7 @@ class _Round:
 
     hunted: str = ""
     findings: tuple[Finding, ...] = ()
-    smallest: tuple[Program, Verdict] | None = None
+    smallest: tuple[Program, ProgramVerdict] | None = None
     until: float = 0.0
 
 
@@ -75,17 +75,17 @@ class _Round:
 class Hunt:
     """The rounds of one worker. `told` hears of every program that is judged while drawing."""
 
-    judge: Callable[[Program], Verdict]
+    judge: Callable[[Program], ProgramVerdict]
     findings: Findings
     backend: str
-    told: Callable[[Program, Verdict], None]
+    told: Callable[[Program, ProgramVerdict], None]
     database: ExampleDatabase | None
     units: Sequence[str] = ()
     """What is switched off now and then."""
     examples: int | None = None
     seconds: float | None = None
     judged: int = 0
-    _known: dict[str, Verdict] = field(default_factory=dict)
+    _known: dict[str, ProgramVerdict] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
 
     def round(self, start: int) -> Found | None:
@@ -143,14 +143,14 @@ class Hunt:
         state.smallest = (program, verdict)
         raise Failing(verdict.signature)
 
-    def _verdict(self, program: Program, state: _Round) -> Verdict:
+    def _verdict(self, program: Program, state: _Round) -> ProgramVerdict:
         """The verdict; a failure that a finding covers is known. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
             return self._covered(program, known, state)  # there may be a finding of it since
         if state.hunted:
             if time.monotonic() > state.until:
-                return Verdict(Status.DISCARDED, message="no more time to shrink")
+                return ProgramVerdict(Status.DISCARDED, message="no more time to shrink")
             verdict = self._covered(program, self.judge(program), state)
         else:
             self._afford()
@@ -161,7 +161,7 @@ class Hunt:
         self._known[program.key] = verdict
         return verdict
 
-    def _covered(self, program: Program, verdict: Verdict, state: _Round) -> Verdict:
+    def _covered(self, program: Program, verdict: ProgramVerdict, state: _Round) -> ProgramVerdict:
         if verdict.status is not Status.FAILED:
             return verdict
         if not state.hunted:

@@ -40,13 +40,13 @@ WIDE = {
 
 
 @dataclass(frozen=True)
-class Arguments:
+class NoiseArguments:
     """What a program is called with."""
 
     inputs: tuple[Input, ...]
 
     @classmethod
-    def of(cls, values: Sequence[torch.Tensor]) -> Arguments:
+    def of(cls, values: Sequence[torch.Tensor]) -> NoiseArguments:
         """The values as inputs."""
         return cls(tuple(Input(f"a{k}", v) for k, v in enumerate(values)))
 
@@ -54,9 +54,9 @@ class Arguments:
         """The values themselves."""
         return [i.value for i in self.inputs]
 
-    def changed(self, change: Change) -> Arguments:
+    def changed(self, change: Change) -> NoiseArguments:
         """The same tensors over changed memory: sizes, strides, and what shares memory stay."""
-        return Arguments.of(clone_values(self.values(), change))
+        return NoiseArguments.of(clone_values(self.values(), change))
 
 
 class OfIntegers(TorchFunctionMode):
@@ -116,7 +116,7 @@ class Noise:
     program: Program
     eager: torch.nn.Module
     wide: Callable[[], torch.nn.Module]
-    arguments: Arguments
+    arguments: NoiseArguments
 
     @cached_property
     def reference(self) -> Results | None:

@@ -24,8 +24,8 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.fuzz.campaign import BadJob, WorkerFailed
 from tcdebug.fuzz.findings import FILE, Findings
 from tcdebug.fuzz.job import APART, ROUND, FuzzJob
-from tcdebug.fuzz.supervisor import Errand, News, Supervisor, of_node, pack, unpack
-from tcdebug.fuzz.tally import Tally
+from tcdebug.fuzz.supervisor import CampaignNode, Errand, News, of_node, pack, unpack
+from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.run_dir import Tail
 
 POLL = 0.3
@@ -66,8 +66,8 @@ class RayCampaign:
 
     folder: Path
     log: EventLog
-    tally: Tally
-    said: Callable[[Tally], None]
+    tally: CampaignTally
+    said: Callable[[CampaignTally], None]
     """Called when something was counted."""
     _owner: dict[str, str] = field(default_factory=dict)
     """Finding -> the node that told of it first."""
@@ -147,7 +147,7 @@ class RayCampaign:
         setup = Path(job.setup).read_bytes() if job.setup else b""
         errand = msgspec.msgpack.encode(Errand(job, jobs, parcels, setup))
         here = strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        remote = ray.remote(Supervisor).options(num_cpus=0, scheduling_strategy=here)
+        remote = ray.remote(CampaignNode).options(num_cpus=0, scheduling_strategy=here)
         share = Share(node, job, remote.remote(errand))
         try:
             ray.get(share.supervisor.ready.remote(), timeout=STARTED)

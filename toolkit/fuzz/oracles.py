@@ -20,8 +20,8 @@ from torch import fx
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.runtime.launch import laid_out
-from tcdebug.fuzz.noise import Arguments, Noise
-from tcdebug.fuzz.verdict import Status, Verdict, failed
+from tcdebug.fuzz.noise import Noise, NoiseArguments
+from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import run_text
 from tcdebug.minifier.judging.compare import difference
@@ -49,17 +49,17 @@ class Discarded(Exception):
 
 
 @dataclass(frozen=True)
-class Called:
+class ProgramCall:
     """One call of a program: its module in eager and what it gave, and the inputs."""
 
     program: Program
     module: torch.nn.Module
     wide: Callable[[], torch.nn.Module]
-    arguments: Arguments
+    arguments: NoiseArguments
     eager: Results
 
     @classmethod
-    def in_eager(cls, program: Program, filename: str, *, second: bool = False) -> Called:
+    def in_eager(cls, program: Program, filename: str, *, second: bool = False) -> ProgramCall:
         """Run a program in eager. Raises what eager raises."""
         names = loaded(program.source(second=second), filename)
         module = names["Graph"]()
@@ -68,7 +68,7 @@ class Called:
             made: torch.nn.Module = loaded(program.source(wide=True), filename)["Graph"]()
             return made
 
-        arguments = Arguments.of(names["inputs"]())
+        arguments = NoiseArguments.of(names["inputs"]())
         with torch.compiler.set_stance(program.eager_stance):
             return cls(program, module, wide, arguments, run(module, arguments))
 
@@ -157,49 +157,51 @@ def loaded(text: str, filename: str) -> dict[str, Any]:
     return names
 
 
-def judge(program: Program, target: Target, notify: Callable[[str], None], folder: Path) -> Verdict:
+def judge(
+    program: Program, target: Target, notify: Callable[[str], None], folder: Path
+) -> ProgramVerdict:
     """Run a program in eager and compiled in this very process, and compare."""
     if program.invalid:
-        return Verdict(Status.INVALID, message=program.invalid)
+        return ProgramVerdict(Status.INVALID, message=program.invalid)
     filename = str(folder / "program.py")
     start = time.monotonic()
     notify("eager")
     try:
-        first = Called.in_eager(program, filename)
+        first = ProgramCall.in_eager(program, filename)
     except Exception as error:
-        return Verdict(Status.INVALID, message=f"{type(error).__name__}: {error}"[:500])
+        return ProgramVerdict(Status.INVALID, message=f"{type(error).__name__}: {error}"[:500])
     second = _second(program, filename)
     at = Progress(notify)
     at.follow("capture")
     try:
         found = _compiled(first, second, target, at)
     except Discarded as where:
-        return Verdict(Status.DISCARDED, message=str(where), second=second is not None)
+        return ProgramVerdict(Status.DISCARDED, message=str(where), second=second is not None)
     except Exception as error:
         cause = root_cause(error)
         message = f"{type(cause).__name__}: {cause}"
         kind = Kind.INVALID if at.phase == "capture" else Kind.EXCEPTION
         return failed(Outcome(kind, at.phase, exception_signature(error, at.phase), message))
     if at.phase == "capture":
-        return Verdict(Status.INVALID, message="Dynamo found nothing to compile in it")
+        return ProgramVerdict(Status.INVALID, message="Dynamo found nothing to compile in it")
     if found is not None:
         return failed(found)
     seconds = round(time.monotonic() - start, 3)
-    return Verdict(Status.PASSED, second=second is not None, seconds=seconds)
+    return ProgramVerdict(Status.PASSED, second=second is not None, seconds=seconds)
 
 
-def _second(program: Program, filename: str) -> Called | None:
+def _second(program: Program, filename: str) -> ProgramCall | None:
     """The call with other sizes; None where eager has none."""
     if not program.dynamic:
         return None
     try:
-        return Called.in_eager(program, filename, second=True)
+        return ProgramCall.in_eager(program, filename, second=True)
     except Exception:
         return None
 
 
 def _compiled(
-    first: Called, second: Called | None, target: Target, at: Progress
+    first: ProgramCall, second: ProgramCall | None, target: Target, at: Progress
 ) -> Outcome | None:
     """What is wrong with a program under a target, None when nothing is."""
     toggles = Toggles.parse(first.program.off)
@@ -233,14 +235,14 @@ def _compiled(
 @contextmanager
 def _in_force(
     program: Program, target: Target, toggles: Toggles, at: Progress
-) -> Iterator[Callable[[Called], Results]]:
+) -> Iterator[Callable[[ProgramCall], Results]]:
     """Runs calls of a program through a target, for as long as the block lasts."""
     module = loaded(program.source(), "program.py")["Graph"]()
     with fresh_capture(), target.compiled(module, toggles, at.follow) as compiled:
         yield lambda call: run(compiled, call.arguments, _backward(at.follow))
 
 
-def _differs_with_all_on(without: Called, target: Target, at: Progress) -> Outcome | None:
+def _differs_with_all_on(without: ProgramCall, target: Target, at: Progress) -> Outcome | None:
     """What is wrong with all units on, taking the results with some of them off for right."""
     with _in_force(without.program, target, Toggles(), at) as called:
         found = without.wrong(called(without))

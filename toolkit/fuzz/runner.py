@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from tcdebug.fuzz.verdict import Status, Verdict, failed
+from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.judging.endings import outcome_of
 from tcdebug.minifier.processes.isolation import POLL, Child, Limits, start
 from tcdebug.strategies.program import Program
@@ -28,16 +28,16 @@ LIFETIME = 150
 HEADER = 8
 
 
-class Judge(Protocol):
+class ProgramJudge(Protocol):
     """Says what becomes of a program, in this very process."""
 
-    def __call__(self, program: Program, notify: Notify) -> Verdict: ...
+    def __call__(self, program: Program, notify: Notify) -> ProgramVerdict: ...
 
 
-class Runner:
+class ProgramRunner:
     """A judge whose work is done in a child."""
 
-    def __init__(self, judge: Judge, limits: Limits, output: Path) -> None:
+    def __init__(self, judge: ProgramJudge, limits: Limits, output: Path) -> None:
         self.judge = judge
         self.limits = limits
         self.output = output
@@ -45,7 +45,7 @@ class Runner:
         self._requests = -1
         self._served = 0
 
-    def __call__(self, program: Program) -> Verdict:
+    def __call__(self, program: Program) -> ProgramVerdict:
         """Judge a program; what fails in a child that had others before has to fail in a new one.
 
         What does not was brought about by the programs before, or by chance: it is discarded.
@@ -67,7 +67,7 @@ class Runner:
             self._child.end()
             self._child = None
 
-    def _judged(self, program: Program) -> Verdict:
+    def _judged(self, program: Program) -> ProgramVerdict:
         if self._served >= LIFETIME:
             self.close()
         if self._child is None:
@@ -84,10 +84,10 @@ class Runner:
             ready, _, _ = select.select([child.pipe], [], [], POLL)
             if child.look(bool(ready), time.monotonic() - looked):
                 return self._death(child)
-        verdict = msgspec.json.decode(child.phase.removeprefix(ANSWER), type=Verdict)
+        verdict = msgspec.json.decode(child.phase.removeprefix(ANSWER), type=ProgramVerdict)
         return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - began, 3))
 
-    def _death(self, child: Child) -> Verdict:
+    def _death(self, child: Child) -> ProgramVerdict:
         """The verdict on the program that ended a child, which may have been its first."""
         os.close(self._requests)
         self._child = None

@@ -17,7 +17,7 @@ import msgspec
 from tcdebug.fuzz.campaign import BadJob, Campaign, WorkerFailed
 from tcdebug.fuzz.findings import FILE, Findings
 from tcdebug.fuzz.job import FuzzJob
-from tcdebug.fuzz.tally import Tally
+from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.run_dir import Record, Tail
 
 Mark = tuple[tuple[str, int], ...]
@@ -54,7 +54,7 @@ class News(msgspec.Struct, frozen=True):
     """Whether the job cannot be done, on this node or any other."""
 
 
-class Supervisor:
+class CampaignNode:
     """Owns the workers of one node. Errands and news are bytes: both ends may differ in version."""
 
     def __init__(self, errand: bytes) -> None:
@@ -111,7 +111,7 @@ class Supervisor:
 
     def _work(self, job: FuzzJob, jobs: int) -> None:
         try:
-            Campaign(self._run, Tally(), lambda tally: None).run(job, jobs)
+            Campaign(self._run, CampaignTally(), lambda tally: None).run(job, jobs)
             ended = ""
         except BadJob as problem:
             ended, self._unfit = str(problem), True

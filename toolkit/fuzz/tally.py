@@ -12,7 +12,7 @@ from tcdebug.run_dir import Record
 
 
 @dataclass
-class Tally:
+class CampaignTally:
     """What came of the programs so far."""
 
     statuses: Counter[str] = field(default_factory=Counter)

@@ -23,7 +23,7 @@ class Status(StrEnum):
     INVALID = "invalid"
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ProgramVerdict(msgspec.Struct, frozen=True):
     """The end of one program. `fused` are pairs of operators that came into one kernel."""
 
     status: Status
@@ -37,9 +37,9 @@ class Verdict(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
 
-def failed(outcome: Outcome) -> Verdict:
+def failed(outcome: Outcome) -> ProgramVerdict:
     """The verdict on a failure; on what is none, invalid."""
     status = Status.FAILED if outcome.failed else Status.INVALID
-    return Verdict(
+    return ProgramVerdict(
         status, outcome.kind.value, outcome.phase, outcome.signature, outcome.message[:2000]
     )

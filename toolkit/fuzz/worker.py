@@ -25,8 +25,8 @@ from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Enough, Found, Hunt
 from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
-from tcdebug.fuzz.runner import Notify, Runner
-from tcdebug.fuzz.verdict import Verdict
+from tcdebug.fuzz.runner import Notify, ProgramRunner
+from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.processes.isolation import die_with_parent
@@ -50,7 +50,7 @@ class Judging:
     backend: Backend
     folder: Path
 
-    def __call__(self, program: Program, notify: Notify) -> Verdict:
+    def __call__(self, program: Program, notify: Notify) -> ProgramVerdict:
         """The verdict on a program."""
         events = self.folder / f"events-{os.getpid()}.jsonl"
         verdict = judge(program, self.backend, notify, self.folder)
@@ -67,7 +67,7 @@ def _fused(events: Path) -> Iterator[str]:
             yield COUNTED.sub("", decision.subject)
 
 
-def runner(job: FuzzJob) -> Runner:
+def runner(job: FuzzJob) -> ProgramRunner:
     """What judges the programs of a job, set up and warm."""
     one_thread()
     folder = Path(job.run_dir) / f"worker-{job.worker}"
@@ -79,7 +79,7 @@ def runner(job: FuzzJob) -> Runner:
         backend.warm_up(EventLog(folder))
     if job.setup:
         runpy.run_path(job.setup)  # when all is warm: it may break what warming up takes
-    return Runner(Judging(backend, folder), job.limits, folder / "output.log")
+    return ProgramRunner(Judging(backend, folder), job.limits, folder / "output.log")
 
 
 def database(address: str) -> ExampleDatabase | None:
@@ -138,7 +138,7 @@ class Worker:
                 self.log.emit(FuzzAgain(finding.slug, verdict.status.value, verdict.signature))
         self.runner.close()
 
-    def _tell(self, program: Program, verdict: Verdict) -> None:
+    def _tell(self, program: Program, verdict: ProgramVerdict) -> None:
         self.log.emit(
             FuzzCase(
                 verdict.status.value, verdict.signature, verdict.message, list(program.ops),

@@ -46,7 +46,7 @@ def graph_stages(records: Iterable[Record]) -> dict[str, GraphStages]:
 
 
 @dataclass(frozen=True)
-class Change:
+class GraphChange:
     """A graph before and after a pass or a stage."""
 
     title: str
@@ -54,9 +54,9 @@ class Change:
     after: str
 
 
-def changes_of(run: Run, unit: str, compile_id: str | None = None) -> list[Change]:
+def changes_of(run: Run, unit: str, compile_id: str | None = None) -> list[GraphChange]:
     """Every change that a unit, a family of units or a stage has made to a graph, in order."""
-    found: list[Change] = []
+    found: list[GraphChange] = []
     last: dict[str, str] = {}
     for record in run.events():
         path = record.get("data", {}).get("artifact")
@@ -67,7 +67,7 @@ def changes_of(run: Run, unit: str, compile_id: str | None = None) -> list[Chang
         fits = compile_id is None or record.get("compile_id") == compile_id
         if fits and record["event"] != "stage.start" and (name == unit or belongs(name, unit)):
             before, after = (_text(run, p) for p in (last.get(graph, ""), path))
-            found.append(Change(f"{name} on {graph}", before, after))
+            found.append(GraphChange(f"{name} on {graph}", before, after))
         last[graph] = path
     return found
 

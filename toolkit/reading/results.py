@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tcdebug.formats import Heading, Result
-from tcdebug.minifier.investigation.report import Fault, Report
+from tcdebug.minifier.investigation.report import Report, ReportedFault
 from tcdebug.reading.explanation import Explanation
 
 
@@ -15,7 +15,7 @@ def of_report(report: Report, tool: str) -> tuple[list[Result], Heading]:
     """The faults of a bisection or minimisation; a failure without a fault is one too."""
     faults = report.faults
     if not faults and report.failure is not None:
-        faults = [Fault(report.failure, repro=report.repro, nodes=report.nodes_after)]
+        faults = [ReportedFault(report.failure, repro=report.repro, nodes=report.nodes_after)]
     summary = f"{report.status.replace('_', ' ')}: {len(faults)} faults, {report.reruns} runs"
     numbers = {
         "status": report.status, "reruns": report.reruns, "seconds": round(report.seconds, 1),
@@ -24,7 +24,7 @@ def of_report(report: Report, tool: str) -> tuple[list[Result], Heading]:
     return [_fault(f) for f in faults], Heading(tool, summary, report.run_dir, numbers)
 
 
-def _fault(fault: Fault) -> Result:
+def _fault(fault: ReportedFault) -> Result:
     culprit = fault.culprits[0] if fault.culprits else None
     repro = relative(fault.repro or "")
     path, line = _place(fault.lines, repro)

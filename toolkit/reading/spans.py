@@ -12,7 +12,7 @@ TIMED = ("stage.end", "pass", "compile.end", "candidate", "worker.exit", "repro.
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """Something that took time. Seconds since the run began; `own` is without spans inside it."""
 
     name: str
@@ -29,7 +29,7 @@ class Span:
         return self.start + self.seconds
 
 
-def spans(records: Iterable[Record], kinds: Sequence[str] = TIMED) -> list[Span]:
+def spans(records: Iterable[Record], kinds: Sequence[str] = TIMED) -> list[TimeSpan]:
     """The spans of these kinds in the order of their starts, an outer one before what is in it."""
     found = [_span(r) for r in records if r.get("event") in kinds and "seconds" in r["data"]]
     found.sort(key=lambda s: (s.pid, s.start, -s.seconds))
@@ -45,7 +45,7 @@ def spans(records: Iterable[Record], kinds: Sequence[str] = TIMED) -> list[Span]
     return [replace(s, own=max(0.0, o)) for s, o in zip(found, own, strict=True)]
 
 
-def _span(record: Record) -> Span:
+def _span(record: Record) -> TimeSpan:
     kind = str(record["event"])
     data = record["data"]
     name = {
@@ -60,10 +60,10 @@ def _span(record: Record) -> Span:
     seconds = float(data["seconds"])
     end = float(record.get("t_ns", 0)) / 1e9
     pid = int(record.get("pid", 0))
-    return Span(str(name or kind), kind, end - seconds, seconds, seconds, pid, record)
+    return TimeSpan(str(name or kind), kind, end - seconds, seconds, seconds, pid, record)
 
 
-def covered(found: Iterable[Span]) -> float:
+def covered(found: Iterable[TimeSpan]) -> float:
     """The seconds in which at least one of the spans ran, summed over processes."""
     total, pid, end = 0.0, -1, 0.0
     for span in sorted(found, key=lambda s: (s.pid, s.start)):

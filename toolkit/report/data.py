@@ -35,7 +35,7 @@ COMMENTS = re.compile(r"(?:^//.*\n)*\Z", re.MULTILINE)
 FUNCTION = re.compile(r"^(?=extern \"C\")", re.MULTILINE)
 
 
-class Step(msgspec.Struct):
+class ReportStep(msgspec.Struct):
     """A stage or a pass of a graph. Texts are numbers of `texts`, -1 where there is none."""
 
     name: str
@@ -52,7 +52,7 @@ class GraphView(msgspec.Struct):
     """A graph and its steps in order; `flow` where its loops became kernels."""
 
     name: str
-    steps: list[Step]
+    steps: list[ReportStep]
     flow: Flow | None = None
 
 
@@ -219,7 +219,7 @@ def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> l
     """The graphs of a run, each with its stages, and inside of those its passes."""
     graphs: dict[str, GraphView] = {}
     last: dict[str, int] = {}
-    waiting: dict[str, list[Step]] = {}
+    waiting: dict[str, list[ReportStep]] = {}
     for record in records:
         kind = record["event"]
         if kind not in TEXTS:
@@ -258,13 +258,13 @@ def _flow(graph: GraphView, computes: dict[str, list[str]], texts: Texts) -> Flo
     return flow(texts.all[left["lower"]], texts.all[left["inline"]], computes)
 
 
-def _step(record: Record, before: int, text: int) -> Step:
+def _step(record: Record, before: int, text: int) -> ReportStep:
     data = record["data"]
     kind = record["event"]
     name = str(record.get("unit") or record.get("stage")).removeprefix(BEFORE)
     sizes = (data.get("nodes_before", 0), data.get("nodes_after", 0))
     changed = text >= 0 and text != before
-    return Step(
+    return ReportStep(
         name=name,
         seconds=float(data.get("seconds", 0.0)),
         nodes=f"{sizes[0]} → {sizes[1]}" if any(sizes) else "",

@@ -41,7 +41,7 @@ LEAST = {
 """Limits of the integers, before the numbers that all of them have."""
 
 
-class Choices(Protocol):
+class ArgumentChoices(Protocol):
     """The draws that an input is made by."""
 
     def choose(self, options: Sequence[T]) -> T:
@@ -108,7 +108,7 @@ def kind_of(dtype: torch.dtype) -> str:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ArgumentRecipe:
     """How an input is made; `text` writes it for any sizes."""
 
     dtype: torch.dtype
@@ -155,18 +155,18 @@ class Recipe:
 
 
 def recipe(
-    scope: Choices,
+    scope: ArgumentChoices,
     sizes: Sequence[int],
     kinds: str,
     layouts: Sequence[Layout],
     *,
     gradients: bool,
     bound: int | None,
-) -> Recipe:
+) -> ArgumentRecipe:
     """Draw how an input is made; with a bound, it is of indices below it."""
     dtype = torch.int64 if bound is not None else scope.choose(dtypes_in(kinds))
     fill = "normal" if bound is not None else scope.choose(FILLS)
     fitting = [k for k in layouts if len(sizes) == k.least or 0 <= k.least <= min(len(sizes), 3)]
     layout = scope.choose(fitting)
     wanted = gradients and kind_of(dtype) in "fh" and scope.integer(0, 3) > 0
-    return Recipe(dtype, fill, layout, scope.integer(0, 9), wanted, bound)
+    return ArgumentRecipe(dtype, fill, layout, scope.integer(0, 9), wanted, bound)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tcdebug.strategies.row import Draw, Row
-from tcdebug.strategies.scope import Scope, Value, Want
+from tcdebug.strategies.scope import Scope, ScopeValue, Want
 
 ANY, NUMBERS = "fhib", "fhi"
 
 
-def _source(scope: Scope, kinds: str = ANY) -> tuple[Value, int]:
+def _source(scope: Scope, kinds: str = ANY) -> tuple[ScopeValue, int]:
     """A tensor that has elements, and one of its dimensions."""
     x = scope.operand(Want(kinds, 1, nonempty=True))
     return x, scope.dim(x)
@@ -34,7 +34,7 @@ def _index(scope: Scope) -> str:
     return f"{x}[{index}]" if x.tensor.dim() < 2 or scope.flag() else f"{x}[:, {_inner(scope, x)}]"
 
 
-def _inner(scope: Scope, x: Value) -> Value:
+def _inner(scope: Scope, x: ScopeValue) -> ScopeValue:
     scope.operands.pop()
     return scope.indices((2,), x.tensor.shape[1])
 

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from tcdebug.strategies.row import Draw, Row
-from tcdebug.strategies.scope import Scope, Value, Want, fills_memory, layout, share_memory
+from tcdebug.strategies.scope import Scope, ScopeValue, Want, fills_memory, layout, share_memory
 
 
 def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
@@ -41,7 +41,7 @@ def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
     return scope.stretched is None and not scope.gradients and fills_memory(tensor)
 
 
-def _target(scope: Scope, kinds: str) -> Value:
+def _target(scope: Scope, kinds: str) -> ScopeValue:
     """What is written to; sometimes another input is a view of it, or the same tensor again."""
     x = scope.operand(Want(kinds, accept=partial(_writable, scope)))
     if x.tensor.requires_grad or not _writable(scope, x.tensor):
@@ -53,7 +53,7 @@ def _target(scope: Scope, kinds: str) -> Value:
     return x
 
 
-def _made(scope: Scope, x: Value, text: str) -> Value:
+def _made(scope: Scope, x: ScopeValue, text: str) -> ScopeValue:
     """A line of its own, whose result can be written to."""
     scope.add("clone", text, exact=True)
     made = scope.values[-1]

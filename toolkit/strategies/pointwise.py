@@ -6,7 +6,7 @@ import torch
 
 from tcdebug.strategies.arguments import kind_of
 from tcdebug.strategies.row import Draw, Row, of_one
-from tcdebug.strategies.scope import Scope, Value, Want
+from tcdebug.strategies.scope import Scope, ScopeValue, Want
 
 FLOATS, INTEGERS, NUMBERS, ALL = "fh", "i", "fhi", "fhib"
 
@@ -45,7 +45,7 @@ LOGICAL = ("logical_and", "logical_or", "logical_xor")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
 
 
-def _finite(x: Value) -> str:
+def _finite(x: ScopeValue) -> str:
     """With the numbers that stand for infinities: by itself, a float64 run has others."""
     if x.tensor.dtype == torch.float64:
         return f"torch.nan_to_num({x})"
@@ -63,7 +63,7 @@ def _activation(name: str) -> Draw:
     return draw
 
 
-def _other(scope: Scope, x: Value, kinds: str) -> str:
+def _other(scope: Scope, x: ScopeValue, kinds: str) -> str:
     """The second operand: a tensor, or a Python number."""
     if scope.integer(0, 2) == 2:
         return scope.choose(CONSTANTS[kind_of(x.tensor.dtype)])

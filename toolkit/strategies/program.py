@@ -22,7 +22,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """A line of the program: `result = text`. `op` is the row of the table it was drawn from."""
 
     result: str
@@ -41,7 +41,7 @@ class Program:
     """
 
     arguments: tuple[Argument, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
     outputs: tuple[str, ...]
     exact: tuple[str, ...] = ()
     dynamic: bool = False
@@ -79,7 +79,7 @@ class Program:
         """The program that returns one value less, and without what only that was needed for."""
         outputs = tuple(o for o in self.outputs if o != output)
         needed = set(outputs)
-        steps: list[Step] = []
+        steps: list[ProgramStep] = []
         for step in reversed(self.steps):
             if step.result in needed:
                 steps.append(step)

@@ -15,8 +15,8 @@ import torch
 from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 
-from tcdebug.strategies.arguments import LAYOUTS, PLAIN, Recipe, dtypes_in, recipe
-from tcdebug.strategies.program import Argument, Step, stance_for
+from tcdebug.strategies.arguments import LAYOUTS, PLAIN, ArgumentRecipe, dtypes_in, recipe
+from tcdebug.strategies.program import Argument, ProgramStep, stance_for
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ NEAR = 3
 
 
 @dataclass(frozen=True)
-class Value:
+class ScopeValue:
     """A name of the program. `exact`: no rounding went into it, so it has to be equal."""
 
     name: str
@@ -74,10 +74,10 @@ class Scope:
     gradients: bool = False
     stretched: tuple[int, int] | None = None
     """A size, and what becomes of it in the second call."""
-    values: list[Value] = field(default_factory=list)
+    values: list[ScopeValue] = field(default_factory=list)
     arguments: list[Argument] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    operands: list[Value] = field(default_factory=list)
+    steps: list[ProgramStep] = field(default_factory=list)
+    operands: list[ScopeValue] = field(default_factory=list)
     """Those of the line that is being drawn."""
     shared: set[int] = field(default_factory=set)
     """The memory that two different inputs lie in."""
@@ -107,23 +107,23 @@ class Scope:
             options = (self.stretched[0], self.stretched[0], self.stretched[0], *options)
         return self.choose(options)
 
-    def dim(self, value: Value) -> int:
+    def dim(self, value: ScopeValue) -> int:
         """A dimension of a tensor that has one, counted from the end."""
         return self.integer(-value.tensor.dim(), -1)
 
-    def dims(self, value: Value) -> tuple[int, ...]:
+    def dims(self, value: ScopeValue) -> tuple[int, ...]:
         """One or more dimensions of a tensor that has one."""
         first = self.dim(value)
         return (first, *(d for d in range(-value.tensor.dim(), first) if self.flag()))
 
     # -- operands ---------------------------------------------------------------------------
 
-    def operand(self, want: Want) -> Value:
+    def operand(self, want: Want) -> ScopeValue:
         """A value of the program that will do, or a new input."""
         found = self._existing(want)
         return found or self.new_input(self._sizes(want), want.kinds, plain=want.plain)
 
-    def beside(self, other: Value, kinds: str = "fhib") -> Value:
+    def beside(self, other: ScopeValue, kinds: str = "fhib") -> ScopeValue:
         """An operand that can be broadcast together with another one."""
         shape = other.tensor.shape
 
@@ -139,40 +139,40 @@ class Scope:
         kept = [1 if n != 1 and self.integer(0, 5) == 5 else n for n in shape]
         return self.new_input(tuple(kept[self.integer(0, len(shape)) :]), kinds)
 
-    def alike(self, other: Value) -> Value:
+    def alike(self, other: ScopeValue) -> ScopeValue:
         """An operand of the size and dtype of another one."""
         shape, dtype = other.tensor.shape, other.tensor.dtype
         want = Want("fhibc", 0, 8, accept=lambda t: t.shape == shape and t.dtype == dtype)
         fitting = self._fitting(want)
         return self._use(fitting[self.integer(0, len(fitting) - 1)])
 
-    def indices(self, sizes: Sequence[int], bound: int) -> Value:
+    def indices(self, sizes: Sequence[int], bound: int) -> ScopeValue:
         """A new input of integers below a bound, some of them repeated."""
         return self.new_input(tuple(sizes), "i", bound=bound)
 
     def new_input(
         self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None, plain: bool = False
-    ) -> Value:
+    ) -> ScopeValue:
         """Another argument of the program."""
         layouts = LAYOUTS[:1] if plain else LAYOUTS
         gradients = self.gradients
         made = recipe(self, sizes, kinds, layouts, gradients=gradients, bound=bound)
         return self._argument(made.text(sizes), made.text(self._stretch(sizes)))
 
-    def alias(self, value: Value, text: str) -> Value:
+    def alias(self, value: ScopeValue, text: str) -> ScopeValue:
         """Another argument, which is a view of one that there is, or that one again."""
         if text != value.name:
             self.shared.add(value.tensor.untyped_storage().data_ptr())
         return self._argument(text, text, value.exact)
 
-    def _argument(self, text: str, second: str, exact: bool = True) -> Value:
+    def _argument(self, text: str, second: str, exact: bool = True) -> ScopeValue:
         name = f"a{len(self.arguments)}"
-        value = Value(name, self.evaluate(text), exact)
+        value = ScopeValue(name, self.evaluate(text), exact)
         self.arguments.append(Argument(name, text, second))
         self.values.append(value)
         return self._use(value)
 
-    def _existing(self, want: Want) -> Value | None:
+    def _existing(self, want: Want) -> ScopeValue | None:
         """One of the newest values that will do; None for a new input.
 
         The simplest choice draws nothing more, whatever there is: when a shrinker leaves out the
@@ -186,13 +186,13 @@ class Scope:
             return self._use(fitting[place % len(fitting)])
         return None if place or fitting else self._plainest(want)
 
-    def _plainest(self, want: Want) -> Value | None:
+    def _plainest(self, want: Want) -> ScopeValue | None:
         """A new input of one element, if that will do."""
-        made = Recipe(dtypes_in(want.kinds)[0], "ones", PLAIN, 0, False, None)
+        made = ArgumentRecipe(dtypes_in(want.kinds)[0], "ones", PLAIN, 0, False, None)
         text = made.text((1,) * want.least)
         return self._argument(text, text) if want.fits(self.evaluate(text)) else None
 
-    def _fitting(self, want: Want) -> list[Value]:
+    def _fitting(self, want: Want) -> list[ScopeValue]:
         return [v for v in reversed(self.values) if want.fits(v.tensor)][:NEAR]
 
     def _sizes(self, want: Want) -> tuple[int, ...]:
@@ -209,7 +209,7 @@ class Scope:
         before, after = self.stretched
         return tuple(after if s == before else s for s in sizes)
 
-    def _use(self, value: Value) -> Value:
+    def _use(self, value: ScopeValue) -> ScopeValue:
         self.operands.append(value)
         return value
 
@@ -227,9 +227,9 @@ class Scope:
         if made.grad_fn is not None and made.grad_fn.name() == NO_DERIVATIVE:
             text, made = f"({text}).detach()", made.detach()
         exact = exact and all(v.exact for v in self.operands)
-        value = Value(f"v{len(self.steps)}", made, exact)
+        value = ScopeValue(f"v{len(self.steps)}", made, exact)
         names = tuple(dict.fromkeys(v.name for v in self.operands))
-        self.steps.append(Step(value.name, text, op, names))
+        self.steps.append(ProgramStep(value.name, text, op, names))
         if not value.exact:
             self.values = [
                 replace(v, exact=v.exact and not share_memory(v, value)) for v in self.values
@@ -249,7 +249,7 @@ class Scope:
         return saved_tensors_hooks(kept, lambda tensor: tensor)
 
 
-def is_mistaken(value: Value, scope: Scope) -> bool:
+def is_mistaken(value: ScopeValue, scope: Scope) -> bool:
     """Whether AOTAutograd (torch 2.13) makes a result again from the wrong memory.
 
     Where several inputs share memory it does so with a view of that, see
@@ -281,7 +281,7 @@ def layout(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def share_memory(a: Value, b: Value) -> bool:
+def share_memory(a: ScopeValue, b: ScopeValue) -> bool:
     """Whether two values share memory, so that writing to one may change the other."""
     first, second = a.tensor.untyped_storage(), b.tensor.untyped_storage()
     return first.data_ptr() == second.data_ptr() and first.nbytes() > 0

@@ -11,14 +11,14 @@ import pytest
 from tcdebug.formats import FORMATS
 from tcdebug.fuzz import ci
 from tcdebug.fuzz.findings import Finding
-from tcdebug.strategies.program import Program, Step
+from tcdebug.strategies.program import Program, ProgramStep
 
 NUMBERS = {"examples": 60, "valid": 1.0, "seconds": 2.5}
 
 
 def findings(count: int) -> list[Finding]:
     """Findings of as many signatures."""
-    program = Program((), (Step("v0", "torch.ones(2).sum()", "sum"),), ("v0",))
+    program = Program((), (ProgramStep("v0", "torch.ones(2).sum()", "sum"),), ("v0",))
     return [
         Finding(f"compile | lower | E{k}", "exception", "tcdebug", "50%: a,\x00b\nc", program, "2",
                 ops=("sum",))

@@ -10,7 +10,7 @@ import pytest
 
 from tcdebug.fuzz.findings import Finding, Findings
 from tcdebug.fuzz.hunt import Enough, Found, Hunt
-from tcdebug.fuzz.verdict import Status, Verdict
+from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.fuzz.worker import database
 from tcdebug.strategies.program import Program
 
@@ -21,11 +21,12 @@ class Broken:
     def __init__(self) -> None:
         self.programs: list[Program] = []
 
-    def __call__(self, program: Program) -> Verdict:
+    def __call__(self, program: Program) -> ProgramVerdict:
         self.programs.append(program)
         if "sum" in program.ops:
-            return Verdict(Status.FAILED, "exception", "compile", "compile | lower | planted")
-        return Verdict(Status.PASSED)
+            signature = "compile | lower | planted"
+            return ProgramVerdict(Status.FAILED, "exception", "compile", signature)
+        return ProgramVerdict(Status.PASSED)
 
 
 def hunted(folder: Path, start: int, address: str = "") -> tuple[Broken, Found]:
@@ -65,7 +66,7 @@ def test_what_others_find_meanwhile_leaves_a_failure_to_be_shrunk(tmp_path: Path
     finding = Finding(signature, "exception", "tcdebug", "", found.program, "2.13.0")
 
     class Meanwhile(Broken):
-        def __call__(self, program: Program) -> Verdict:
+        def __call__(self, program: Program) -> ProgramVerdict:
             if len(self.programs) > first:
                 findings.add(finding)
             return super().__call__(program)

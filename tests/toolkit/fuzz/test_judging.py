@@ -13,8 +13,8 @@ import torch
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.fuzz.oracles import judge
-from tcdebug.fuzz.verdict import Status, Verdict
-from tcdebug.strategies.program import Argument, Program, Step
+from tcdebug.fuzz.verdict import ProgramVerdict, Status
+from tcdebug.strategies.program import Argument, Program, ProgramStep
 
 NOISE = "torch.randn((64,), generator=torch.Generator().manual_seed(0))"
 
@@ -22,7 +22,7 @@ NOISE = "torch.randn((64,), generator=torch.Generator().manual_seed(0))"
 def program(text: str, argument: str = NOISE, exact: bool = False) -> Program:
     """A program of one line."""
     return Program(
-        (Argument("a0", argument, argument),), (Step("v0", text, "row"),), ("v0",),
+        (Argument("a0", argument, argument),), (ProgramStep("v0", text, "row"),), ("v0",),
         ("v0",) if exact else (),
     )  # fmt: skip
 
@@ -62,7 +62,7 @@ class Broken:
         return {"backend": None}
 
 
-def verdict(text: str, change: Callable[[Any], Any], **more: Any) -> Verdict:
+def verdict(text: str, change: Callable[[Any], Any], **more: Any) -> ProgramVerdict:
     """How a program ends whose results are changed."""
     return judge(program(text, **more), Broken(change), lambda phase: None, Path("."))
 

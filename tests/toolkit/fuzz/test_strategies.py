@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
 from tcdebug.fuzz.hunt import simplified
-from tcdebug.fuzz.oracles import Called, loaded
+from tcdebug.fuzz.oracles import ProgramCall, loaded
 from tcdebug.strategies.program import REQUIRING, Program
 from tcdebug.strategies.programs import LONGEST, TABLES, programs
 from tcdebug.strategies.row import Row
@@ -65,7 +65,7 @@ def test_a_program_has_a_backward_whatever_it_divides_and_writes_to() -> None:
     assert len(found) > 10
     for program in found:
         assert not program.invalid
-        Called.in_eager(program, "program.py")
+        ProgramCall.in_eager(program, "program.py")
 
 
 def test_equal_seeds_draw_equal_programs() -> None:

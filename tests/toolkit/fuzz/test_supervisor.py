@@ -12,7 +12,7 @@ import pytest
 from tcdebug.fuzz.findings import Findings
 from tcdebug.fuzz.job import APART, FuzzJob
 from tcdebug.fuzz.on_ray import Share, parts
-from tcdebug.fuzz.supervisor import Errand, News, Parcel, Supervisor, of_node, pack, unpack
+from tcdebug.fuzz.supervisor import CampaignNode, Errand, News, Parcel, of_node, pack, unpack
 
 JOB = FuzzJob("", "/findings", seed=7, examples=5, bisect=False)
 PLANTED = b"""
@@ -27,7 +27,7 @@ for op in torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList:
 """
 
 
-def followed(supervisor: Supervisor, folder: Path) -> tuple[list[str], str]:
+def followed(supervisor: CampaignNode, folder: Path) -> tuple[list[str], str]:
     """The statuses of all programs, and why it ended; findings are kept in a folder."""
     statuses: list[str] = []
     while True:
@@ -43,7 +43,7 @@ def followed(supervisor: Supervisor, folder: Path) -> tuple[list[str], str]:
 def test_findings_travel_as_bytes(tmp_path: Path) -> None:
     setup = "/nowhere/planted.py"
     job = msgspec.structs.replace(JOB, seed=0, examples=8, setup=setup, stop_after=1)
-    supervisor = Supervisor(msgspec.msgpack.encode(Errand(job, 1, (), PLANTED)))
+    supervisor = CampaignNode(msgspec.msgpack.encode(Errand(job, 1, (), PLANTED)))
     statuses, ended = followed(supervisor, tmp_path)
     supervisor.close()
     assert ended == ""
@@ -60,7 +60,7 @@ def test_what_is_known_is_not_told_again_nor_a_job_that_no_node_can_do_begun(
     (tmp_path / "known-1" / "finding.json").write_text("{}")
     job = msgspec.structs.replace(JOB, backend="nonsense")
     errand = Errand(job, 1, (pack(tmp_path / "known-1"),))
-    supervisor = Supervisor(msgspec.msgpack.encode(errand))
+    supervisor = CampaignNode(msgspec.msgpack.encode(errand))
     while (news := msgspec.msgpack.decode(supervisor.news(), type=News)).ended is None:
         time.sleep(0.1)
     assert (news.unfit, news.ended) == (True, "torch.compile has no backend 'nonsense'")

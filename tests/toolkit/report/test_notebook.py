@@ -14,7 +14,7 @@ from browser import MISSING, Browser, driver
 import tcdebug
 from tcdebug.compiler.events import run_folder
 from tcdebug.notebook import Diff, Recorded
-from tcdebug.reading.graphs import Change
+from tcdebug.reading.graphs import GraphChange
 
 
 def f(x: torch.Tensor) -> torch.Tensor:
@@ -65,6 +65,6 @@ def test_a_change_is_drawn_side_by_side_and_nothing_in_it_is_markup(
     assert drawn.count("<table") == 1
     assert "torch.ops.aten.mul.Tensor(" in drawn
     assert "-    mul" in str(change)
-    hostile = Change("<b>", "a\n<script>", "a\n<i>")
+    hostile = GraphChange("<b>", "a\n<script>", "a\n<i>")
     assert "<script>" not in Diff([hostile])._repr_html_()
     assert watched.diff("nothing.of.the.kind")._repr_html_() == "<i>no graph was changed</i>"
