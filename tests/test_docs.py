@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 import torch
 
-from tcdebug.cli import cli
+from tcdebug.cli.main import cli
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.schema import EVENTS
 from tcdebug.compiler.units import units

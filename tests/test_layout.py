@@ -56,7 +56,7 @@ def project() -> dict[str, Any]:
 
 
 def module_name(path: Path) -> str:
-    """The name a source file is imported by: tcdebug.cli for toolkit/cli.py."""
+    """The name a source file is imported by: tcdebug.cli for toolkit/cli/main.py."""
     folder, *rest = path.relative_to(ROOT).with_suffix("").parts
     return ".".join([FOLDERS[folder], *(r for r in rest if r != "__init__")])
 
@@ -156,7 +156,7 @@ def test_imports_go_from_toolkit_to_minifier_to_compiler(folder: str) -> None:
 
 
 def test_a_forbidden_import_would_be_noticed() -> None:
-    assert _layer("tcdebug.cli") == "tcdebug.<toolkit>.cli"
+    assert _layer("tcdebug.cli.main") == "tcdebug.<toolkit>.cli"
     assert _layer("tcdebug") == "tcdebug.<toolkit>"
     assert _layer("tcdebug.minifier.cases.case") == "tcdebug.minifier.cases.case"
     assert _layer("torch._inductor.config") == "torch._inductor.config"
@@ -191,8 +191,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     "statement",
     [
         "import tcdebug",
-        "from tcdebug.cli import main; sys.argv = ['tcdebug', '--help']; main()",
-        "from tcdebug.cli import main; sys.argv = ['tcdebug', 'bisect', '--help']; main()",
+        "from tcdebug.cli.main import main; sys.argv = ['tcdebug', '--help']; main()",
+        "from tcdebug.cli.main import main; sys.argv = ['tcdebug', 'bisect', '--help']; main()",
     ],
 )
 def test_help_and_the_bare_import_do_not_load_torch(statement: str) -> None:
@@ -246,7 +246,7 @@ def test_only_the_display_imports_rich() -> None:
         if any(name.partition(".")[0] == "rich" for name in all_imports(path))
         and "toolkit/display" not in relative(path)
     }
-    assert importing == {"toolkit/cli.py"}  # the traceback of an internal error
+    assert importing == {"toolkit/cli/main.py"}  # the traceback of an internal error
 
 
 # -- private torch ----------------------------------------------------------------------------

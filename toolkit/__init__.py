@@ -20,11 +20,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 EXPORTS = {
-    "watch": "tcdebug.watching",
-    "recorded": "tcdebug.notebook",
-    "save_repro": "tcdebug.saving",
-    "switched_off": "tcdebug.switching",
-    "NotSaved": "tcdebug.saving",
+    "watch": "tcdebug.api.watching",
+    "recorded": "tcdebug.api.notebook",
+    "save_repro": "tcdebug.api.saving",
+    "switched_off": "tcdebug.api.switching",
+    "NotSaved": "tcdebug.api.saving",
     "compile": "tcdebug.compiler.backend",
     "CompilerConfig": "tcdebug.compiler.backend",
     "get_backend": "tcdebug.compiler.backend",

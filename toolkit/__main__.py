@@ -1,5 +1,5 @@
 """python -m tcdebug"""
 
-from tcdebug.cli import main
+from tcdebug.cli.main import main
 
 main()

@@ -1,6 +1,6 @@
 """A run folder: `.tcdebug/<time>-<command>/` with run.json, events and artefacts.
 
-Here is only what makes one; `tcdebug.run_dir` finds, lists and reads them.
+Here is only what makes one; `tcdebug.reading.run_dir` finds, lists and reads them.
 """
 
 from __future__ import annotations

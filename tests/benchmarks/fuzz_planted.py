@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from tcdebug.run_dir import Tail
+from tcdebug.reading.run_dir import Tail
 
 SETUP = Path(__file__).resolve().parents[1] / "scripts" / "planted_for_fuzzing.py"
 UNITS = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tcdebug.cli import cli
+from tcdebug.cli.main import cli
 
 SECONDS = 280
 WARM_SITE = str(Path(__file__).parents[1] / "warm" / "site")

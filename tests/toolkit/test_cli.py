@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from tcdebug import cli
+from tcdebug.cli.main import main as cli
 from tcdebug.commands import units
 from tcdebug.compiler.events import run_folder
 
@@ -20,7 +20,7 @@ Command = Callable[..., Any]
 def test_help_does_not_import_torch(python: Command) -> None:
     code = """
 import sys
-from tcdebug.cli import cli
+from tcdebug.cli.main import cli
 try:
     cli(["--help"])
 except SystemExit as end:

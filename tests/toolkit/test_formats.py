@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tcdebug.cli import cli
-from tcdebug.formats import FORMATS
+from tcdebug.cli.main import cli
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
@@ -18,6 +17,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedFault,
     StageDiff,
 )
+from tcdebug.output.formats import FORMATS
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.explanation import BreakCost, Explanation
 from tcdebug.reading.results import of_explanation, of_report

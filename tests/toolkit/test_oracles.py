@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tcdebug.cli import cli
+from tcdebug.cli.main import cli
 from tcdebug.minifier.cases.criteria import ORACLES
 
 Command = Callable[..., Any]

@@ -279,7 +279,7 @@ def test_a_process_that_cannot_be_forked_makes_the_call_itself(
 from pathlib import Path
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture
-from tcdebug.saving import _saved_here
+from tcdebug.api.saving import _saved_here
 norm = torch.nn.BatchNorm1d(4)
 compiled = torch.compile(norm, backend="aot_eager")
 x = torch.randn(5, 4)

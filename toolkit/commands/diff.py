@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.display.comparison import show_comparison
 from tcdebug.display.console import error, write
 from tcdebug.reading.comparison import compare
-from tcdebug.run_dir import NoRun, find
+from tcdebug.reading.run_dir import NoRun, find
 
 
 def run(*, run_a: str, run_b: str, as_json: bool) -> int:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.commands.run import stop
 from tcdebug.compiler.errors import codes
 from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
-from tcdebug.formats import FORMATS
 from tcdebug.minifier.processes.job import Job, start_in_foreground
+from tcdebug.output.formats import FORMATS
 from tcdebug.reading.explanation import explain
 from tcdebug.reading.results import of_explanation
-from tcdebug.run_dir import find
-from tcdebug.supervisor import begin
+from tcdebug.reading.run_dir import find
+from tcdebug.supervision.supervisor import begin
 
 SCRIPT_LOG = "script.log"
 FAILED, NOTHING, INTERRUPTED = 1, 4, 130

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import RunEnd, RunStart
@@ -25,7 +25,7 @@ from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.on_ray import RayCampaign
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.minifier.processes.isolation import Limits
-from tcdebug.run_dir import NoRun, Run, find, runs
+from tcdebug.reading.run_dir import NoRun, Run, find, runs
 
 FAILS, FAULT, INTERRUPTED = 1, 3, 130
 LOCAL = "local"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error, note, write
-from tcdebug.issue import NoFailure, issue, newest
-from tcdebug.run_dir import NoRun, find
+from tcdebug.output.issue import NoFailure, issue, newest
+from tcdebug.reading.run_dir import NoRun, find
 
 
 def run(*, run_name: str | None, output: Path | None) -> int:

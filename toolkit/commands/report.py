@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error, note, write
+from tcdebug.reading.run_dir import NoRun, find
 from tcdebug.report.page import render
-from tcdebug.run_dir import NoRun, find
 
 
 def run(*, run_names: Sequence[str], output: Path) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.commands.run import INTERRUPTED, stop
 from tcdebug.compiler.events.schema import ReproVerify
 from tcdebug.display.console import error, note, write
@@ -15,8 +15,8 @@ from tcdebug.display.report import show_written
 from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.minifier.repros.as_test import is_repro, write_test
 from tcdebug.minifier.repros.verify import PASSES, verify
-from tcdebug.run_dir import NoRun, Run, find
-from tcdebug.supervisor import Supervisor, begin
+from tcdebug.reading.run_dir import NoRun, Run, find
+from tcdebug.supervision.supervisor import Supervisor, begin
 
 NOT_PASSING, NOTHING, SCRIPT_RAISED = 1, 4, 5
 

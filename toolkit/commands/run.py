@@ -12,8 +12,8 @@ from tcdebug.display.console import note
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, start_in_foreground
-from tcdebug.run_dir import find
-from tcdebug.supervisor import begin
+from tcdebug.reading.run_dir import find
+from tcdebug.supervision.supervisor import begin
 
 CHECK_FAILED = 1
 INTERRUPTED = 130

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.compiler.gate.toggles import belongs
 from tcdebug.compiler.units import units
 from tcdebug.display.console import error

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from tcdebug.display.console import first_line
 from tcdebug.display.live import Live
-from tcdebug.run_dir import Record
+from tcdebug.reading.run_dir import Record
 
 
 class ProgressDisplay(Live):

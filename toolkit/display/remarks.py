@@ -9,8 +9,8 @@ from rich.markup import escape
 from tcdebug.display.console import results
 from tcdebug.display.explanation import short_place
 from tcdebug.display.summary import size
+from tcdebug.reading.run_dir import Record
 from tcdebug.reading.summary import graph_name, place
-from tcdebug.run_dir import Record
 
 VERDICTS = {
     "missed": "[warn]missed[/], and the bytes that it would save",

@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from tcdebug.display.console import first_line, results, write
 from tcdebug.reading.breaks import read_break
+from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import place
-from tcdebug.run_dir import Record, Run
 
 MOST_LINES = 400
 """More events than this are cut in the middle; `--json` has them all."""

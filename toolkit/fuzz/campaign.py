@@ -15,7 +15,7 @@ import msgspec
 from tcdebug.fuzz.job import BAD_JOB, FuzzJob
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.minifier.processes.job import own_caches
-from tcdebug.run_dir import Tail
+from tcdebug.reading.run_dir import Tail
 
 POLL = 0.2
 LATE = 900.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tcdebug.formats import FORMATS, Heading, Result
 from tcdebug.fuzz.findings import PROGRAM, Finding
+from tcdebug.output.formats import FORMATS, Heading, Result
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tcdebug.fuzz.findings import FILE, Findings
 from tcdebug.fuzz.job import APART, ROUND, FuzzJob
 from tcdebug.fuzz.supervisor import CampaignNode, Errand, News, of_node, pack, unpack
 from tcdebug.fuzz.tally import CampaignTally
-from tcdebug.run_dir import Tail
+from tcdebug.reading.run_dir import Tail
 
 POLL = 0.3
 STARTED = 300.0

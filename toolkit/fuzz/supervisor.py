@@ -18,7 +18,7 @@ from tcdebug.fuzz.campaign import BadJob, Campaign, WorkerFailed
 from tcdebug.fuzz.findings import FILE, Findings
 from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.tally import CampaignTally
-from tcdebug.run_dir import Record, Tail
+from tcdebug.reading.run_dir import Record, Tail
 
 Mark = tuple[tuple[str, int], ...]
 

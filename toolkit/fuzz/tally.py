@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcdebug.run_dir import Record
+from tcdebug.reading.run_dir import Record
 
 
 @dataclass

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.reading.graphs import GraphStages, graph_stages, meaning
+from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import Summary, graph_name, of_kind, summarise
-from tcdebug.run_dir import Record, Run
 
 NOISE = 0.05
 """Share of the compile time below which a stage that takes longer is not told."""

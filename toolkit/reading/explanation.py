@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tcdebug.reading.breaks import Break
+from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import (
     CompileRow,
     ExternRow,
@@ -16,7 +17,6 @@ from tcdebug.reading.summary import (
     of_kind,
     summarise,
 )
-from tcdebug.run_dir import Record, Run
 
 RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 CONSTANT = re.compile(r"EQUALS_MATCH: (L\[.+?) == (.+)$")

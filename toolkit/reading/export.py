@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.spans import spans
-from tcdebug.run_dir import Record, Run
 
 LEAST = 1e-4
 """Seconds below which a pass is left out of a trace."""

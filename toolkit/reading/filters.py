@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tcdebug.compiler.gate.toggles import belongs
-from tcdebug.run_dir import Record
+from tcdebug.reading.run_dir import Record
 
 
 class BadLine(ValueError):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tcdebug.compiler.gate.toggles import belongs
+from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import graph_name
-from tcdebug.run_dir import Record, Run
 
 TEXTS = ("stage.start", "pass", "stage.end", "stage.text")
 """Kinds that may name the text of a graph."""

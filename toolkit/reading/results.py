@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tcdebug.formats import Heading, Result
 from tcdebug.minifier.investigation.report import Report, ReportedFault
+from tcdebug.output.formats import Heading, Result
 from tcdebug.reading.explanation import Explanation
 
 

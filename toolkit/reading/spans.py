@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tcdebug.run_dir import Record
+from tcdebug.reading.run_dir import Record
 
 TIMED = ("stage.end", "pass", "compile.end", "candidate", "worker.exit", "repro.verify", "run.end")
 """Kinds that are written when something ends, with the seconds that it took."""

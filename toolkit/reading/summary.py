@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.reading.breaks import Break, read_break
+from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.spans import covered, spans
-from tcdebug.run_dir import Record, Run
 
 
 class StageTime(msgspec.Struct, frozen=True):

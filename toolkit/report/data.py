@@ -17,9 +17,9 @@ from tcdebug.reading.comparison import Comparison, compare_records, divergences
 from tcdebug.reading.dataflow import Flow, flow
 from tcdebug.reading.explanation import Explanation, explain, source_line
 from tcdebug.reading.graphs import BEFORE, TEXTS
+from tcdebug.reading.run_dir import NoRun, Record, Run, find
 from tcdebug.reading.spans import spans
 from tcdebug.reading.summary import Summary, graph_name, of_kind, place, summarise
-from tcdebug.run_dir import NoRun, Record, Run, find
 
 OF_COMPILES = ("compile.", "stage.", "pass", "decision", "kernel", "extern", "cache", "remark")
 """Beginnings of kinds that a search has once a candidate: too many, and each says the same."""

@@ -15,8 +15,8 @@ import msgspec
 from tcdebug.display.comparison import PARTS
 from tcdebug.display.explanation import counted
 from tcdebug.display.summary import size
+from tcdebug.reading.run_dir import Run
 from tcdebug.report.data import RunView, Texts, against, seen, view
-from tcdebug.run_dir import Run
 
 
 def render(runs: Sequence[Run]) -> str:

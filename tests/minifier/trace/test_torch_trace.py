@@ -11,7 +11,7 @@ import torch
 from tcdebug.compiler import seams
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.trace.torch_trace import traced
-from tcdebug.run_dir import Record, read
+from tcdebug.reading.run_dir import Record, read
 
 
 def broken_and_sized(x: torch.Tensor, n: int) -> torch.Tensor:

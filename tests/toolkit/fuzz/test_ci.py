@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tcdebug.formats import FORMATS
 from tcdebug.fuzz import ci
 from tcdebug.fuzz.findings import Finding
+from tcdebug.output.formats import FORMATS
 from tcdebug.strategies.program import Program, ProgramStep
 
 NUMBERS = {"examples": 60, "valid": 1.0, "seconds": 2.5}

@@ -13,7 +13,7 @@ from written import line, stage
 from tcdebug.commands import diff
 from tcdebug.reading.comparison import Change, compare
 from tcdebug.reading.graphs import meaning
-from tcdebug.run_dir import Run
+from tcdebug.reading.run_dir import Run
 
 Make = Callable[..., Run]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.reading.run_dir import read
 from tcdebug.reading.torch_files import NoTrace, import_files, trace_files
-from tcdebug.run_dir import read
 
 Command = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tcdebug.compiler.events import run_folder
-from tcdebug.run_dir import Run, find
+from tcdebug.reading.run_dir import Run, find
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from browser import MISSING, Browser, driver
 
+from tcdebug.reading.run_dir import Run
 from tcdebug.report.page import render
-from tcdebug.run_dir import Run
 
 pytestmark = pytest.mark.skipif(MISSING, reason="chromium and chromedriver are not installed")
 

@@ -12,8 +12,8 @@ import torch
 from browser import MISSING, Browser, driver
 
 import tcdebug
+from tcdebug.api.notebook import Diff, Recorded
 from tcdebug.compiler.events import run_folder
-from tcdebug.notebook import Diff, Recorded
 from tcdebug.reading.graphs import GraphChange
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tcdebug.commands import report
+from tcdebug.reading.run_dir import Run
 from tcdebug.report.data import Texts, seen, view
 from tcdebug.report.page import packed, render, unpacked
-from tcdebug.run_dir import Run
 
 
 def test_the_page_asks_for_nothing_and_its_policy_forbids_it(compiled: Run) -> None:

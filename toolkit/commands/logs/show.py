@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error, results
 from tcdebug.display.diff import show_diff
 from tcdebug.display.remarks import show_remarks
 from tcdebug.display.timeline import event_line, show_timeline, write_json_lines
 from tcdebug.reading.filters import Selection
 from tcdebug.reading.graphs import changes_of
-from tcdebug.run_dir import NoRun, Record, Run, Tail, find
+from tcdebug.reading.run_dir import NoRun, Record, Run, Tail, find
 
 
 def run(

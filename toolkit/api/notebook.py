@@ -7,8 +7,8 @@ from difflib import SequenceMatcher, unified_diff
 from html import escape
 
 from tcdebug.reading.graphs import GraphChange, changes_of
+from tcdebug.reading.run_dir import Run, find
 from tcdebug.report.page import render
-from tcdebug.run_dir import Run, find
 
 HEIGHT = 640
 """Pixels of a report in a cell."""

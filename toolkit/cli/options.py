@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tcdebug.compiler.gate.toggles import BadToggle, Toggles
-from tcdebug.formats import FORMATS
+from tcdebug.output.formats import FORMATS
 
 USAGE = 2
 """Exit status of a command that was called wrongly; click's own."""
@@ -23,7 +23,7 @@ ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 
 def complete_run(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
     """The names of runs that begin so, for a shell."""
-    from tcdebug.run_dir import runs  # noqa: PLC0415 - start-up time
+    from tcdebug.reading.run_dir import runs  # noqa: PLC0415 - start-up time
 
     return [r.path.name for r in runs() if r.path.name.startswith(begun)]
 

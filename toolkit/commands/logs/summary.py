@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error, write
 from tcdebug.display.summary import show_summary
+from tcdebug.reading.run_dir import NoRun, find
 from tcdebug.reading.summary import summarise
-from tcdebug.run_dir import NoRun, find
 
 
 def run(*, run_name: str | None, as_json: bool) -> int:

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.display.console import error, write
 from tcdebug.display.tables import show_table
 from tcdebug.minifier.processes.job import REPORT
-from tcdebug.run_dir import Run, read, runs
+from tcdebug.reading.run_dir import Run, read, runs
 
 
 def run(*, as_json: bool) -> int:

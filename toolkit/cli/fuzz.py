@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from tcdebug.cli_options import CONTEXT, JSON, QUIET, options
-from tcdebug.formats import FORMATS
+from tcdebug.cli.options import CONTEXT, JSON, QUIET, options
+from tcdebug.output.formats import FORMATS
 
 BACKEND = click.option(
     "--backend", default="tcdebug", show_default=True, help="What is fuzzed: a backend by name."

@@ -19,7 +19,7 @@ from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
-from tcdebug.run_dir import Record, Run, runs
+from tcdebug.reading.run_dir import Record, Run, runs
 
 PACKAGES = ("triton", "numpy", "tcdebug")
 """Packages whose versions are told besides torch's."""

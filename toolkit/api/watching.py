@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tcdebug.api.notebook import Recorded
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.display.report import announce_repros
@@ -15,8 +16,7 @@ from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.trace.torch_trace import traced
-from tcdebug.notebook import Recorded
-from tcdebug.run_dir import find
+from tcdebug.reading.run_dir import find
 
 RUN_DIR = "TCDEBUG_RUN_DIR"
 

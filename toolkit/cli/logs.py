@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tcdebug.cli_options import CONTEXT, JSON, RUN, call, options
+from tcdebug.cli.options import CONTEXT, JSON, RUN, call, options
 
 STAGE = click.option("--stage", help="Only this stage.")
 GRAPH = click.option("--graph", help="Only this compile id, such as 0/0.")
@@ -45,14 +45,14 @@ def logs() -> None:
 @JSON
 def show(**arguments: Any) -> None:
     """Show RUN (the newest by default): stages, passes, decisions, kernels."""
-    call("logs", **arguments)
+    call("logs.show", **arguments)
 
 
 @logs.command("ls")
 @JSON
 def list_runs(**arguments: Any) -> None:
     """List the runs below ./.tcdebug, the newest first: when, which command, how it ended."""
-    call("logs_ls", **arguments)
+    call("logs.ls", **arguments)
 
 
 @logs.command()
@@ -60,7 +60,7 @@ def list_runs(**arguments: Any) -> None:
 @JSON
 def summary(**arguments: Any) -> None:
     """Sum RUN up: time by stage, kernels by bytes, extern calls, breaks, recompiles, caches."""
-    call("logs_summary", **arguments)
+    call("logs.summary", **arguments)
 
 
 @logs.command()
@@ -69,7 +69,7 @@ def summary(**arguments: Any) -> None:
 @JSON
 def query(**arguments: Any) -> None:
     """Show the events of RUN that fit all that is given; with --json one a line."""
-    call("logs_query", **arguments)
+    call("logs.query", **arguments)
 
 
 @logs.command()
@@ -87,11 +87,11 @@ def query(**arguments: Any) -> None:
 )
 def export(**arguments: Any) -> None:
     """Write RUN for other programs."""
-    call("logs_export", **arguments)
+    call("logs.export", **arguments)
 
 
 @logs.command("import")
 @click.argument("source", metavar="FOLDER", type=click.Path(exists=True, path_type=Path))
 def import_trace(**arguments: Any) -> None:
     """Read what TORCH_TRACE=FOLDER has written, of any backend, into a run folder."""
-    call("logs_import", **arguments)
+    call("logs.import_trace", **arguments)

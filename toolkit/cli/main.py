@@ -14,9 +14,9 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from tcdebug import __version__
-from tcdebug.cli_fuzz import fuzz
-from tcdebug.cli_logs import logs
-from tcdebug.cli_options import (
+from tcdebug.cli.fuzz import fuzz
+from tcdebug.cli.logs import logs
+from tcdebug.cli.options import (
     ARGS,
     BACKEND,
     CONTEXT,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error, note, write
 from tcdebug.reading.export import chrome_trace, csv_table, json_array, parquet
-from tcdebug.run_dir import NoRun, find
+from tcdebug.reading.run_dir import NoRun, find
 
 
 def run(*, run_name: str | None, form: str, output: Path | None) -> int:

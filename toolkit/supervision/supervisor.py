@@ -23,13 +23,13 @@ from tcdebug import __version__
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
-from tcdebug.descendants import Descendants
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.whole_script import investigate_script
 from tcdebug.minifier.processes.job import FAULT, PARTIAL, REPORT, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.subjects.script import kill_group
-from tcdebug.run_dir import Tail, find, runs
+from tcdebug.reading.run_dir import Tail, find, runs
+from tcdebug.supervision.descendants import Descendants
 
 POLL = 0.1
 PASSES_OF_A_GRAPH = 5

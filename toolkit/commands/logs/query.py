@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error
 from tcdebug.display.timeline import show_timeline, write_json_lines
 from tcdebug.reading.filters import BadLine, Selection, parse_line
-from tcdebug.run_dir import NoRun, find
+from tcdebug.reading.run_dir import NoRun, find
 
 
 def run(

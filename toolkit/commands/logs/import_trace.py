@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tcdebug.cli_options import USAGE
+from tcdebug.cli.options import USAGE
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import RunEnd, RunStart

@@ -1,0 +1,1 @@
+"""The command line: every subcommand and flag, and nothing else."""

@@ -1,0 +1,1 @@
+"""The commands below `tcdebug logs`."""

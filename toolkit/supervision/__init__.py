@@ -1,0 +1,1 @@
+"""Starts sessions, shows what they do, and keeps the budget. No torch."""
