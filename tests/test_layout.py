@@ -56,7 +56,7 @@ def project() -> dict[str, Any]:
 
 
 def module_name(path: Path) -> str:
-    """The name a source file is imported by: tcdebug.cli for toolkit/cli/main.py."""
+    """The name a source file is imported by: tcdebug.cli.main for toolkit/cli/main.py."""
     folder, *rest = path.relative_to(ROOT).with_suffix("").parts
     return ".".join([FOLDERS[folder], *(r for r in rest if r != "__init__")])
 
@@ -156,7 +156,7 @@ def test_imports_go_from_toolkit_to_minifier_to_compiler(folder: str) -> None:
 
 
 def test_a_forbidden_import_would_be_noticed() -> None:
-    assert _layer("tcdebug.cli.main") == "tcdebug.<toolkit>.cli"
+    assert _layer("tcdebug.cli.main") == "tcdebug.<toolkit>.cli.main"
     assert _layer("tcdebug") == "tcdebug.<toolkit>"
     assert _layer("tcdebug.minifier.cases.case") == "tcdebug.minifier.cases.case"
     assert _layer("torch._inductor.config") == "torch._inductor.config"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from tcdebug.cli.main import main as cli
+from tcdebug.cli import main as cli
 from tcdebug.commands import units
 from tcdebug.compiler.events import run_folder
 

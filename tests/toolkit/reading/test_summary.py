@@ -13,7 +13,7 @@ import click
 import pytest
 from written import line, stage
 
-from tcdebug.commands.logs.show import export as logs_export
+from tcdebug.commands.logs import export as logs_export
 from tcdebug.reading.breaks import read_break
 from tcdebug.reading.export import chrome_trace, csv_table, parquet
 from tcdebug.reading.filters import BadLine, Selection, parse_line
