@@ -14,6 +14,7 @@ import pytest
 
 WARM = Path(__file__).parent / "warm"
 sys.path.insert(0, str(WARM))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 from warm_client import READ_AT_IMPORT  # noqa: E402 # it is beside the server
 
 SETTINGS = {

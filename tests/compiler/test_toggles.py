@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from index_strategies import PROPERTY
 from judge import assert_as_eager, assert_same, compiled, copies, gradients
+from property_settings import property_settings
 from stages import capture
 from torch.nn import functional as F
 
@@ -60,13 +60,13 @@ def test_any_one_family_may_be_the_only_one_on(family: str) -> None:
 
 
 @given(st.sets(st.sampled_from(NAMES), min_size=1, max_size=60))
-@settings(PROPERTY, max_examples=12)
+@property_settings(12)
 def test_any_set_of_units_may_be_off(off: set[str]) -> None:
     check(sorted(off))
 
 
 @given(st.integers(0, 150))
-@settings(PROPERTY, max_examples=8)
+@property_settings(8)
 def test_any_prefix_of_decisions_may_be_all_that_is_taken(count: int) -> None:
     check([f"all:{count}"])
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from index_strategies import AXES, PROPERTY, SYMBOL
+from index_strategies import AXES, SYMBOL
 from programs import PROGRAMS, Program
+from property_settings import property_settings
 from stages import capture
 
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant, index_value
@@ -146,7 +147,7 @@ def calls(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
 
 
 @given(st.recursive(leaves(), calls, max_leaves=6))
-@settings(PROPERTY, max_examples=80)
+@property_settings(80)
 def test_any_expression_reads_back(body: Expr) -> None:
     axes = tuple(AXES.values())
     assert all(isinstance(a, Axis) for a in axes)

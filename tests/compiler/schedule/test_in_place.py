@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from index_strategies import PROPERTY
 from judge import assert_as_eager, compiled, copies, gradients
 from programs import f32
+from property_settings import property_settings
 from stages import at_stage, capture
 from torch.nn import functional as F
 from traced_on_cuda import cuda, triton_of
@@ -127,7 +127,7 @@ UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [
 ]
 
 
-@settings(PROPERTY, max_examples=20)
+@property_settings(20)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), min_size=2, max_size=7),
     st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"]]),

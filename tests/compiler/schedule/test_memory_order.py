@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from index_strategies import PROPERTY
 from judge import assert_as_eager, compiled
 from programs import f32
+from property_settings import property_settings
 from stages import capture
 
 from tcdebug.compiler.gate.gate import Gate
@@ -83,7 +83,7 @@ def test_a_write_stays_behind_what_reads_the_memory_before() -> None:
     assert_as_eager(compiled(function), function, [f32(600, 600), f32(600, 600)])
 
 
-@settings(PROPERTY, max_examples=20)
+@property_settings(20)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=9))
 def test_any_order_that_is_found_computes_the_same(plan: list[tuple[int, int, bool]]) -> None:
     """Products, sums and updates of values there are, with every saving worth it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hypothesis import settings
 from hypothesis import strategies as st
+from property_settings import property_settings
 
 from tcdebug.compiler.ir.index import Atom, Axis, Index, Symbol, extremum, to_index
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=200, database=None)
+PROPERTY = property_settings(200)
 
 SIZES = {"i0": 4, "i1": 3, "i2": 5}
 SYMBOL = Symbol("s0", lower=2)

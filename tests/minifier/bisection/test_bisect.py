@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from property_settings import property_settings
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision, Gate
@@ -14,7 +15,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import MOST_FAULTS, MOST_PLACES, Fault, Verdict, bisect
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+PROPERTY = property_settings(60)
 OK = Outcome(Kind.OK)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
 CRASH = Outcome(Kind.CRASH, "compile", "compile | SIGSEGV")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from property_settings import property_settings
 
 from tcdebug.minifier.cases.case import flatten
 from tcdebug.minifier.judging.compare import (
@@ -19,7 +20,7 @@ from tcdebug.minifier.judging.compare import (
     first_difference,
 )
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=100, database=None)
+PROPERTY = property_settings(100)
 INF, NAN = math.inf, math.nan
 
 

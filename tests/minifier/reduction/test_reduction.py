@@ -9,8 +9,9 @@ import pytest
 import torch
 import user_programs
 from captured import captured, targets
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from property_settings import property_settings
 
 from tcdebug.minifier.cases.ambient import Ambient, restored
 from tcdebug.minifier.cases.case import Case, clone_values
@@ -28,7 +29,7 @@ from tcdebug.minifier.reduction.operators.surgery import node_values, writes
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.reduction.reducer import REDUCTIONS
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=25, database=None)
+PROPERTY = property_settings(25)
 PROGRAMS = user_programs.arguments()
 BATCHED = {"_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting"}
 """What Dynamo makes of a vmap."""

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 from captured import captured
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from property_settings import property_settings
 from torch.utils.checkpoint import checkpoint
 
 from tcdebug.minifier.cases.ambient import Ambient
@@ -25,7 +26,7 @@ from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repros.repro import Repro, expected, input_text, write, write_passing
 from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, settle, verify
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=150, database=None)
+PROPERTY = property_settings(150)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0: 1 of 2 out of tolerance")
 EAGER = {"backend": "aot_eager"}
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from property_settings import property_settings
 
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=100, database=None)
+PROPERTY = property_settings(100)
 
 
 class Asked:

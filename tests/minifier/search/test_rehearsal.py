@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from block_graphs import block_graph, holds
 from captured import targets
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from property_settings import property_settings
 from virtual_time import VirtualTime
 
 from tcdebug.compiler.events.log import EventLog
@@ -26,7 +27,7 @@ from tcdebug.minifier.reduction.reducer import Interesting, Reducer
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
 from tcdebug.minifier.search.reducing import reduce_ahead
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+PROPERTY = property_settings(60)
 OK = Outcome(Kind.OK)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
 JOBS = st.integers(2, 5)
@@ -142,7 +143,7 @@ def graph() -> Case:
     return block_graph(64)
 
 
-@settings(derandomize=True, deadline=None, max_examples=6, database=None)
+@property_settings(6)
 @given(st.sets(st.sampled_from(["relu", "softmax", "cat", "exp", "sin", "mean"]), min_size=1), JOBS)
 def test_the_smallest_case_is_the_same_with_many_jobs(
     graph: Case, planted: set[str], jobs: int

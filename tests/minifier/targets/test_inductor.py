@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from property_settings import property_settings
 from torch._inductor import config, lowering
 
 from tcdebug.compiler.events.log import EventLog
@@ -19,7 +20,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.inductor.settings import units
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=12, database=None)
+PROPERTY = property_settings(12)
 FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse",
             "codegen")  # fmt: skip
 

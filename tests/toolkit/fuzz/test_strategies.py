@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from property_settings import property_settings
 
 from tcdebug.fuzz.hunt import simplified
 from tcdebug.fuzz.oracles import ProgramCall, loaded
@@ -140,7 +141,7 @@ def test_a_program_with_two_given_operations_shrinks_to_these_two_and_one_elemen
     program = find(
         programs(rows=[r for _, r in ROWS if r.name in ("sum", "permute", "tanh", "mul", "cat")]),
         wanted,
-        settings=settings(max_examples=1000, database=None, deadline=None, derandomize=True),
+        settings=property_settings(1000),
     )  # fmt: skip
     program = simplified(program, wanted)
     assert program.ops == ("tanh", "sum")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from externs import reasons
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from index_strategies import PROPERTY
 from judge import assert_as_eager, assert_same, compiled, copies, gradients
 from programs import f32, i64, swizzled
+from property_settings import property_settings
 from stages import at_stage, capture
 
 from tcdebug.compiler.gate.toggles import Toggles
@@ -173,7 +173,7 @@ STATEMENTS: list[Callable[[torch.Tensor, torch.Tensor], object]] = [
 ]
 
 
-@settings(PROPERTY, max_examples=25)
+@property_settings(25)
 @given(
     st.lists(st.integers(0, len(STATEMENTS) - 1), min_size=1, max_size=6),
     st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"], ["passes.updates_in_place"]]),

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from externs import reasons
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from index_strategies import PROPERTY
 from judge import assert_as_eager, compiled, gradients
 from programs import f32, i64
+from property_settings import property_settings
 from stages import at_stage
 from torch.nn import functional as F
 
@@ -69,7 +69,7 @@ def test_of_several_points_for_an_element_each_counts(name: str) -> None:
     assert reasons(function, *inputs) == {}
 
 
-@settings(PROPERTY, max_examples=15)
+@property_settings(15)
 @given(
     st.lists(st.integers(-4, 3), min_size=1, max_size=9),
     st.lists(st.integers(-3, 2), min_size=1, max_size=9),
