@@ -34,7 +34,7 @@ from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.configuration.overrides import GraphCompiler, Parts
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.load import load
-from tcdebug.compiler.devices.protocol import Source
+from tcdebug.compiler.devices.protocol import KernelSource
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import (
     CompileEnd,
@@ -121,9 +121,7 @@ def begin(
 
     gate = Gate(options.toggles, identity, record, counts)
     operators = Counter(op_name(n.target) for n in module.graph.nodes if n.op.startswith("call"))
-    log.emit(
-        CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators)
-    )
+    log.emit(CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators))
     _report_capture(module, log)
     return Compile(options, log, gate, compile_id, parts)
 
@@ -265,7 +263,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     return seams.boxed(compiled)
 
 
-def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, Source]:
+def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
     """The sources of all kernels of a schedule, one for each type of device."""
     buffers = schedule.graph.buffers()
     kernels: dict[str, list[Kernel]] = {}
@@ -305,7 +303,7 @@ def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
 
 
 def _report_kernels(
-    stages: Stages, source: Source, lines: Mapping[str, list[list[str]]]
+    stages: Stages, source: KernelSource, lines: Mapping[str, list[list[str]]]
 ) -> None:
     """The kernels as they are written: their compiler may yet fail on them."""
     log = stages.log

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tcdebug.compiler import decompose, pipeline
-from tcdebug.compiler.codegen.cpp.kernel import KernelWriter
+from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter
 from tcdebug.compiler.codegen.wrapper import wrapper
 from tcdebug.compiler.ir.build import call, constant
 from tcdebug.compiler.ir.expr import Call, Expr, walk
@@ -184,9 +184,9 @@ RUNTIME = {
 
 def plant_codegen(kind: str) -> None:
     """codegen.vectorize, of a kernel that computes tanh; the kernel itself crashes or hangs."""
-    original = KernelWriter.write
+    original = CppKernelWriter.write
 
-    def broken(self: KernelWriter) -> str:
+    def broken(self: CppKernelWriter) -> str:
         text = original(self)
         if not self.choices.vectorize or "tanh_(" not in text:
             return text
@@ -196,7 +196,7 @@ def plant_codegen(kind: str) -> None:
             return text.replace("tanh_(", "1.5f * tanh_(")
         return text.replace("return found;", RUNTIME[kind] + " return found;")
 
-    KernelWriter.write = broken  # type: ignore[method-assign] # that is the plant
+    CppKernelWriter.write = broken  # type: ignore[method-assign] # that is the plant
 
 
 def plant_reuse(kind: str) -> None:

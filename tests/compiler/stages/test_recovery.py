@@ -14,7 +14,7 @@ from programs import f32
 from torch import fx
 
 from tcdebug.compiler import pipeline
-from tcdebug.compiler.codegen.cpp.kernel import KernelWriter
+from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter
 from tcdebug.compiler.devices import cpu
 from tcdebug.compiler.lower.tables import LOWERINGS
 
@@ -81,13 +81,13 @@ def test_a_pass_that_spoils_its_graph_and_raises_is_left_out(
 def test_only_the_kernel_that_does_not_build_is_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    right = KernelWriter.write
+    right = CppKernelWriter.write
 
-    def broken(self: KernelWriter) -> str:
+    def broken(self: CppKernelWriter) -> str:
         text = right(self)
         return text.replace("sin_(", "no_such_function(")
 
-    monkeypatch.setattr(KernelWriter, "write", broken)
+    monkeypatch.setattr(CppKernelWriter, "write", broken)
     result, slower = outcome(tmp_path, on_error="fallback")
     (what,) = slower
     assert what.startswith("compiled without site:")
