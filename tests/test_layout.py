@@ -280,10 +280,10 @@ def test_no_folder_holds_too_many_files() -> None:
 
 TO_RENAME = {
     "Called",
+    "Candidate",
     "Change",
-    "Draws",
     "Fault",
-    "Found",
+    "Findings",
     "Graph",
     "Input",
     "Judge",
@@ -292,8 +292,8 @@ TO_RENAME = {
     "Recipe",
     "Recorder",
     "Reduction",
-    "Run",
     "Rung",
+    "Runner",
     "Step",
     "Supervisor",
     "Tally",
