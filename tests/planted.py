@@ -23,6 +23,7 @@ from tcdebug.compiler.ir.build import call, constant
 from tcdebug.compiler.ir.expr import Call, Expr, walk
 from tcdebug.compiler.ir.graph import Reduction
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 from tcdebug.compiler.schedule import fusion, inline
 
 aten = torch.ops.aten
@@ -71,7 +72,7 @@ def plant_pass(unit: str, kind: str) -> None:
                 changed = True
         return changed
 
-    pipeline.ATEN[unit] = broken
+    REGISTRY.aten_passes[unit] = broken
 
 
 def plant_pregrad_pass(unit: str, kind: str) -> None:
@@ -88,7 +89,7 @@ def plant_pregrad_pass(unit: str, kind: str) -> None:
                 changed = True
         return changed
 
-    pipeline.PREGRAD[unit] = broken
+    REGISTRY.pregrad_passes[unit] = broken
 
 
 def plant_decomposition(kind: str) -> None:
@@ -100,7 +101,7 @@ def plant_decomposition(kind: str) -> None:
         misbehave(kind)
         return original(*args, **kwargs) * 1.5
 
-    decompose.REGISTERED[op] = broken
+    REGISTRY.decompositions[op] = broken
 
 
 def plant_lowering(kind: str) -> None:
@@ -112,7 +113,7 @@ def plant_lowering(kind: str) -> None:
         right = original(site, x)
         return site.tensor(lambda point: doubled(right.at(point)))
 
-    LOWERINGS[aten.tanh.default] = broken
+    REGISTRY.lowerings[aten.tanh.default] = broken
 
 
 def plant_storing(kind: str) -> None:
@@ -126,7 +127,7 @@ def plant_storing(kind: str) -> None:
             source = site.tensor(lambda point: doubled(right.at(point)))
         return original(site, x, source, *rest)
 
-    LOWERINGS[aten.copy_.default] = broken
+    REGISTRY.lowerings[aten.copy_.default] = broken
 
 
 def plant_scatter(kind: str) -> None:
@@ -140,7 +141,7 @@ def plant_scatter(kind: str) -> None:
             values = replace(right, element=lambda point: doubled(right.at(point)))
         return original(site, x, positions, values, *rest)
 
-    LOWERINGS[aten.index_put.default] = broken
+    REGISTRY.lowerings[aten.index_put.default] = broken
 
 
 def plant_inline(kind: str) -> None:
