@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.configuration.overrides import GraphCompiler, Parts
+from tcdebug.compiler.configuration.overrides import GraphCompiler, Overrides
 from tcdebug.compiler.events.log import EventLog, process_log
 from tcdebug.compiler.pipeline import compile_captured
 from tcdebug.compiler.registration import check_operator
@@ -59,7 +59,7 @@ def get_backend(
     config = compiler_config or CompilerConfig()
     for operator in custom_decompositions or ():
         check_operator(operator)
-    parts = Parts(
+    overrides = Overrides(
         dict(custom_decompositions or {}),
         fw_compiler,
         bw_compiler,
@@ -69,7 +69,7 @@ def get_backend(
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         options = config.options
-        return compile_captured(module, inputs, options, open_log(options), parts=parts)
+        return compile_captured(module, inputs, options, open_log(options), overrides=overrides)
 
     backend.compiler_name = "tcdebug"  # type: ignore[attr-defined] # what torch names a backend by
     return backend

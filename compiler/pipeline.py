@@ -31,10 +31,10 @@ from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperWriter
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.configuration.overrides import GraphCompiler, Parts
+from tcdebug.compiler.configuration.overrides import GraphCompiler, Overrides
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.load import load
-from tcdebug.compiler.devices.protocol import Source
+from tcdebug.compiler.devices.protocol import KernelSource
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import (
     CompileEnd,
@@ -57,6 +57,7 @@ from tcdebug.compiler.partition import saved_tensors
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.passes.random_numbers import random_numbers
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
+from tcdebug.compiler.registry import REGISTRY, read_through
 from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
 from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
 from tcdebug.compiler.runtime.cuda.products import with_templates
@@ -73,10 +74,15 @@ from tcdebug.compiler.stages.stage import Stages
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
-OWN = Parts()
+NO_OVERRIDES = Overrides()
 CUDAGRAPHS = "runtime.cudagraphs"
-PREGRAD = {f"pregrad.{function.__name__}": function for function in PREGRAD_PASSES}
-ATEN = {f"passes.{function.__name__}": function for function in PASSES}
+PREGRAD = read_through(
+    {f"pregrad.{function.__name__}": function for function in PREGRAD_PASSES},
+    REGISTRY.pregrad_passes,
+)
+ATEN = read_through(
+    {f"passes.{function.__name__}": function for function in PASSES}, REGISTRY.aten_passes
+)
 
 RANDOM = {f"passes.{random_numbers.__name__}": random_numbers}
 """Unless eager's numbers are wanted: on the joint graph, then on what was left of it."""
@@ -90,7 +96,7 @@ class Compile:
     log: EventLog
     gate: Gate
     compile_id: str
-    parts: Parts
+    overrides: Overrides
 
     def under(self, toggles: Toggles) -> Compile:
         """Another attempt at this compile."""
@@ -98,9 +104,8 @@ class Compile:
 
     def stages(self, direction: str) -> Stages:
         """The stages of one of its graphs; decisions and events say which."""
-        self.gate.scope = direction
         name = f"{self.compile_id.replace('/', '_') or 'graph'}.{direction}"
-        return Stages(self.log.bind(direction=direction), self.gate, name)
+        return Stages(self.log.bind(direction=direction), self.gate.scoped(direction), name)
 
 
 def begin(
@@ -109,23 +114,21 @@ def begin(
     options: Options,
     log: EventLog,
     counts: dict[str, int] | None,
-    parts: Parts = OWN,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Compile:
     """Everything one compile needs, announced in the log."""
     compile_id, identity = seams.compile_id(), graph_id(module.graph)
     log = log.bind(compile_id=compile_id, graph_id=identity)
 
-    def record(decision: Decision) -> None:
+    def record(decision: Decision, scope: str) -> None:
         event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
-        log.emit(event, unit=decision.unit, site=decision.site, direction=gate.scope)
+        log.emit(event, unit=decision.unit, site=decision.site, direction=scope)
 
-    gate = Gate(options.toggles, identity, record, counts)
+    gate = Gate(options.toggles, identity, record, {} if counts is None else counts)
     operators = Counter(op_name(n.target) for n in module.graph.nodes if n.op.startswith("call"))
-    log.emit(
-        CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators)
-    )
+    log.emit(CompileStart(len(module.graph.nodes), len(inputs), options.toggles.texts(), operators))
     _report_capture(module, log)
-    return Compile(options, log, gate, compile_id, parts)
+    return Compile(options, log, gate, compile_id, overrides)
 
 
 def _report_capture(module: fx.GraphModule, log: EventLog) -> None:
@@ -145,14 +148,14 @@ def compile_captured(
     options: Options,
     log: EventLog,
     counts: dict[str, int] | None = None,
-    parts: Parts = OWN,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Callable[..., Any]:
     """Compile the graph that Dynamo captured; forward and backward where gradients are needed.
 
-    Compiles that share `counts` number their decisions as one; see `Gate`. `parts` take the place
-    of the compiler's own.
+    Compiles that share `counts` number their decisions as one; see `Gate`. `overrides`
+    replace stages of the compiler.
     """
-    this = begin(module, inputs, options, log, counts, parts)
+    this = begin(module, inputs, options, log, counts, overrides)
     if options.on_error != "fallback":
         return compile_joint(module, inputs, this)
     return recovering(
@@ -173,7 +176,7 @@ def compile_joint(
     stages.run_passes("pregrad", module, PREGRAD)
 
     def compiler(direction: str) -> GraphCompiler:
-        if (given := this.parts.compiler(direction)) is not None:
+        if (given := this.overrides.compiler(direction)) is not None:
             return lambda graph, examples: seams.taking_a_list(given(graph, examples))
         if this.options.on_error != "fallback":
             return lambda graph, examples: compile_part(graph, examples, direction, this)
@@ -186,18 +189,17 @@ def compile_joint(
     def prepare(joint: fx.GraphModule) -> None:
         if not this.options.fallback_random:
             this.stages("joint").run_passes("passes", joint, RANDOM)
-            this.gate.scope = "joint"
 
-    this.gate.scope = "joint"
+    gate = this.gate.scoped("joint")
     drawing = seams.every_draw() if this.options.fallback_random else nullcontext()
     with stages.stage("aot", len(module.graph.nodes), foreign=True), drawing:
         backend = seams.aot_autograd(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),
             inference_compiler=compiler("inference"),
-            decompositions=decompose.gated(this.gate, this.parts.decompositions),
-            partition_fn=this.parts.partition_fn
-            or partition.partitioner(this.gate, this.options.memory_budget, prepare),
+            decompositions=decompose.gated(gate, this.overrides.decompositions),
+            partition_fn=this.overrides.partition_fn
+            or partition.partitioner(gate, this.options.memory_budget, prepare),
             keep_inference_input_mutations=True,
         )
         compiled: Callable[..., Any] = backend(module, inputs)
@@ -210,7 +212,7 @@ def compile_part(
     """Compile what the partition made; what is only saved may have other strides than eager's."""
     if direction == "backward":
         saved_tensors.take_strides(module, examples)
-    elif direction == "forward" and this.parts.bw_compiler is None:
+    elif direction == "forward" and this.overrides.bw_compiler is None:
         with saved_tensors.free_strides(module):
             return compile_aten(module, direction, this)
     return compile_aten(module, direction, this)
@@ -219,9 +221,10 @@ def compile_part(
 def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compiled:
     """Compile a functional ATen graph; the result takes its arguments in a list."""
     start = time.perf_counter()
-    stages, gate = this.stages(direction), this.gate
+    stages = this.stages(direction)
+    gate = stages.gate
     drawn = {} if this.options.fallback_random else RANDOM
-    stages.run_passes("passes", module, drawn | ATEN)
+    stages.run_passes("passes", module, {**drawn, **ATEN})
     with stages.stage("lower", len(module.graph.nodes)) as step:
         lowered = lower_graph(module, gate)
         verify(lowered.graph)
@@ -265,7 +268,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     return seams.boxed(compiled)
 
 
-def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, Source]:
+def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
     """The sources of all kernels of a schedule, one for each type of device."""
     buffers = schedule.graph.buffers()
     kernels: dict[str, list[Kernel]] = {}
@@ -305,7 +308,7 @@ def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
 
 
 def _report_kernels(
-    stages: Stages, source: Source, lines: Mapping[str, list[list[str]]]
+    stages: Stages, source: KernelSource, lines: Mapping[str, list[list[str]]]
 ) -> None:
     """The kernels as they are written: their compiler may yet fail on them."""
     log = stages.log

@@ -1,8 +1,8 @@
 """What a program may add to the compiler: lowerings, decompositions and passes of its own.
 
-Each becomes a unit of the stage that it belongs to, so it is logged, switched off and bisected as
-those of the compiler are. An entry that there is already is replaced. The tables are those of the
-process; registering is for the top of a script, before anything is compiled.
+Each becomes a unit of its stage, so it is logged, switched off and bisected like the units of the
+compiler. Registering an entry a second time replaces it. `registry.REGISTRY` holds the entries for
+the whole process; register at the top of a script, before anything is compiled.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch import fx
 
-from tcdebug.compiler import decompose, pipeline
-from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.protocol import Codegen
 from tcdebug.compiler.lower.interface.site import Lowering
-from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY, Pass
 
 Decomposition = TypeVar("Decomposition", bound=Callable[..., Any])
-Pass = Callable[[fx.Graph], bool]
 
 
 class BadRegistration(TypeError):
@@ -35,7 +31,7 @@ def register_lowering(operator: torch._ops.OpOverload) -> Callable[[Lowering], L
     check_operator(operator)
 
     def register(function: Lowering) -> Lowering:
-        LOWERINGS[operator] = function
+        REGISTRY.lowerings[operator] = function
         return function
 
     return register
@@ -52,7 +48,7 @@ def register_decomposition(
     check_operator(operator)
 
     def register(function: Decomposition) -> Decomposition:
-        decompose.REGISTERED[operator] = function
+        REGISTRY.decompositions[operator] = function
         return function
 
     return register
@@ -64,7 +60,7 @@ def register_pass(stage: str = "passes") -> Callable[[Pass], Pass]:
     `stage` is passes (ATen operators) or pregrad (torch functions, before autograd). It runs after
     those that are there. docs/writing-a-pass.md has the contract. Raises BadRegistration.
     """
-    tables = {"passes": pipeline.ATEN, "pregrad": pipeline.PREGRAD}
+    tables = {"passes": REGISTRY.aten_passes, "pregrad": REGISTRY.pregrad_passes}
     if stage not in tables:
         raise BadRegistration(f"passes run in {' and '.join(tables)}, not in {stage!r}")
 
@@ -83,7 +79,7 @@ def register_device(name: str, codegen: Codegen) -> None:
     missing = [m for m in ("refuses", "write", "is_built", "build") if not hasattr(codegen, m)]
     if missing:
         raise BadRegistration(f"what writes kernels has to have {', '.join(missing)}")
-    DEVICES[name] = codegen
+    REGISTRY.devices[name] = codegen
 
 
 def check_operator(operator: object) -> None:

@@ -40,7 +40,7 @@ def units() -> Iterator[Unit]:
     for op in sorted(decompose.decompositions(), key=str):
         yield Unit(decompose.unit(op), f"write {op} in simpler operators")
     yield Unit(partition.UNIT, "recompute cheap values in backward rather than save them")
-    for name, function in (pipeline.RANDOM | pipeline.ATEN).items():
+    for name, function in {**pipeline.RANDOM, **pipeline.ATEN}.items():
         yield Unit(name, _first_line(function.__doc__))
     for name in sorted(map(str, (*LOWERINGS, *VIEWS, *LATE))):
         yield Unit(f"lower.{name}", f"generate loops for {name} instead of calling ATen")

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from tcdebug.compiler import decompose, pipeline
-from tcdebug.compiler.codegen.cpp.kernel import KernelWriter
+from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter
 from tcdebug.compiler.codegen.wrapper import wrapper
 from tcdebug.compiler.ir.build import call, constant
 from tcdebug.compiler.ir.expr import Call, Expr, walk
 from tcdebug.compiler.ir.graph import Reduction
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 from tcdebug.compiler.schedule import fusion, inline
 
 aten = torch.ops.aten
@@ -71,7 +72,7 @@ def plant_pass(unit: str, kind: str) -> None:
                 changed = True
         return changed
 
-    pipeline.ATEN[unit] = broken
+    REGISTRY.aten_passes[unit] = broken
 
 
 def plant_pregrad_pass(unit: str, kind: str) -> None:
@@ -88,7 +89,7 @@ def plant_pregrad_pass(unit: str, kind: str) -> None:
                 changed = True
         return changed
 
-    pipeline.PREGRAD[unit] = broken
+    REGISTRY.pregrad_passes[unit] = broken
 
 
 def plant_decomposition(kind: str) -> None:
@@ -100,7 +101,7 @@ def plant_decomposition(kind: str) -> None:
         misbehave(kind)
         return original(*args, **kwargs) * 1.5
 
-    decompose.REGISTERED[op] = broken
+    REGISTRY.decompositions[op] = broken
 
 
 def plant_lowering(kind: str) -> None:
@@ -112,7 +113,7 @@ def plant_lowering(kind: str) -> None:
         right = original(site, x)
         return site.tensor(lambda point: doubled(right.at(point)))
 
-    LOWERINGS[aten.tanh.default] = broken
+    REGISTRY.lowerings[aten.tanh.default] = broken
 
 
 def plant_storing(kind: str) -> None:
@@ -126,7 +127,7 @@ def plant_storing(kind: str) -> None:
             source = site.tensor(lambda point: doubled(right.at(point)))
         return original(site, x, source, *rest)
 
-    LOWERINGS[aten.copy_.default] = broken
+    REGISTRY.lowerings[aten.copy_.default] = broken
 
 
 def plant_scatter(kind: str) -> None:
@@ -140,7 +141,7 @@ def plant_scatter(kind: str) -> None:
             values = replace(right, element=lambda point: doubled(right.at(point)))
         return original(site, x, positions, values, *rest)
 
-    LOWERINGS[aten.index_put.default] = broken
+    REGISTRY.lowerings[aten.index_put.default] = broken
 
 
 def plant_inline(kind: str) -> None:
@@ -184,9 +185,9 @@ RUNTIME = {
 
 def plant_codegen(kind: str) -> None:
     """codegen.vectorize, of a kernel that computes tanh; the kernel itself crashes or hangs."""
-    original = KernelWriter.write
+    original = CppKernelWriter.write
 
-    def broken(self: KernelWriter) -> str:
+    def broken(self: CppKernelWriter) -> str:
         text = original(self)
         if not self.choices.vectorize or "tanh_(" not in text:
             return text
@@ -196,7 +197,7 @@ def plant_codegen(kind: str) -> None:
             return text.replace("tanh_(", "1.5f * tanh_(")
         return text.replace("return found;", RUNTIME[kind] + " return found;")
 
-    KernelWriter.write = broken  # type: ignore[method-assign] # that is the plant
+    CppKernelWriter.write = broken  # type: ignore[method-assign] # that is the plant
 
 
 def plant_reuse(kind: str) -> None:

@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +66,15 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in SOURCES}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file of the repository."""
+    return ast.parse(path.read_text())
+
+
 def top_level_imports(path: Path) -> Iterator[str]:
     """What a module imports when it is imported: not in functions, not for type checkers."""
-    stack: list[ast.AST] = [ast.parse(path.read_text())]
+    stack: list[ast.AST] = [parsed(path)]
     while stack:
         node = stack.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -79,7 +87,7 @@ def top_level_imports(path: Path) -> Iterator[str]:
 
 def all_imports(path: Path) -> Iterator[str]:
     """Everything that a module imports, wherever it stands."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         yield from _imported(node)
 
 
@@ -164,27 +172,59 @@ def test_a_forbidden_import_would_be_noticed() -> None:
 
 def test_imports_are_absolute() -> None:
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             assert not (isinstance(node, ast.ImportFrom) and node.level), relative(path)
+
+
+def circle(graph: Mapping[str, set[str]]) -> str:
+    """A circle of a graph, as text; empty where there is none."""
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> str:
+        if name in trail:
+            return " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for other in sorted(graph.get(name, ())):
+                if found := visit(other, (*trail, name)):
+                    return found
+            done.add(name)
+        return ""
+
+    return next((found for name in sorted(graph) if (found := visit(name, ()))), "")
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {
-        name: sorted({i for i in all_imports(path) if i in MODULES and i != name})
+        name: {i for i in all_imports(path) if i in MODULES and i != name}
         for name, path in MODULES.items()
     }
-    done: set[str] = set()
+    assert circle(graph) == ""
 
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
-        if name not in done:
-            for other in graph[name]:
-                visit(other, (*trail, name))
-            done.add(name)
 
-    for name in graph:
-        visit(name, ())
-    assert done == set(MODULES)
+def package(name: str, depth: int) -> str:
+    """The folder of a module, at most so deep in its layer; beside the folders, the module."""
+    path = Path(relative(MODULES[name]))
+    folders = path.parent.parts[: depth + 1]
+    return "/".join(folders) if len(folders) > 1 else str(path)
+
+
+@pytest.mark.parametrize(("folder", "depth"), [("compiler", 1), ("compiler", 3), ("minifier", 1)])
+def test_no_packages_of_a_layer_import_each_other_in_a_circle(folder: str, depth: int) -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, path in MODULES.items():
+        if path.is_relative_to(ROOT / folder):
+            inner = {i for i in all_imports(path) if i in MODULES}
+            own = package(name, depth)
+            graph[own] |= {package(i, depth) for i in inner} - {own}
+    assert circle(graph) == ""
+
+
+def test_a_circle_is_found_and_named() -> None:
+    assert package("tcdebug.compiler.codegen.cpp.kernel", 1) == "compiler/codegen"
+    assert package("tcdebug.compiler.codegen.cpp.kernel", 3) == "compiler/codegen/cpp"
+    assert package("tcdebug.compiler.pipeline", 1) == "compiler/pipeline.py"
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == "b -> c -> b"
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == ""
 
 
 @pytest.mark.parametrize(
@@ -215,7 +255,7 @@ def test_no_file_and_no_function_is_too_long(path: Path) -> None:
     lines = MOST_LINES if not source or relative(path) in LONGER_THAN_WANTED else WANTED_LINES
     assert text.count("\n") <= lines
     longest = WANTED_LINES_OF_A_FUNCTION if source else MOST_LINES_OF_A_FUNCTION
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < longest, node.name
 
@@ -223,6 +263,55 @@ def test_no_file_and_no_function_is_too_long(path: Path) -> None:
 def test_every_file_that_may_be_long_still_is() -> None:
     for name in LONGER_THAN_WANTED:
         assert (ROOT / name).read_text().count("\n") > WANTED_LINES, f"{name} needs no exception"
+
+
+MOST_FILES = 16
+FULLER_THAN_WANTED = {"toolkit/commands": "one file for each command of the command line"}
+"""Folders with more files than `MOST_FILES`, each with its reason."""
+
+
+def test_no_folder_holds_too_many_files() -> None:
+    files: dict[str, int] = defaultdict(int)
+    for path in SOURCES:
+        files[relative(path.parent)] += path.name != "__init__.py"
+    full = {folder for folder, count in files.items() if count > MOST_FILES}
+    assert full == set(FULLER_THAN_WANTED)
+
+
+TO_RENAME = {
+    "Called",
+    "Candidate",
+    "Change",
+    "Fault",
+    "Findings",
+    "Graph",
+    "Input",
+    "Judge",
+    "Mode",
+    "Progress",
+    "Recipe",
+    "Recorder",
+    "Reduction",
+    "Rung",
+    "Runner",
+    "Step",
+    "Supervisor",
+    "Tally",
+    "Verdict",
+    "Watched",
+    "Watcher",
+}  # fmt: skip
+"""Class names that still occur in several files, private ones included."""
+
+
+def test_no_class_name_occurs_twice() -> None:
+    classes: dict[str, list[str]] = defaultdict(list)
+    for path in SOURCES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name.lstrip("_")].append(relative(path))
+    twice = {name: tuple(sorted(where)) for name, where in classes.items() if len(where) > 1}
+    assert {n: w for n, w in twice.items() if n not in TO_RENAME} == {}
 
 
 def test_only_the_display_prints_and_the_linter_watches_over_it() -> None:

@@ -1,4 +1,4 @@
-"""What a caller puts in the place of parts of the compiler, as backends of other vendors do."""
+"""Stages that a caller replaces with its own, as the backends of other vendors do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
-class Parts:
-    """None, or nothing in a table, leaves the compiler's own."""
+class Overrides:
+    """What replaces stages of the compiler; None, or nothing in a table, leaves its own."""
 
     decompositions: Mapping[torch._ops.OpOverload, Callable[..., Any]] = field(default_factory=dict)
     fw_compiler: GraphCompiler | None = None

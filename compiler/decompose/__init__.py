@@ -15,27 +15,24 @@ import torch
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
-from tcdebug.compiler.decompose.flat_indexing import TAKING
+from tcdebug.compiler.decompose.flat_indexing import FLAT_INDEXING
 from tcdebug.compiler.decompose.nll_loss import NLL_LOSS
 from tcdebug.compiler.decompose.operator_lists import ADDED, KEPT_WHOLE
 from tcdebug.compiler.decompose.row_major import ROW_MAJOR
 from tcdebug.compiler.decompose.standard_deviation import DEVIATION
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.registry import REGISTRY
 
-Table = dict[torch._ops.OpOverload, Callable[..., Any]]
+Table = dict[Any, Callable[..., Any]]
 
-OWN: Table = {**BATCH_NORM, **DEVIATION, **NLL_LOSS, **ROW_MAJOR, **TAKING}
+OWN: Table = {**BATCH_NORM, **DEVIATION, **NLL_LOSS, **ROW_MAJOR, **FLAT_INDEXING}
 """In the place of torch's."""
-
-
-REGISTERED: Table = {}
-"""Those that the program has added; see `registration`."""
 
 
 def decompositions() -> Table:
     """Operator -> function, for every decomposition there is."""
-    return {**_listed(), **REGISTERED}
+    return {**_listed(), **REGISTRY.decompositions}
 
 
 @lru_cache(maxsize=1)

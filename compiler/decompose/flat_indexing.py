@@ -50,7 +50,7 @@ def dist(x: torch.Tensor, y: torch.Tensor, p: float = 2) -> Any:
     return aten.linalg_vector_norm.default(x - y, p)
 
 
-TAKING: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+FLAT_INDEXING: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.take.default: take,
     aten.put.default: put,
     aten.masked_scatter.default: masked_scatter,

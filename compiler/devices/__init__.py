@@ -5,6 +5,9 @@ from __future__ import annotations
 from tcdebug.compiler.devices.cpu import CppCodegen
 from tcdebug.compiler.devices.cuda import TritonCodegen
 from tcdebug.compiler.devices.protocol import Codegen
+from tcdebug.compiler.registry import REGISTRY, read_through
 
-DEVICES: dict[str, Codegen] = {"cpu": CppCodegen(), "cuda": TritonCodegen()}
+OWN: dict[str, Codegen] = {"cpu": CppCodegen(), "cuda": TritonCodegen()}
+
+DEVICES = read_through(OWN, REGISTRY.devices)
 """Type of device -> what writes its kernels. On any other, operators are left to ATen."""

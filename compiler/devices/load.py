@@ -8,7 +8,7 @@ from typing import Any
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperSource
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.devices import DEVICES
-from tcdebug.compiler.devices.protocol import Source
+from tcdebug.compiler.devices.protocol import KernelSource
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.runtime.background import Background, Compiled
 from tcdebug.compiler.runtime.launch import load_wrapper
@@ -17,7 +17,7 @@ from tcdebug.compiler.stages.stage import Stages
 
 def load(
     stages: Stages,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, KernelSource],
     wrapper: WrapperSource,
     eager: Callable[..., Sequence[Any]],
     options: Options,

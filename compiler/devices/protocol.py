@@ -14,7 +14,7 @@ from tcdebug.compiler.schedule.kernel import Kernel
 from tcdebug.compiler.stages.stage import Stages
 
 
-class Source(Protocol):
+class KernelSource(Protocol):
     """Kernels as text, and how the wrapper calls each by name."""
 
     @property
@@ -43,7 +43,9 @@ class Codegen(Protocol):
     def refuses(self, node: LoopNode) -> str:
         """Why a node cannot be written, which leaves its operator to ATen; empty where it can."""
 
-    def write(self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate) -> Source:
+    def write(
+        self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
+    ) -> KernelSource:
         """The source of kernels, which are those of one graph on this type of device."""
 
     def is_built(self, source: Any, options: Options) -> bool:

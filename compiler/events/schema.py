@@ -351,7 +351,7 @@ class CacheUsed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure(Event):
+class GraphFailure(Event):
     """A graph failed when it was judged against eager: see `minifier.outcome` for the kinds."""
 
     kind: ClassVar[str] = "failure"
@@ -557,7 +557,7 @@ EVENTS: tuple[type[Event], ...] = (
     ExternCalled,
     Fallback,
     CacheUsed,
-    Failure,
+    GraphFailure,
     OtherFailure,
     GraphRecorded,
     CandidateRan,

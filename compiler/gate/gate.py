@@ -11,7 +11,7 @@ correctness needs is not a unit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from tcdebug.compiler.gate.toggles import Toggles, belongs
@@ -32,51 +32,53 @@ class Decision:
     allowed: bool
 
 
+@dataclass
 class Gate:
     """Answers for one compile, and remembers every answer in order.
 
-    With `counts` of their own the gates of several compiles count on from one another, so that
-    the first n decisions are those of all the compiles together.
+    Gates that share `counts` number their decisions as one, so that the first n decisions are
+    those of all their compiles together. `record` is told every decision.
     """
 
-    def __init__(
-        self,
-        toggles: Toggles | None = None,
-        graph_id: str = "",
-        record: Callable[[Decision], None] = lambda decision: None,
-        counts: dict[str, int] | None = None,
-    ) -> None:
-        self.toggles = toggles or Toggles()
-        self.graph_id = graph_id
-        self.scope = ""
-        self.decisions: list[Decision] = []
-        self._record = record
-        self._counts: dict[str, int] = {} if counts is None else counts
-        self._seen: dict[tuple[str, str, str], int] = {}
+    toggles: Toggles = field(default_factory=Toggles)
+    graph_id: str = ""
+    record: Callable[[Decision, str], None] = lambda decision, scope: None
+    """Called with each decision and the scope of the gate that made it."""
+    counts: dict[str, int] = field(default_factory=dict)
+    scope: str = ""
+    """The graph of the compile that asks: capture, joint, forward, backward or inference."""
+    decisions: list[Decision] = field(default_factory=list)
+    _asked: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """How often each (scope, unit, subject) was asked about."""
 
     def under(self, toggles: Toggles) -> Gate:
-        """A gate for another attempt at the same compile; its decisions are counted on."""
-        gate = Gate(toggles, self.graph_id, self._record, self._counts)
-        gate.scope = self.scope
-        return gate
+        """A gate for another attempt at the same compile; it goes on counting decisions."""
+        return replace(self, toggles=toggles, decisions=[], _asked={})
+
+    def scoped(self, scope: str) -> Gate:
+        """This gate as another graph of the same compile asks it.
+
+        The two share counts and decisions; a site depends on the scope.
+        """
+        return replace(self, scope=scope)
 
     def allows(self, unit: str, subject: str) -> bool:
         """Whether a step that is otherwise decided may be taken; asks once for every step."""
         key = (self.scope, unit, subject)
-        repeat = self._seen.get(key, 0)
-        self._seen[key] = repeat + 1
+        repeat = self._asked.get(key, 0)
+        self._asked[key] = repeat + 1
         site = site_id(self.graph_id, *key, str(repeat))
         family = unit.partition(".")[0]
         decision = Decision(
             unit, subject, site, self._next(family), self._allowed(unit, site)
         )
         self.decisions.append(decision)
-        self._record(decision)
+        self.record(decision, self.scope)
         return decision.allowed
 
     def _next(self, name: str) -> int:
-        ordinal = self._counts.get(name, 0)
-        self._counts[name] = ordinal + 1
+        ordinal = self.counts.get(name, 0)
+        self.counts[name] = ordinal + 1
         return ordinal
 
     def _allowed(self, unit: str, site: str) -> bool:

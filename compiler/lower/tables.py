@@ -7,16 +7,15 @@ back any lowering.
 
 from __future__ import annotations
 
-import torch
-
 from tcdebug.compiler.lower.indexing import gathering, joining, searching, views
 from tcdebug.compiler.lower.interface.site import Lowering
 from tcdebug.compiler.lower.pointwise import composite, elementwise, factories, random_numbers
 from tcdebug.compiler.lower.reductions import adaptive_pooling, pooling, reductions, scans
 from tcdebug.compiler.lower.scatter import input_updates, scatter_reductions, scattering
 from tcdebug.compiler.lower.special_functions import bessel, error_functions, gamma, polynomials
+from tcdebug.compiler.registry import REGISTRY, Operator, read_through
 
-LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
+OWN: dict[Operator, Lowering] = {
     **adaptive_pooling.TABLE,
     **bessel.TABLE,
     **elementwise.TABLE,
@@ -35,5 +34,11 @@ LOWERINGS: dict[torch._ops.OpOverload, Lowering] = {
     **composite.TABLE,
     **input_updates.TABLE,
 }
+
+LOWERINGS = read_through(OWN, REGISTRY.lowerings)
+"""Operator -> lowering, the registered ones included."""
+
 LATE: dict[str, Lowering] = {**elementwise.LATE, **random_numbers.LATE}
-VIEWS: dict[torch._ops.OpOverload, Lowering] = views.STRIDED
+"""Name of an operator -> lowering, where the operator is registered with torch only on use."""
+
+VIEWS: dict[Operator, Lowering] = {**views.STRIDED}

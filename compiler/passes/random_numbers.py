@@ -28,7 +28,7 @@ def random_numbers(graph: fx.Graph) -> bool:
     that of forward, so that it sees the same numbers where it computes them again.
     """
     draws = [n for n in graph.nodes if n.op == "call_function" and n.target in DISTRIBUTIONS]
-    writer = _Writer(graph)
+    writer = _DrawWriter(graph)
     for node in draws:
         if _is_seed(node) or not _has_layout(node) or node.kwargs.get("generator") is not None:
             continue
@@ -83,7 +83,7 @@ def _strides(size: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(strides)
 
 
-class _Writer:
+class _DrawWriter:
     """Writes nodes in the place of `at`, the draw that is replaced."""
 
     at: fx.Node
@@ -190,33 +190,37 @@ def _compute(dtype: torch.dtype) -> torch.dtype:
 Distribution = Callable[..., fx.Node | tuple[fx.Node, ...]]
 
 
-def _uniform(w: _Writer, *args: Any, **kwargs: Any) -> fx.Node:
+def _uniform(w: _DrawWriter, *args: Any, **kwargs: Any) -> fx.Node:
     return w.uniform(w.value.dtype)
 
 
-def _uniform_between(w: _Writer, x: Any, low: Any = 0.0, high: Any = 1.0, **kwargs: Any) -> fx.Node:
+def _uniform_between(
+    w: _DrawWriter, x: Any, low: Any = 0.0, high: Any = 1.0, **kwargs: Any
+) -> fx.Node:
     number = w.uniform(_compute(w.value.dtype))
     return w.cast(w.scaled(number, high - low, low), w.value.dtype)
 
 
-def _normal(w: _Writer, *args: Any, **kwargs: Any) -> fx.Node:
+def _normal(w: _DrawWriter, *args: Any, **kwargs: Any) -> fx.Node:
     return w.cast(w.normal(_compute(w.value.dtype)), w.value.dtype)
 
 
-def _normal_around(w: _Writer, x: Any, mean: Any = 0.0, std: Any = 1.0, **kwargs: Any) -> fx.Node:
+def _normal_around(
+    w: _DrawWriter, x: Any, mean: Any = 0.0, std: Any = 1.0, **kwargs: Any
+) -> fx.Node:
     return w.cast(w.scaled(w.normal(_compute(w.value.dtype)), std, mean), w.value.dtype)
 
 
-def _normal_with(w: _Writer, mean: Any, std: Any = 1.0, *size: Any, **kwargs: Any) -> fx.Node:
+def _normal_with(w: _DrawWriter, mean: Any, std: Any = 1.0, *size: Any, **kwargs: Any) -> fx.Node:
     return _normal_around(w, None, mean, std)
 
 
-def _log_normal(w: _Writer, x: Any, mean: Any = 1.0, std: Any = 2.0, **kwargs: Any) -> fx.Node:
+def _log_normal(w: _DrawWriter, x: Any, mean: Any = 1.0, std: Any = 2.0, **kwargs: Any) -> fx.Node:
     number = w.scaled(w.normal(_compute(w.value.dtype)), std, mean)
     return w.cast(w.call(aten.exp.default, number), w.value.dtype)
 
 
-def _between(w: _Writer, low: Any, high: Any) -> fx.Node:
+def _between(w: _DrawWriter, low: Any, high: Any) -> fx.Node:
     bits = w.call(aten.bitwise_and.Scalar, w.bits(), HIGHEST)
     known = isinstance(low, int) and isinstance(high, int)
     span = high - low if known else w.call(operator.sub, high, low)
@@ -224,23 +228,23 @@ def _between(w: _Writer, low: Any, high: Any) -> fx.Node:
     return w.cast(w.scaled(number, 1, low), w.value.dtype)
 
 
-def _integers(w: _Writer, high: Any, *args: Any, **kwargs: Any) -> fx.Node:
+def _integers(w: _DrawWriter, high: Any, *args: Any, **kwargs: Any) -> fx.Node:
     return _between(w, 0, high)
 
 
-def _integers_from(w: _Writer, low: Any, high: Any, *args: Any, **kwargs: Any) -> fx.Node:
+def _integers_from(w: _DrawWriter, low: Any, high: Any, *args: Any, **kwargs: Any) -> fx.Node:
     return _between(w, low, high)
 
 
-def _integers_like(w: _Writer, x: Any, high: Any, **kwargs: Any) -> fx.Node:
+def _integers_like(w: _DrawWriter, x: Any, high: Any, **kwargs: Any) -> fx.Node:
     return _between(w, 0, high)
 
 
-def _integers_like_from(w: _Writer, x: Any, low: Any, high: Any, **kwargs: Any) -> fx.Node:
+def _integers_like_from(w: _DrawWriter, x: Any, low: Any, high: Any, **kwargs: Any) -> fx.Node:
     return _between(w, low, high)
 
 
-def _happens(w: _Writer, chance: Any) -> fx.Node:
+def _happens(w: _DrawWriter, chance: Any) -> fx.Node:
     """Whether something of a chance happens."""
     if isinstance(chance, fx.Node):
         dtype = _compute(chance.meta["val"].dtype)
@@ -248,11 +252,11 @@ def _happens(w: _Writer, chance: Any) -> fx.Node:
     return w.call(aten.lt.Scalar, w.uniform(torch.float32), chance)
 
 
-def _bernoulli(w: _Writer, x: Any, p: Any = None, **kwargs: Any) -> fx.Node:
+def _bernoulli(w: _DrawWriter, x: Any, p: Any = None, **kwargs: Any) -> fx.Node:
     return w.cast(_happens(w, x if p is None else p), w.value.dtype)
 
 
-def _dropout(w: _Writer, x: fx.Node, p: float, train: bool | None) -> tuple[fx.Node, fx.Node]:
+def _dropout(w: _DrawWriter, x: fx.Node, p: float, train: bool | None) -> tuple[fx.Node, fx.Node]:
     """The elements that are kept, scaled, and which those are."""
     chance = 1.0 if train is False else 1.0 - p
     kept = _happens(w, chance)
@@ -260,14 +264,14 @@ def _dropout(w: _Writer, x: fx.Node, p: float, train: bool | None) -> tuple[fx.N
     return w.scaled(out, 1 / chance if chance else 0.0), kept
 
 
-def _exponential(w: _Writer, x: Any, rate: Any = 1.0, **kwargs: Any) -> fx.Node:
+def _exponential(w: _DrawWriter, x: Any, rate: Any = 1.0, **kwargs: Any) -> fx.Node:
     dtype = _compute(w.value.dtype)
     log = w.call(aten.log.default, w.inner(dtype))
     waited = w.call(aten.clamp_min.default, w.scaled(log, -1.0), torch.finfo(dtype).eps / 2)
     return w.cast(w.scaled(waited, 1.0 / rate), w.value.dtype)
 
 
-def _geometric(w: _Writer, x: Any, p: Any, **kwargs: Any) -> fx.Node:
+def _geometric(w: _DrawWriter, x: Any, p: Any, **kwargs: Any) -> fx.Node:
     dtype = _compute(w.value.dtype)
     log = w.call(aten.log.default, w.inner(dtype))
     waited = w.scaled(log, float(1 / torch.log1p(torch.tensor(-p, dtype=torch.float64))))
@@ -276,7 +280,7 @@ def _geometric(w: _Writer, x: Any, p: Any, **kwargs: Any) -> fx.Node:
     )
 
 
-def _cauchy(w: _Writer, x: Any, median: Any = 0.0, sigma: Any = 1.0, **kwargs: Any) -> fx.Node:
+def _cauchy(w: _DrawWriter, x: Any, median: Any = 0.0, sigma: Any = 1.0, **kwargs: Any) -> fx.Node:
     angle = w.scaled(w.inner(_compute(w.value.dtype)), pi, -pi / 2)
     return w.cast(w.scaled(w.call(aten.tan.default, angle), sigma, median), w.value.dtype)
 

@@ -22,7 +22,7 @@ from tcdebug.compiler.runtime.build import build
 from tcdebug.compiler.runtime.toolchain import Toolchain
 
 
-class _Step(ctypes.Structure):
+class _KernelStruct(ctypes.Structure):
     """A kernel of a launch, as the C side knows it."""
 
     _fields_ = (
@@ -32,12 +32,12 @@ class _Step(ctypes.Structure):
     )
 
 
-class _Launch(ctypes.Structure):
+class _LaunchStruct(ctypes.Structure):
     """A launch, as the C side knows it."""
 
     _fields_ = (
         ("kinds", ctypes.c_char_p),
-        ("steps", ctypes.POINTER(_Step)),
+        ("steps", ctypes.POINTER(_KernelStruct)),
         ("places", ctypes.POINTER(ctypes.c_int32)),
         ("arguments", ctypes.c_int32),
         ("count", ctypes.c_int32),
@@ -67,13 +67,13 @@ class Binding:
         if self._bind is None:
             return by_types(library, launch)
         places = [place for taken in launch.places for place in taken]
-        steps = (_Step * len(launch.kernels))()
+        steps = (_KernelStruct * len(launch.kernels))()
         first = 0
         for step, name, taken in zip(steps, launch.kernels, launch.places, strict=True):
             address = ctypes.cast(library[f"{name}_packed"], ctypes.c_void_p).value
             step.function, step.arguments, step.first = address, len(taken), first
             first += len(taken)
-        table = _Launch(
+        table = _LaunchStruct(
             launch.kinds.encode(),
             steps,
             (ctypes.c_int32 * len(places))(*places),

@@ -19,7 +19,7 @@ Text = Callable[[], str]
 
 
 @dataclass
-class Step:
+class RunningStage:
     """What a stage says about itself while it runs."""
 
     nodes_before: int
@@ -43,14 +43,14 @@ class Stages:
     @contextmanager
     def stage(
         self, name: str, nodes: int, *, foreign: bool = False, before: str = ""
-    ) -> Iterator[Step]:
+    ) -> Iterator[RunningStage]:
         """A stage over a graph of so many nodes.
 
         Failures become CompileError; those of a `foreign` stage, which is torch's, stay what they
         are: torch restarts its capture by exceptions, and words its own errors better.
         """
         log = self.log.bind(stage=name)
-        step = Step(nodes)
+        step = RunningStage(nodes)
         log.emit(StageStart(nodes, before))
         start = time.perf_counter()
         try:
@@ -70,7 +70,7 @@ class Stages:
         after = step.nodes_after if step.nodes_after >= 0 else nodes
         log.emit(StageEnd(nodes, after, changed, round(seconds, 6), artifact))
 
-    def _keep(self, name: str, step: Step) -> tuple[str, bool]:
+    def _keep(self, name: str, step: RunningStage) -> tuple[str, bool]:
         """Save the IR that a stage made; the path and whether it differs from the last one."""
         if step.text is None or not self.log.artifacts:
             return "", step.nodes_after != step.nodes_before
@@ -85,7 +85,7 @@ class Stages:
     ) -> None:
         """Run graph passes under the gate, each verified, timed and logged."""
         with self.stage(stage, len(module.graph.nodes), before=self._before(module)) as step:
-            text = self._last.get(Step.suffix, "")
+            text = self._last.get(RunningStage.suffix, "")
             for unit, function in passes.items():
                 text = self._run_pass(stage, unit, function, module) or text
             module.recompile()
@@ -97,8 +97,8 @@ class Stages:
         if not self.log.artifacts:
             return ""
         text = self._graph_text.write(module)
-        self._last[Step.suffix] = text
-        return self.log.save(f"ir/{self.name}.{self._number:02}-before.{Step.suffix}", text)
+        self._last[RunningStage.suffix] = text
+        return self.log.save(f"ir/{self.name}.{self._number:02}-before.{RunningStage.suffix}", text)
 
     def _run_pass(
         self,
@@ -128,9 +128,7 @@ class Stages:
             text = self._graph_text.write(module)
             artifact = log.save(f"ir/{self.name}.{self._number:02}-{unit}.py", text)
         after = len(module.graph.nodes)
-        log.emit(
-            PassRan(allowed, changed, before, after, round(seconds, 6), artifact), unit=unit
-        )
+        log.emit(PassRan(allowed, changed, before, after, round(seconds, 6), artifact), unit=unit)
         return text
 
 

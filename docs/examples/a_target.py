@@ -42,7 +42,7 @@ class Peephole:
         # here, in the child: its events are found by its pid
         log = EventLog(self.run_dir, artifacts=self.artifacts)
 
-        def record(decision: Decision) -> None:
+        def record(decision: Decision, scope: str) -> None:
             event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
             log.emit(event, unit=decision.unit, site=decision.site)
 

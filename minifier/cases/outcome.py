@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tcdebug.compiler.errors.exceptions import CompileError
-from tcdebug.compiler.events.schema import Failure
+from tcdebug.compiler.events.schema import GraphFailure
 from tcdebug.compiler.gate.gate import Decision
 
 
@@ -62,9 +62,9 @@ class Outcome:
         return self.phase if self.phase in ("backward", "script") else "forward"
 
     @property
-    def event(self) -> Failure:
+    def event(self) -> GraphFailure:
         """The event that tells of this failure."""
-        return Failure(self.kind.value, self.signature, self.direction, self.message[:2000])
+        return GraphFailure(self.kind.value, self.signature, self.direction, self.message[:2000])
 
     def still_shown_by(self, smaller: Outcome) -> bool:
         """Whether a smaller case fails like this, and as plainly.

@@ -12,12 +12,11 @@ from programs import f32
 from torch import fx
 
 import tcdebug
-from tcdebug.compiler import decompose, pipeline
 from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.lower.interface.site import Site
 from tcdebug.compiler.lower.interface.tensor import Tensor
-from tcdebug.compiler.lower.tables import LOWERINGS
 from tcdebug.compiler.registration import BadRegistration
+from tcdebug.compiler.registry import REGISTRY
 from tcdebug.compiler.units import units
 
 ran: list[str] = []
@@ -43,7 +42,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every table as it was."""
     ran.clear()
     tables: tuple[dict[Any, Any], ...] = (
-        LOWERINGS, decompose.REGISTERED, pipeline.ATEN, pipeline.PREGRAD,
+        REGISTRY.lowerings, REGISTRY.decompositions, REGISTRY.aten_passes, REGISTRY.pregrad_passes,
     )  # fmt: skip
     before = [dict(table) for table in tables]
     yield

@@ -19,15 +19,17 @@ Script = Callable[[str], str]
 
 WRONG_SIN = """
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
-LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 """
 
 NO_COS = """
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 def broken(site, *args):
     raise ValueError("planted")
-LOWERINGS[torch.ops.aten.cos.default] = broken
+REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
 """
 
 
@@ -125,13 +127,14 @@ def test_a_script_that_fails_only_as_a_whole_is_bisected_as_a_whole(
     name = script(
         """
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right, uses = LOWERINGS[torch.ops.aten.sin.default], []
 def second_use_fails(site, x):
     uses.append(x)
     if len(uses) == 2:
         raise RuntimeError("a second use")
     return right(site, x)
-LOWERINGS[torch.ops.aten.sin.default] = second_use_fails
+REGISTRY.lowerings[torch.ops.aten.sin.default] = second_use_fails
 for factor in (2, 3):
     torch.compile(lambda x, factor=factor: x.sin() * factor, backend="tcdebug")(torch.ones(3))
 """
@@ -151,13 +154,14 @@ def test_a_graph_that_passes_at_first_and_fails_later_is_bisected(
     name = script(
         f"""
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
 def fails_later(site, x):
     open({compiled!r}, "a").write("x")
     if len(open({compiled!r}).read()) > 2:
         raise RuntimeError("from its third compile on")
     return right(site, x)
-LOWERINGS[torch.ops.aten.sin.default] = fails_later
+REGISTRY.lowerings[torch.ops.aten.sin.default] = fails_later
 torch.compile(lambda x: (x.sin() * 2).sum(), backend="tcdebug")(torch.ones(3))
 """
     )

@@ -33,8 +33,9 @@ WORKER = """
 import sys
 import torch
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
-LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 scale = int(sys.argv[1])
 torch.compile(lambda x: torch.sin(x) * scale, backend="tcdebug")(torch.ones(3))
 """

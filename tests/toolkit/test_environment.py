@@ -16,9 +16,10 @@ NAN = "torch.compile(lambda x: torch.log(x) + 1)(torch.tensor([1.0, -1.0]))"
 OLD_MACHINE = """
 import os
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
 if os.environ.get("ATEN_CPU_CAPABILITY") == "default":
-    LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+    REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 torch.compile(lambda x: torch.sin(x) + 1, backend="tcdebug")(torch.ones(3))
 """
 

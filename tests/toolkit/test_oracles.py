@@ -17,23 +17,25 @@ Script = Callable[[str], str]
 
 TWO_FAULTS = """
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
-LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 def broken(site, *args):
     raise ValueError("planted")
-LOWERINGS[torch.ops.aten.cos.default] = broken
+REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
 torch.compile(lambda x: torch.sin(x) + 1, backend="tcdebug")(torch.ones(3))
 torch.compile(lambda x: torch.cos(x) * 2 + 1, backend="tcdebug")(torch.ones(3))
 """
 
 SLOW_SIN = """
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
 def slow(site, x):
     for _ in range(60):
         x = right(site, x)
     return x
-LOWERINGS[torch.ops.aten.sin.default] = slow
+REGISTRY.lowerings[torch.ops.aten.sin.default] = slow
 torch.compile(lambda x: torch.sin(x), backend="tcdebug")(torch.randn(500, 1000))
 """
 

@@ -54,8 +54,9 @@ def test_one_graph_as_a_test_runs_where_nothing_else_is(
 
 WRONG = """
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
-LOWERINGS[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
 f = torch.compile(lambda x: torch.sin(x).sum(), backend="tcdebug")
 f(torch.ones(2, 4))
 """

@@ -22,10 +22,11 @@ Script = Callable[[str], str]
 BROKEN = """
 import ctypes
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 right = LOWERINGS[torch.ops.aten.sin.default]
 def broken(site, x):
     {how}
-LOWERINGS[torch.ops.aten.sin.default] = broken
+REGISTRY.lowerings[torch.ops.aten.sin.default] = broken
 linear = torch.nn.Linear(4, 4)
 f = torch.compile(lambda x: torch.sin(linear(x)).sum(), backend="tcdebug")
 """
@@ -55,9 +56,10 @@ def test_an_exception_in_backward_leaves_a_repro(
 ) -> None:
     text = """
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 def broken(site, x):
     raise ValueError("planted")
-LOWERINGS[torch.ops.aten.cos.default] = broken
+REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
 f = torch.compile(lambda x: (x * 2).sin().sum(), backend="tcdebug")
 f(torch.ones(3, requires_grad=True)).backward()
 """

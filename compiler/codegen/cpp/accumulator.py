@@ -17,7 +17,7 @@ CHUNK = 1024
 
 
 @dataclass(frozen=True)
-class Accumulator:
+class CppAccumulator:
     """The state of a reduction: variables called <field>_<name>."""
 
     name: str

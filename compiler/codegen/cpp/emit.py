@@ -37,7 +37,7 @@ INNERMOST = 1 << 20
 """The depth of a value that exists in the innermost loop, however deep that is."""
 
 
-class Emitter:
+class CppEmitter:
     """Writes expressions into the open loops of one kernel.
 
     `blocks[d]` is the body of the loops down to depth d: 0 is the whole kernel. `depths` says at

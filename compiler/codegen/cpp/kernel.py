@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.accumulator import CHUNK, Accumulator
-from tcdebug.compiler.codegen.cpp.emit import INNERMOST, Emitter, Place
+from tcdebug.compiler.codegen.cpp.accumulator import CHUNK, CppAccumulator
+from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
 from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex
 from tcdebug.compiler.codegen.cpp.transposed_loads import COLUMNS, ROWS, Tiling, block_start
-from tcdebug.compiler.codegen.cpp.variants import GRAIN, Choices, crossing, points
+from tcdebug.compiler.codegen.cpp.variants import GRAIN, KernelVariant, crossing, points
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
 from tcdebug.compiler.ir.expr import (
@@ -42,7 +42,7 @@ number of threads."""
 
 
 @dataclass(frozen=True)
-class Arguments:
+class KernelParameters:
     """The parameters of a kernel function, in order, and the C++ names of its buffers."""
 
     declarations: tuple[str, ...]
@@ -50,7 +50,7 @@ class Arguments:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _BlockedAxis:
     """The variables of the part of an axis that a block covers."""
 
     axis: Axis
@@ -74,10 +74,12 @@ class _Block:
         return _loop(block_start(self.axis), "0", _text(self.axis.size), self.step)
 
 
-class KernelWriter:
+class CppKernelWriter:
     """Writes one kernel."""
 
-    def __init__(self, kernel: FlatKernel, choices: Choices, arguments: Arguments) -> None:
+    def __init__(
+        self, kernel: FlatKernel, choices: KernelVariant, arguments: KernelParameters
+    ) -> None:
         kernel = choices.tiling.kernel if choices.tiling else kernel
         tiles = {t.name: t.name for t in choices.tiling.tiles} if choices.tiling else {}
         self.kernel = kernel
@@ -85,7 +87,7 @@ class KernelWriter:
         self.arguments = arguments
         self.plan = segments(kernel)
         self.crossing = crossing(kernel)
-        self.emit = Emitter({**arguments.storage, **tiles})
+        self.emit = CppEmitter({**arguments.storage, **tiles})
         self.made = {n.name: n for n in kernel.nodes}
         self.lane = choices.lane
         self.outer = tuple(a for a in kernel.outer if a != self.lane)
@@ -142,7 +144,7 @@ class KernelWriter:
             (_loop(a, "0", _text(a.size)), (a,)) for a in self.outer if a != tiling.across
         ]
         inner = self.kernel.inner[0]
-        blocks = (_Block(tiling.across, ROWS), _Block(inner, COLUMNS))
+        blocks = (_BlockedAxis(tiling.across, ROWS), _BlockedAxis(inner, COLUMNS))
         loops += [(b.loop, (block_start(b.axis),)) for b in blocks]
         self._open(loops)
         lines = self.emit.innermost
@@ -252,7 +254,7 @@ class KernelWriter:
         self._inner_loops(segment, accumulators, "0", None)
         self._results([a for a in accumulators if self.made[a.name].reduces])
 
-    def _declare(self, accumulators: Sequence[Accumulator]) -> None:
+    def _declare(self, accumulators: Sequence[CppAccumulator]) -> None:
         for accumulator in accumulators:
             for ctype, field, initial in accumulator.state:
                 self._variable(ctype, accumulator.variable(field), initial)
@@ -290,7 +292,7 @@ class KernelWriter:
     def _inner_loops(
         self,
         segment: Segment,
-        accumulators: Sequence[Accumulator],
+        accumulators: Sequence[CppAccumulator],
         low: str,
         high: str | None,
     ) -> None:
@@ -321,7 +323,7 @@ class KernelWriter:
         while len(self.emit.blocks) > depth:
             self.emit.leave()
 
-    def _fold(self, accumulator: Accumulator) -> None:
+    def _fold(self, accumulator: CppAccumulator) -> None:
         block = self.emit.innermost
         if self.lane is None:
             block.add(accumulator.close_chunk())
@@ -329,7 +331,7 @@ class KernelWriter:
             block.add(f"for (int l = 0; l < lanes; ++l) {accumulator.close_chunk('[l]')}")
 
     def _innermost_loop(
-        self, segment: Segment, accumulators: Sequence[Accumulator], low: str, high: str
+        self, segment: Segment, accumulators: Sequence[CppAccumulator], low: str, high: str
     ) -> None:
         emit, last = self.emit, self.kernel.inner[-1:]
         state = {a.name: a for a in accumulators}
@@ -374,7 +376,7 @@ class KernelWriter:
             value = value * axis.size + to_index(axis)
         return _text(value)
 
-    def _simd(self, segment: Segment, accumulators: Sequence[Accumulator]) -> str:
+    def _simd(self, segment: Segment, accumulators: Sequence[CppAccumulator]) -> str:
         """The pragma over the innermost loop, empty where it must run in order."""
         if self.lane is not None:
             return ""
@@ -394,7 +396,7 @@ class KernelWriter:
         last = self.lane or (self.kernel.inner[-1] if self.kernel.inner else None)
         return any(_may_report(expr, last) for node in nodes for expr in walk(node.body))
 
-    def _results(self, accumulators: Sequence[Accumulator]) -> None:
+    def _results(self, accumulators: Sequence[CppAccumulator]) -> None:
         if not accumulators:
             return
         if self.lane is not None:
@@ -421,7 +423,7 @@ class KernelWriter:
         in_order = self._reports(nodes) or any(n.kind.startswith("arg") for n in nodes)
         self.emit.leave("#pragma omp simd" if self.choices.vectorize and not in_order else "")
 
-    def _lane_results(self, accumulators: Sequence[Accumulator]) -> None:
+    def _lane_results(self, accumulators: Sequence[CppAccumulator]) -> None:
         nodes = [self.made[a.name] for a in accumulators]
         self._declare_kept(nodes)
         self._enter_lanes()
@@ -448,11 +450,11 @@ class KernelWriter:
             self.emit.innermost.add(f"{TYPES[node.dtype]} kept_{node.name}[{LANES}];")
 
 
-def _accumulators(segment: Segment, kernel: FlatKernel) -> list[Accumulator]:
+def _accumulators(segment: Segment, kernel: FlatKernel) -> list[CppAccumulator]:
     elements = product(a.size for a in kernel.inner).constant
     few = elements is not None and elements <= CHUNK
     return [
-        Accumulator(n.name, SCANS.get(n.kind, n.kind), n.body.dtype, in_one=few or n.scans)
+        CppAccumulator(n.name, SCANS.get(n.kind, n.kind), n.body.dtype, in_one=few or n.scans)
         for n in segment.nodes
         if n.kind
     ]

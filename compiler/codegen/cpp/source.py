@@ -6,10 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from tcdebug.compiler.codegen.cpp.kernel import Arguments, KernelWriter
+from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import tiling
-from tcdebug.compiler.codegen.cpp.variants import Choices, can_share, can_split, crossing, lane_axis
+from tcdebug.compiler.codegen.cpp.variants import (
+    KernelVariant,
+    can_share,
+    can_split,
+    crossing,
+    lane_axis,
+)
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
@@ -54,7 +60,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
         *(f"double {storage[p]}" for p in call.parameters),
         "int threads",
     ]
-    writer = KernelWriter(flat, choices, Arguments(tuple(declarations), storage))
+    writer = CppKernelWriter(flat, choices, KernelParameters(tuple(declarations), storage))
     source = f"{writer.write()}\n{_packed(kernel.name, declarations)}"
     return replace(call, source=source, after=("threads",), addresses=False, joins=True)
 
@@ -70,7 +76,7 @@ def _packed(name: str, declarations: Sequence[str]) -> str:
     return f'extern "C" int {name}_packed(const int64_t* g) {{ return {call}; }}'
 
 
-def _choose(flat: FlatKernel, subject: str, gate: Gate) -> Choices:
+def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     """How to write a kernel; only what would make a difference is asked for."""
     lane = lane_axis(flat)
     if lane is not None and not gate.allows("codegen.column", subject):
@@ -80,7 +86,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> Choices:
     if tiled is not None and not gate.allows("codegen.tile", subject):
         tiled = None
     loops = bool(flat.outer or flat.inner)
-    return Choices(
+    return KernelVariant(
         vectorize=loops and gate.allows("codegen.vectorize", subject),
         parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
         lane=lane,

@@ -24,7 +24,7 @@ FEW = 8
 
 
 @dataclass(frozen=True)
-class Tile:
+class TransposedTile:
     """The array that stands for a load: what it is copied from, and the stride there."""
 
     name: str
@@ -41,7 +41,7 @@ class Tiling:
     kernel: FlatKernel
     """The kernel with the loads taken from the tiles."""
     across: Axis
-    tiles: tuple[Tile, ...]
+    tiles: tuple[TransposedTile, ...]
 
 
 def block_start(axis: Axis) -> Axis:
@@ -61,13 +61,15 @@ def tiling(kernel: FlatKernel) -> Tiling | None:
     row, column = (to_index(a) - to_index(block_start(a)) for a in (across, inner))
     starts: dict[Atom, Index] = {a: to_index(block_start(a)) for a in (across, inner)}
     instead: dict[str, Expr] = {}
-    tiles: list[Tile] = []
+    tiles: list[TransposedTile] = []
     for load in against[across]:
         (address,) = load.index
         stride = address.coefficient(inner)
         assert stride is not None
         name = f"tile_{len(tiles)}"
-        tiles.append(Tile(name, load.dtype, load.buffer, address.substitute(starts), stride))
+        tiles.append(
+            TransposedTile(name, load.dtype, load.buffer, address.substitute(starts), stride)
+        )
         instead[load.key] = Load(load.dtype, name, (row * COLUMNS + column,))
     nodes = tuple(
         replace(n, body=rewrite(n.body, lambda e: instead.get(e.key, e))) for n in kernel.nodes

@@ -20,7 +20,7 @@ GRAIN = 1 << 15
 
 
 @dataclass(frozen=True)
-class Choices:
+class KernelVariant:
     """How a kernel is written; each was asked of the gate."""
 
     vectorize: bool = False

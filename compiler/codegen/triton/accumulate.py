@@ -27,7 +27,7 @@ KINDS = ("sum", *COMBINE, *SCANS)
 
 
 @dataclass(frozen=True)
-class Accumulator:
+class TritonAccumulator:
     """The state of a reduction over r, in variables of the node's name."""
 
     name: str
@@ -97,13 +97,13 @@ SCANNED = {
 
 
 @dataclass(frozen=True)
-class Scan:
+class TritonScan:
     """A scan along r, in variables of the node's name; its state is a value, or that with a place.
 
     The last of equal extremes wins, whose zero may have another sign: they go by their places.
     """
 
-    accumulator: Accumulator
+    accumulator: TritonAccumulator
 
     @property
     def has_places(self) -> bool:

@@ -38,7 +38,7 @@ INNER = frozenset(("r", "k"))
 
 
 @dataclass(frozen=True)
-class Value:
+class TritonValue:
     """A Triton value: its name, the dimensions along which it varies, and where it is known."""
 
     text: str
@@ -46,10 +46,10 @@ class Value:
     level: int = TOP
 
 
-NOWHERE = Value("")
+NOWHERE = TritonValue("")
 
 
-class Emitter:
+class TritonEmitter:
     """Writes the expressions of one kernel as statements, each value once.
 
     `lines[TOP]` and `lines[LOOP]` are the statements so far; a loop ends with `end_loop`. Emitters
@@ -64,10 +64,10 @@ class Emitter:
         self.looping = False
         self.eviction = ""  # what becomes in the cache of what is loaded; empty leaves it open
         self.spread_loads: dict[frozenset[str], frozenset[str]] = {}  # along more dimensions
-        self.values: dict[str, Value] = {}  # nodes of the kernel that have been computed
+        self.values: dict[str, TritonValue] = {}  # nodes of the kernel that have been computed
         self.recompute: dict[str, FlatNode] = {}  # nodes computed again in a later sweep
         self._storage = storage
-        self._known: tuple[dict[tuple[str, str], Value], ...] = ({}, {})
+        self._known: tuple[dict[tuple[str, str], TritonValue], ...] = ({}, {})
         self._guard = NOWHERE
         self._numbers = names or count(1)
         self._dims: dict[Atom, str] = {}
@@ -103,7 +103,7 @@ class Emitter:
 
     # -- values -----------------------------------------------------------------------------
 
-    def value(self, expr: Expr) -> Value:
+    def value(self, expr: Expr) -> TritonValue:
         """The value of an expression, computed if need be."""
         compute_in_order(
             expr,
@@ -118,18 +118,18 @@ class Emitter:
         """What a value must not be used outside of: the guard, for what reads memory."""
         return self._guard.text if self._guard.text and any(loads(node)) else ""
 
-    def _lookup(self, node: Expr) -> Value | None:
+    def _lookup(self, node: Expr) -> TritonValue | None:
         context = self._context(node)
         for known in reversed(self._known):
             if found := known.get((node.key, context)):
                 return found
         return None
 
-    def _remember(self, node: Expr, value: Value) -> None:
+    def _remember(self, node: Expr, value: TritonValue) -> None:
         level = value.level if self.looping else TOP
         self._known[level][node.key, self._context(node)] = value
 
-    def _compute(self, node: Expr) -> Value:
+    def _compute(self, node: Expr) -> TritonValue:
         match node:
             case Constant():
                 return self._define(literal(node), frozenset(), TOP)
@@ -154,20 +154,20 @@ class Emitter:
                 return self._define(operation(node, [o.text for o in operands]), dims, level)
         raise TypeError(f"no such expression: {node!r}")
 
-    def _define(self, text: str, dims: frozenset[str], level: int, stem: str = "t") -> Value:
+    def _define(self, text: str, dims: frozenset[str], level: int, stem: str = "t") -> TritonValue:
         name = self.name(stem)
         level = self.level(dims, level)
         self.add(f"{name} = {text}", level)
-        return Value(name, dims, level)
+        return TritonValue(name, dims, level)
 
     @staticmethod
-    def _divides_row(node: Call, operands: list[Value]) -> bool:
+    def _divides_row(node: Call, operands: list[TritonValue]) -> bool:
         """Whether every element of a row is divided by one number."""
         if node.name != "div" or node.dtype != torch.float32:
             return False
         return "r" in operands[0].dims and "r" not in operands[1].dims
 
-    def _row_divided(self, node: Call, operands: list[Value]) -> Value:
+    def _row_divided(self, node: Call, operands: list[TritonValue]) -> TritonValue:
         """A division of many by one: the reciprocal is computed once."""
         number, divisor = operands
         key = (f"inverse {node.args[1].key}", "")
@@ -178,15 +178,15 @@ class Emitter:
         text = f"{number.text} * {known.text}[0] * {known.text}[1]"
         return self._define(text, number.dims | known.dims, max(number.level, known.level))
 
-    def _from_kernel(self, node: Load) -> Value:
+    def _from_kernel(self, node: Load) -> TritonValue:
         found = self.values.get(node.buffer)
         return found if found is not None else self.value(self.recompute[node.buffer].body)
 
-    def _guarded(self, node: Guarded) -> Value:
+    def _guarded(self, node: Guarded) -> TritonValue:
         """Both values, each read only where it is meant; then a choice."""
         condition = self.value(node.condition)
         outside = self._guard
-        chosen: list[Value] = []
+        chosen: list[TritonValue] = []
         for test, body in ((condition.text, node.body), (f"({condition.text} == 0)", node.other)):
             self._guard = self._narrowed(outside, condition, test)
             chosen.append(self.value(body))
@@ -196,7 +196,7 @@ class Emitter:
         text = f"tl.where({condition.text}, {chosen[0].text}, {chosen[1].text})"
         return self._define(text, dims, level)
 
-    def _narrowed(self, outside: Value, condition: Value, test: str) -> Value:
+    def _narrowed(self, outside: TritonValue, condition: TritonValue, test: str) -> TritonValue:
         """A guard within another."""
         text = f"{outside.text} & {test}" if outside.text else test
         for known in reversed(self._known):
@@ -209,7 +209,7 @@ class Emitter:
 
     # -- indices ----------------------------------------------------------------------------
 
-    def _load(self, node: Load) -> Value:
+    def _load(self, node: Load) -> TritonValue:
         address, dims, level = self.address(node.index[0])
         dims = self.spread_loads.get(dims, dims) | self._guard.dims
         level = max(level, self._guard.level)
@@ -220,7 +220,7 @@ class Emitter:
         kept = f', eviction_policy="{self.eviction}"' if self.eviction and whole else ""
         return self._define(f"tl.load({place}{masked}{kept})", dims, level)
 
-    def _index_value(self, node: IndexValue) -> Value:
+    def _index_value(self, node: IndexValue) -> TritonValue:
         constant = node.index.constant
         if constant is not None:
             return self._define(f"tl.full([], {constant}, tl.int64)", frozenset(), TOP)
@@ -257,7 +257,7 @@ class Emitter:
             return extra.removesuffix(" + ")
         return extra + render(index, texts)
 
-    def _place_of(self, atom: Indirect) -> Value:
+    def _place_of(self, atom: Indirect) -> TritonValue:
         context = self._guard.text
         for known in reversed(self._known):
             if found := known.get((atom.key, context)):
@@ -296,7 +296,7 @@ class Emitter:
             return f"tl.full({self.shape(dims)}, {address}, INDEX)"
         return f"tl.broadcast_to({address}, {self.shape(dims)})"
 
-    def store(self, node: FlatNode, value: Value) -> None:
+    def store(self, node: FlatNode, value: TritonValue) -> None:
         """Write the value of a node to its buffer."""
         every = frozenset(g.name for g in self.tile.groups)
         dims = every if node.inside and not node.reduces else frozenset("x")

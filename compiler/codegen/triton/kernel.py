@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
-from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, Accumulator, Scan
-from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, Emitter, Value
+from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, TritonAccumulator, TritonScan
+from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, TritonValue
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
@@ -36,7 +36,7 @@ def lines_of_origin(kernel: FlatKernel) -> list[str]:
     return list(dict.fromkeys(f"# {node.origin.described}" for node in kernel.nodes))
 
 
-class KernelWriter:
+class TritonKernelWriter:
     """Writes one kernel: indices of the tile, then the nodes, sweep by sweep."""
 
     def __init__(
@@ -47,7 +47,7 @@ class KernelWriter:
         self.tile = tile
         self.storage = storage
         self.arguments = arguments
-        self.emit = Emitter(tile, storage)
+        self.emit = TritonEmitter(tile, storage)
 
     def write(self) -> str:
         """The function as text."""
@@ -127,10 +127,12 @@ class KernelWriter:
         if node.name in self.kernel.stored:
             self.emit.store(node, value)
 
-    def _accumulator(self, node: FlatNode) -> Accumulator:
-        return Accumulator(node.name, SCANS.get(node.kind, node.kind), node.body.dtype, node.dtype)
+    def _accumulator(self, node: FlatNode) -> TritonAccumulator:
+        return TritonAccumulator(
+            node.name, SCANS.get(node.kind, node.kind), node.body.dtype, node.dtype
+        )
 
-    def _masked(self, accumulator: Accumulator, node: FlatNode, level: int) -> str:
+    def _masked(self, accumulator: TritonAccumulator, node: FlatNode, level: int) -> str:
         """The values of a tile, the neutral element where there are none."""
         value = accumulator.taken(self.emit.value(node.body).text)
         shape = self.emit.shape(BOTH)
@@ -140,9 +142,11 @@ class KernelWriter:
             self.emit.add(f"{name} = tl.where(rmask, {name}, {accumulator.neutral})", level)
         return name
 
-    def _place(self, accumulator: Accumulator | Scan, level: int) -> str:
+    def _place(self, accumulator: TritonAccumulator | TritonScan, level: int) -> str:
         """The places of a tile in row-major order, for what has a place in its state."""
-        if not (accumulator.has_places if isinstance(accumulator, Scan) else accumulator.by_place):
+        if not (
+            accumulator.has_places if isinstance(accumulator, TritonScan) else accumulator.by_place
+        ):
             return ""
         name = self.emit.name("w")
         spread = f"tl.broadcast_to(rindex, {self.emit.shape(BOTH)})"
@@ -159,20 +163,20 @@ class KernelWriter:
         accumulator = self._accumulator(node)
         values = self._masked(accumulator, node, TOP)
         if node.scans:
-            scan = Scan(accumulator)
+            scan = TritonScan(accumulator)
             place = self._place(scan, TOP)
             self.emit.add(scan.states(values, place), TOP)
             self.emit.add(f"result_{node.name} = {scan.result()}", TOP)
-            self._keep(node, Value(f"result_{node.name}", BOTH, TOP))
+            self._keep(node, TritonValue(f"result_{node.name}", BOTH, TOP))
             return
         self._result(node, accumulator.reduced(values, self._place(accumulator, TOP)))
 
     def _result(self, node: FlatNode, text: str) -> None:
         name = f"result_{node.name}"
         self.emit.add(f"{name} = {text}", TOP)
-        self._keep(node, Value(name, ROW, TOP))
+        self._keep(node, TritonValue(name, ROW, TOP))
 
-    def _keep(self, node: FlatNode, value: Value) -> None:
+    def _keep(self, node: FlatNode, value: TritonValue) -> None:
         self.emit.values[node.name] = value
         if node.name in self.kernel.stored:
             self.emit.store(node, value)
@@ -193,7 +197,7 @@ class KernelWriter:
                 groups = self._groups()
                 self.emit.add(f"sum_{node.name} = tl.zeros({groups}, {TYPES[node.dtype]})", TOP)
             elif node.scans:
-                for line in Scan(accumulators[node.name]).declared(self.emit.shape(ROW)):
+                for line in TritonScan(accumulators[node.name]).declared(self.emit.shape(ROW)):
                     self.emit.add(line, TOP)
             elif node.kind:
                 state = self._groups() if node.name in grouped else shape
@@ -220,18 +224,18 @@ class KernelWriter:
                 text = accumulators[node.name].reduced(state, f"place_{node.name}")
                 self._result(node, text)
 
-    def _accumulate(self, node: FlatNode, accumulator: Accumulator) -> None:
+    def _accumulate(self, node: FlatNode, accumulator: TritonAccumulator) -> None:
         values = self._masked(accumulator, node, LOOP)
         if not node.scans:
             for line in accumulator.update(values, self._place(accumulator, LOOP)):
                 self.emit.add(line, LOOP)
             return
-        scan = Scan(accumulator)
+        scan = TritonScan(accumulator)
         place = self._place(scan, LOOP)
         for line in (scan.states(values, place), *scan.carried(values, place)):
             self.emit.add(line, LOOP)
         self.emit.add(f"result_{node.name} = {scan.result()}", LOOP)
-        self._keep(node, Value(f"result_{node.name}", BOTH, LOOP))
+        self._keep(node, TritonValue(f"result_{node.name}", BOTH, LOOP))
 
     def _groups(self, elements: str = "") -> str:
         """The shape of the states of groups: neighbours that one thread loads at once."""
@@ -241,7 +245,7 @@ class KernelWriter:
     def _accumulate_distances(self, node: FlatNode) -> None:
         """A maximum and a sum of distances from it; the states are of few elements each."""
         largest = self.online[node.name]
-        accumulator = Accumulator(largest, "max", node.body.dtype, node.body.dtype)
+        accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
         states = f"best_{largest}, sum_{node.name}"
         groups = f"tl.reshape({values}, {self._groups('elements')})"

@@ -13,11 +13,11 @@ from itertools import count
 import torch
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
-from tcdebug.compiler.codegen.triton.emit import INNER, LOOP, TOP, Emitter, Value
+from tcdebug.compiler.codegen.triton.emit import INNER, LOOP, TOP, TritonEmitter, TritonValue
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.kernel import TEXTS, lines_of_origin, places
 from tcdebug.compiler.codegen.triton.text import HALVES, TYPES
-from tcdebug.compiler.codegen.triton.tiles import MULTIPROCESSORS, Group, Tile, power_of_two
+from tcdebug.compiler.codegen.triton.tiles import MULTIPROCESSORS, Tile, TileDimension, power_of_two
 from tcdebug.compiler.ir.expr import Call, Expr, Load
 from tcdebug.compiler.ir.graph import Reduction
 from tcdebug.compiler.ir.index import Atom, Axis, Index, product, render, to_index
@@ -48,7 +48,7 @@ which one or two fit a multiprocessor, and narrow ones for few rows."""
 MOST = 6
 """Cuts that are worth trying for one product."""
 
-STEP = Group("r", (), SMALLEST)
+STEP = TileDimension("r", (), SMALLEST)
 """Of a tile that has no product yet."""
 
 
@@ -56,7 +56,7 @@ STEP = Group("r", (), SMALLEST)
 class ProductTile(Tile):
     """The tile of a product: the groups are those of the result, `depth` that of the sums."""
 
-    depth: Group = STEP
+    depth: TileDimension = STEP
     together: int = 8
     precision: str = "ieee"
 
@@ -72,11 +72,14 @@ def tile_of(kernel: Kernel) -> ProductTile:
     along = {n: node.index[d].axes for n, d in (("y", -2), ("x", -1))}
     axes = {n: tuple(a for a in kernel.outer if a in found) for n, found in along.items()}
     return ProductTile(
-        (Group("y", axes["y"], template.rows), Group("x", axes["x"], template.columns)),
+        (
+            TileDimension("y", axes["y"], template.rows),
+            TileDimension("x", axes["x"], template.columns),
+        ),
         tuple(a for a in kernel.outer if a not in (*axes["y"], *axes["x"])),
         template.warps,
         stages=template.stages,
-        depth=Group("r", kernel.inner, template.depth),
+        depth=TileDimension("r", kernel.inner, template.depth),
         together=template.together,
         precision=template.precision,
     )
@@ -156,7 +159,7 @@ class ProductWriter:
         (inner,) = r.axes
         down = Axis("k0", inner.size)
         values: dict[Atom, Index] = {inner: to_index(down)}
-        k = Group("k", (down,), r.block)
+        k = TileDimension("k", (down,), r.block)
         left, right = _operands(self.kernel.nodes[0].body)
         sides = (self._operand(left, y, r), self._operand(right.substitute(values), k, x))
         texts = [text for _, text in sides]
@@ -178,10 +181,12 @@ class ProductWriter:
     def _precision(self, operand: Expr) -> str:
         return f', input_precision="{self.tile.precision}"' if operand.dtype not in HALVES else ""
 
-    def _operand(self, operand: Expr, first: Group, second: Group) -> tuple[Emitter, str]:
+    def _operand(
+        self, operand: Expr, first: TileDimension, second: TileDimension
+    ) -> tuple[TritonEmitter, str]:
         """A tile of an operand, which is zero where there is none."""
         tile = Tile((first, second), self.tile.alone, self.tile.warps)
-        emitter = Emitter(tile, self.storage, self._names)
+        emitter = TritonEmitter(tile, self.storage, self._names)
         emitter.looping = True
         whole = frozenset((first.name, second.name))
         varying = frozenset(g.name for g in (first, second) if operand.axes & set(g.axes))
@@ -200,10 +205,12 @@ class ProductWriter:
 
     def _epilogue(self) -> list[str]:
         """What is computed of the sums, and stored."""
-        emitter = Emitter(Tile(self.tile.groups, self.tile.alone, 1), self.storage, self._names)
+        emitter = TritonEmitter(
+            Tile(self.tile.groups, self.tile.alone, 1), self.storage, self._names
+        )
         for position, node in enumerate(self.kernel.nodes):
             point = replace(node, inside=True, kind="")
-            value = emitter.value(point.body) if position else Value("total", RESULT)
+            value = emitter.value(point.body) if position else TritonValue("total", RESULT)
             emitter.values[node.name] = value
             if node.name in self.kernel.stored:
                 emitter.store(point, value)
@@ -220,7 +227,7 @@ def _operands(body: Expr) -> tuple[Expr, Expr]:
     return left, right
 
 
-def _indices(group: Group, whole: str) -> list[str]:
+def _indices(group: TileDimension, whole: str) -> list[str]:
     """The index along a group, what of it exists, and its axes."""
     name = group.name
     lines = [f"{name}index = {whole}"]

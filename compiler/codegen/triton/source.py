@@ -11,7 +11,7 @@ from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
-from tcdebug.compiler.codegen.triton.kernel import KernelWriter
+from tcdebug.compiler.codegen.triton.kernel import TritonKernelWriter
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
 from tcdebug.compiler.codegen.triton.scatter import brought
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
@@ -122,7 +122,7 @@ def _text(
 ) -> str:
     if isinstance(tile, ProductTile):
         return ProductWriter(flat, tile, storage, list(signature)).write()
-    return KernelWriter(flat, tile, storage, list(signature)).write()
+    return TritonKernelWriter(flat, tile, storage, list(signature)).write()
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonKernel:

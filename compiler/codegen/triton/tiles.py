@@ -40,7 +40,7 @@ SQUARE = 64
 
 
 @dataclass(frozen=True)
-class Group:
+class TileDimension:
     """Loops that one dimension of a tile runs along, the last axis fastest."""
 
     name: str
@@ -65,7 +65,7 @@ class Group:
 class Tile:
     """The dimensions of a tile; `alone` are axes of which a program has one value."""
 
-    groups: tuple[Group, Group]
+    groups: tuple[TileDimension, TileDimension]
     alone: tuple[Axis, ...]
     warps: int
     persistent: bool = False
@@ -78,7 +78,7 @@ class Tile:
         """What a kernel is compiled for: constants of it -> their values."""
         return {f"{g.name.upper()}BLOCK": g.block for g in self.groups}
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> TileDimension:
         """The dimension of a name."""
         return next(g for g in self.groups if g.name == name)
 
@@ -126,7 +126,7 @@ def _points(kernel: FlatKernel) -> Tile:
     while block > 128 and size < block * MULTIPROCESSORS:
         block //= 2
     warps = min(4, max(block // (WARP * each), min(4, block // WARP)))
-    return Tile((Group("y", (), 1), Group("x", axes, block)), (), max(1, warps))
+    return Tile((TileDimension("y", (), 1), TileDimension("x", axes, block)), (), max(1, warps))
 
 
 def _across(kernel: FlatKernel) -> tuple[Axis, Axis] | None:
@@ -152,7 +152,7 @@ def _square(kernel: FlatKernel, y: Axis, x: Axis) -> Tile:
     rest = tuple(a for a in (*kernel.outer, *kernel.inner) if a not in (x, y))
     side = SQUARE if widest(kernel) <= 4 else SQUARE // 2
     blocks = [min(side, power_of_two(estimate(a.size))) for a in (y, x)]
-    return Tile((Group("y", (y,), blocks[0]), Group("x", (x,), blocks[1])), rest, 8)
+    return Tile((TileDimension("y", (y,), blocks[0]), TileDimension("x", (x,), blocks[1])), rest, 8)
 
 
 # -- rows -----------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> T
 
 
 def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -> Tile:
-    groups = (Group("x", kernel.outer, x), Group("r", kernel.inner, r))
+    groups = (TileDimension("x", kernel.outer, x), TileDimension("r", kernel.inner, r))
     return Tile(groups, (), warps, persistent)
 
 

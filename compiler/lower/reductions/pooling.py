@@ -26,7 +26,7 @@ from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.reductions.windows import (
-    Span,
+    DimensionWindows,
     check_few,
     clamped,
     divisor,
@@ -39,7 +39,7 @@ from tcdebug.compiler.lower.reductions.windows import (
 aten = torch.ops.aten
 
 
-def _not_across_channels(site: Site, spans: Sequence[Span]) -> None:
+def _not_across_channels(site: Site, spans: Sequence[DimensionWindows]) -> None:
     """Overlapping windows where channels lie innermost: ATen's loops over them are faster."""
     if site.result().stride(-1) != 1 and any(s.kernel > s.stride for s in spans):
         raise NotLowered("overlapping windows of channels-last tensors")
@@ -82,7 +82,7 @@ def avg_pool(dims: int) -> Lowering:
 def _pulled(
     gradient: Tensor,
     point: Point,
-    spans: Sequence[Span],
+    spans: Sequence[DimensionWindows],
     share: Callable[[Point, Expr], Expr],
     compute: torch.dtype,
 ) -> Expr:
@@ -132,7 +132,7 @@ def avg_pool_backward(dims: int) -> Lowering:
     return lower
 
 
-def _first(span: Span, window: Index) -> Index:
+def _first(span: DimensionWindows, window: Index) -> Index:
     """The first place of a window that is in the input."""
     start = span.place(window, 0)
     if not span.padding:

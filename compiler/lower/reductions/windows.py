@@ -19,7 +19,7 @@ MOST_PLACES = 27
 
 
 @dataclass(frozen=True)
-class Span:
+class DimensionWindows:
     """The windows along one dimension: the first place of window i is i * stride - padding."""
 
     kernel: int
@@ -91,14 +91,14 @@ def spans_of(
     stride: int | Sequence[int],
     padding: int | Sequence[int],
     dilation: int | Sequence[int] = 1,
-) -> list[Span]:
+) -> list[DimensionWindows]:
     """The windows along the last `dims` dimensions, a span each; without a stride side by side."""
     steps = stride if isinstance(stride, int) or len(stride) else kernel
     lengths, strides, paddings, dilations = (
         _each(v, dims) for v in (kernel, steps, padding, dilation)
     )
     return [
-        Span(lengths[k], strides[k], paddings[k], dilations[k], size, count)
+        DimensionWindows(lengths[k], strides[k], paddings[k], dilations[k], size, count)
         for k, (size, count) in enumerate(zip(sizes[-dims:], windows[-dims:], strict=True))
     ]
 
@@ -117,7 +117,12 @@ def clamped(place: Index, size: Index, *, before: bool, behind: bool) -> Index:
 
 
 def window_of(
-    x: Tensor, point: Point, spans: Sequence[Span], other: Expr, *, repeats: bool = False
+    x: Tensor,
+    point: Point,
+    spans: Sequence[DimensionWindows],
+    other: Expr,
+    *,
+    repeats: bool = False,
 ) -> Iterator[tuple[Point, Expr]]:
     """The places of the window of a point in row-major order, and the elements there.
 
@@ -140,7 +145,7 @@ def window_of(
 
 
 def divisor(
-    spans: Sequence[Span], windows: Sequence[Index], padded: bool, override: int | None
+    spans: Sequence[DimensionWindows], windows: Sequence[Index], padded: bool, override: int | None
 ) -> Index:
     """What the sum over a window is divided by: its places, or a given number."""
     if override is not None:

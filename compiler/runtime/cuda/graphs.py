@@ -38,7 +38,7 @@ SMALL = 1 << 16
 
 
 @dataclass(eq=False)
-class Capture:
+class CapturedGraph:
     """A CUDA graph with the memory that it reads and writes."""
 
     graph: Any
@@ -76,9 +76,9 @@ class Shared:
     holder: Any
     """A capture that keeps it: else the memory is given up with the last one that is dropped, and
     the next capture into it fails."""
-    captures: list[weakref.ref[Capture]] = field(default_factory=list)
+    captures: list[weakref.ref[CapturedGraph]] = field(default_factory=list)
 
-    def after(self, capture: Capture) -> Iterable[Capture]:
+    def after(self, capture: CapturedGraph) -> Iterable[CapturedGraph]:
         """What was captured later, and may have its outputs where this one works."""
         for known in reversed(self.captures):
             later = known()
@@ -112,7 +112,7 @@ class CudaGraphs:
         self._gears = frozenset(gears)
         self._keeps = keeps
         self._seen: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._captures: dict[tuple[int, ...], list[Capture]] = {}
+        self._captures: dict[tuple[int, ...], list[CapturedGraph]] = {}
         self._moving: set[int] = set()  # inputs that were seen at several addresses
         self._said: set[str] = set()
         self._off = ""
@@ -193,7 +193,7 @@ class CudaGraphs:
         del outputs
         own = [seams.storage_id(o) for o in self._watched(kept, direct, args)]
         watched = tuple((storage, seams.storage_uses(storage)) for storage in dict.fromkeys(own))
-        capture = Capture(graph, inputs, copied, direct, returned, kept, watched, shared)
+        capture = CapturedGraph(graph, inputs, copied, direct, returned, kept, watched, shared)
         if shared is not None:
             shared.captures.append(weakref.ref(capture))
         self._captures.setdefault(key, []).append(capture)
@@ -212,7 +212,7 @@ class CudaGraphs:
     def _is_copied_out(self, output: torch.Tensor) -> bool:
         return self._keeps and output.numel() * output.element_size() <= SMALL
 
-    def _replay(self, capture: Capture, args: list[Any]) -> Sequence[Any]:
+    def _replay(self, capture: CapturedGraph, args: list[Any]) -> Sequence[Any]:
         for k in capture.copied:
             capture.inputs[k].copy_(args[k])
         capture.graph.replay()

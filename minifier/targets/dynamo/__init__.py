@@ -31,7 +31,7 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
     would turn each cut into an error.
     """
 
-    def record(decision: Decision) -> None:
+    def record(decision: Decision, scope: str) -> None:
         event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
         log.emit(event, unit=decision.unit, site=decision.site, direction="capture")
 

@@ -45,9 +45,9 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
     A log that keeps artifacts gets the texts of their stages too.
     """
 
-    def record(decision: Decision) -> None:
+    def record(decision: Decision, scope: str) -> None:
         event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
-        log.emit(event, unit=decision.unit, site=decision.site, direction=gate.scope)
+        log.emit(event, unit=decision.unit, site=decision.site, direction=scope)
 
     gate = Gate(toggles, record=record)
     with contextlib.ExitStack() as stack:

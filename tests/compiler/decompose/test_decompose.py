@@ -13,10 +13,10 @@ from programs import f32, positive
 from stages import capture
 from torch.nn import functional as F
 
-from tcdebug.compiler import decompose
 from tcdebug.compiler.decompose import decompositions, unit
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.registry import REGISTRY
 
 aten = torch.ops.aten
 
@@ -123,7 +123,7 @@ def test_a_decomposition_that_raises_says_which(monkeypatch: pytest.MonkeyPatch)
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setitem(decompose.REGISTERED, aten.gelu.default, broken)
+    monkeypatch.setitem(REGISTRY.decompositions, aten.gelu.default, broken)
     with pytest.raises(Exception) as found:
         compiled(lambda x: F.gelu(x))(f32(3))
     causes = [found.value, found.value.__cause__, getattr(found.value, "inner_exception", None)]

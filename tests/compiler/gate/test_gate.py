@@ -65,10 +65,10 @@ def test_sites_tell_graphs_directions_units_subjects_and_repeats_apart() -> None
     for graph in ("g", "h"):
         gate = Gate(graph_id=graph)
         for scope in ("forward", "backward"):
-            gate.scope = scope
+            asking = gate.scoped(scope)
             for unit in ("fuse.inline", "fuse.vertical"):
                 for subject in ("a", "b", "a"):
-                    gate.allows(unit, subject)
+                    asking.allows(unit, subject)
         sites |= {d.site for d in gate.decisions}
     assert len(sites) == 2 * 2 * 2 * 3
 
@@ -79,7 +79,7 @@ def test_a_site_is_ten_hex_digits_and_the_same_in_every_process() -> None:
 
 def test_every_answer_is_recorded_once_in_order() -> None:
     heard: list[Decision] = []
-    gate = Gate(Toggles.parse(["fuse"]), "g", heard.append)
+    gate = Gate(Toggles.parse(["fuse"]), "g", lambda decision, scope: heard.append(decision))
     gate.allows("fuse.inline", "a")
     gate.allows("lower.aten.add.Tensor", "b")
     assert heard == gate.decisions
@@ -87,6 +87,30 @@ def test_every_answer_is_recorded_once_in_order() -> None:
         ("fuse.inline", "a", 0, False),
         ("lower.aten.add.Tensor", "b", 0, True),
     ]
+
+
+def test_scoped_gates_share_counts_and_decisions_and_each_keeps_its_scope() -> None:
+    heard: list[tuple[str, str, int]] = []
+    gate = Gate(
+        Toggles.parse(["fuse:2"]),
+        "g",
+        lambda decision, scope: heard.append((scope, decision.subject, decision.ordinal)),
+    )
+    forward, backward = gate.scoped("forward"), gate.scoped("backward")
+    answers = [g.allows("fuse.inline", "a") for g in (forward, backward, forward)]
+    assert answers == [True, True, False]
+    assert heard == [("forward", "a", 0), ("backward", "a", 1), ("forward", "a", 2)]
+    assert len({d.site for d in gate.decisions}) == 3  # the second of forward is a repeat
+    assert gate.scope == ""
+
+
+def test_another_attempt_asks_the_same_sites_and_goes_on_counting() -> None:
+    first = Gate(graph_id="g").scoped("forward")
+    first.allows("fuse.inline", "a")
+    second = first.under(Toggles.parse(["fuse"]))
+    assert not second.allows("fuse.inline", "a")
+    assert [d.site for d in second.decisions] == [d.site for d in first.decisions]
+    assert [d.ordinal for d in second.decisions] == [1]
 
 
 NAMES = st.sampled_from(["all", "fuse", "fuse.inline", "lower.aten.add.Tensor"])

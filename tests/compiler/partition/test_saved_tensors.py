@@ -22,6 +22,7 @@ from tcdebug.compiler.backend import compile as compile_graph
 from tcdebug.compiler.partition.saved_tensors import SEEN_BY_OTHERS, take_strides
 from tcdebug.compiler.passes.purity import strided_as_eager
 from tcdebug.compiler.passes.strides import restride
+from tcdebug.compiler.registry import REGISTRY
 
 aten = torch.ops.aten
 NO_MIN_CUT = {"off": ["partition.min_cut"]}
@@ -162,7 +163,7 @@ def test_strides_hold_where_a_failing_step_is_left_out(
     def failing(graph: fx.Graph) -> bool:
         raise ValueError("planted")
 
-    monkeypatch.setitem(pipeline.ATEN, "passes.failing", failing)
+    monkeypatch.setitem(REGISTRY.aten_passes, "passes.failing", failing)
     assert_gradients_are_eagers(saved, {"on_error": "fallback"})
     assert reported == [[(8, 1)]]
 

@@ -13,10 +13,9 @@ from judge import assert_same, compiled
 from programs import f32
 from torch import fx
 
-from tcdebug.compiler import pipeline
-from tcdebug.compiler.codegen.cpp.kernel import KernelWriter
+from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter
 from tcdebug.compiler.devices import cpu
-from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 
 SIN = torch.ops.aten.sin.default
 
@@ -32,10 +31,14 @@ def outcome(folder: Path, **options: Any) -> tuple[torch.Tensor, list[str]]:
     return compiled(function, options=options)(f32(4, 4)), fallbacks(folder)
 
 
-def fallbacks(folder: Path) -> list[str]:
+def events_of(folder: Path, name: str) -> list[dict[str, Any]]:
     (path,) = folder.glob("run/events*.jsonl")
     events = [json.loads(line) for line in path.read_text().splitlines()]
-    return [e["data"]["what"] for e in events if e["event"] == "fallback"]
+    return [e for e in events if e["event"] == name]
+
+
+def fallbacks(folder: Path) -> list[str]:
+    return [e["data"]["what"] for e in events_of(folder, "fallback")]
 
 
 def raising(*args: Any) -> Any:
@@ -48,8 +51,14 @@ def test_nothing_falls_back_where_nothing_fails(tmp_path: Path) -> None:
     assert_same(result, function(f32(4, 4)))
 
 
+def test_decisions_name_the_graph_that_asked_in_every_attempt(tmp_path: Path) -> None:
+    outcome(tmp_path, on_error="fallback")
+    directions = {e.get("direction") for e in events_of(tmp_path, "decision")}
+    assert directions == {"capture", "inference"}
+
+
 def test_by_default_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(LOWERINGS, SIN, raising)
+    monkeypatch.setitem(REGISTRY.lowerings, SIN, raising)
     with pytest.raises(Exception, match=r"unit lower\.aten\.sin\.default.*planted"):
         outcome(tmp_path)
 
@@ -57,7 +66,7 @@ def test_by_default_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_lowering_that_raises_is_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(LOWERINGS, SIN, raising)
+    monkeypatch.setitem(REGISTRY.lowerings, SIN, raising)
     result, slower = outcome(tmp_path, on_error="fallback")
     assert slower == ["compiled without lower.aten.sin.default"]
     assert_same(result, function(f32(4, 4)))
@@ -71,7 +80,7 @@ def test_a_pass_that_spoils_its_graph_and_raises_is_left_out(
         graph.erase_node(graph.output_node())
         raise ValueError("planted")
 
-    table = pipeline.PREGRAD if stage == "pregrad" else pipeline.ATEN
+    table = REGISTRY.pregrad_passes if stage == "pregrad" else REGISTRY.aten_passes
     monkeypatch.setitem(table, f"{stage}.spoils", spoils)
     result, slower = outcome(tmp_path, on_error="fallback")
     assert slower == [f"compiled without {stage}.spoils"]
@@ -81,13 +90,13 @@ def test_a_pass_that_spoils_its_graph_and_raises_is_left_out(
 def test_only_the_kernel_that_does_not_build_is_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    right = KernelWriter.write
+    right = CppKernelWriter.write
 
-    def broken(self: KernelWriter) -> str:
+    def broken(self: CppKernelWriter) -> str:
         text = right(self)
         return text.replace("sin_(", "no_such_function(")
 
-    monkeypatch.setattr(KernelWriter, "write", broken)
+    monkeypatch.setattr(CppKernelWriter, "write", broken)
     result, slower = outcome(tmp_path, on_error="fallback")
     (what,) = slower
     assert what.startswith("compiled without site:")

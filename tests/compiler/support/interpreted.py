@@ -10,8 +10,8 @@ import torch
 from tcdebug.compiler.codegen.triton.source import TritonKernel, TritonSource
 from tcdebug.compiler.codegen.wrapper.launches import Launch
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.cuda import TritonCodegen
+from tcdebug.compiler.registry import REGISTRY
 from tcdebug.compiler.runtime.cuda.compile import WIDE, constants, import_source
 from tcdebug.compiler.stages.stage import Stages
 
@@ -123,5 +123,5 @@ def install() -> InterpretedCodegen:
     """Write kernels for CPUs in Triton from now on, in this process."""
     _multiply_bfloat16()
     target = InterpretedCodegen()
-    DEVICES["cpu"] = target
+    REGISTRY.devices["cpu"] = target
     return target

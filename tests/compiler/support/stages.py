@@ -12,7 +12,7 @@ from torch import fx
 
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.configuration.overrides import Parts
+from tcdebug.compiler.configuration.overrides import Overrides
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
@@ -56,7 +56,7 @@ def recording_backend(
     """A backend that compiles up to a stage, interprets what that made, and keeps it."""
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        gate = Gate(toggles)
+        gate = Gate(toggles or Toggles())
         captured.gates.append(gate)
 
         def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -131,4 +131,4 @@ def capture(
 
 def compile_with(gate: Gate, **options: Any) -> PipelineCompile:
     """What the stages of a compile share, around a gate that the test can look into."""
-    return PipelineCompile(Options(log=False, **options), EventLog(None), gate, "0/0", Parts())
+    return PipelineCompile(Options(log=False, **options), EventLog(None), gate, "0/0", Overrides())

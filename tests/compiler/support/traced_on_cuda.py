@@ -12,8 +12,8 @@ from torch._subclasses import FakeTensorMode
 from tcdebug.compiler.codegen.triton.source import TritonSource
 from tcdebug.compiler.codegen.wrapper.launches import Launch
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.cuda import TritonCodegen
+from tcdebug.compiler.registry import REGISTRY
 from tcdebug.compiler.stages.stage import Stages
 
 
@@ -45,7 +45,7 @@ def triton_of(
     """The kernels of a function of fake tensors: `program` makes both."""
     recording = Recording()
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(), torch.no_grad():
-        patch.setitem(DEVICES, "cuda", recording)
+        patch.setitem(REGISTRY.devices, "cuda", recording)
         function, inputs = program()
         try:
             torch.compile(function, backend="tcdebug", options=options)(*inputs)

@@ -51,19 +51,20 @@ def decompose(op, function):
 EMBEDDED = """
 from tcdebug.compiler import decompose as decomposing, pipeline
 from tcdebug.compiler.lower.tables import LOWERINGS as lowerings
+from tcdebug.compiler.registry import REGISTRY
 
 def lower(op, function):
-    lowerings[op] = function
+    REGISTRY.lowerings[op] = function
 
 def in_pass(function):
     algebraic = pipeline.ATEN["passes.algebraic"]
     def broken(graph):
         function(graph)
         return algebraic(graph)
-    pipeline.ATEN["passes.algebraic"] = broken
+    REGISTRY.aten_passes["passes.algebraic"] = broken
 
 def decompose(op, function):
-    decomposing.REGISTERED[op] = function
+    REGISTRY.decompositions[op] = function
 """
 COMPILERS = {"inductor": INDUCTOR, "tcdebug": EMBEDDED}
 """Backend -> how a script plants in it."""

@@ -12,12 +12,13 @@ PLANTED = """
 import ctypes
 import torch
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 
 def broken(site, *args, **kwargs):
     {what}
 
 for op in {ops}:
-    LOWERINGS[op] = broken
+    REGISTRY.lowerings[op] = broken
 """
 SUM = "(torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList)"
 

@@ -16,12 +16,13 @@ import pytest
 PLANTED = """
 import torch
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 
 def broken(site, *args, **kwargs):
     raise ValueError("planted")
 
 for op in torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList:
-    LOWERINGS[op] = broken
+    REGISTRY.lowerings[op] = broken
 """
 
 

@@ -18,12 +18,13 @@ JOB = FuzzJob("", "/findings", seed=7, examples=5, bisect=False)
 PLANTED = b"""
 import torch
 from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
 
 def broken(site, *args, **kwargs):
     raise ValueError("planted")
 
 for op in torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList:
-    LOWERINGS[op] = broken
+    REGISTRY.lowerings[op] = broken
 """
 
 

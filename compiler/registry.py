@@ -1,0 +1,46 @@
+"""What a program adds to the compiler: one registry for the process, which every stage reads.
+
+A stage keeps its own entries in a constant table and reads them through `read_through`. A
+registered entry takes the place of an entry with the same key; a new one follows the others, in
+the order of registration.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
+
+from torch import fx
+
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
+Operator: TypeAlias = Any
+"""An operator with its overload, such as torch.ops.aten.sin.default."""
+Pass = Callable[[fx.Graph], bool]
+"""Changes a graph, and returns whether it did."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The tables that `registration` writes and that the stages read."""
+
+    lowerings: dict[Operator, Callable[..., Any]] = field(default_factory=dict)
+    decompositions: dict[Operator, Callable[..., Any]] = field(default_factory=dict)
+    pregrad_passes: dict[str, Pass] = field(default_factory=dict)
+    """Unit -> pass on the graph that Dynamo captured."""
+    aten_passes: dict[str, Pass] = field(default_factory=dict)
+    """Unit -> pass on an ATen graph."""
+    devices: dict[str, Any] = field(default_factory=dict)
+    """Type of device -> the `devices.protocol.Codegen` that writes its kernels."""
+
+
+REGISTRY = Registry()
+"""The registry of this process. A script registers before it compiles; nothing else writes here."""
+
+
+def read_through(own: dict[Key, Entry], registered: dict[Key, Entry]) -> Mapping[Key, Entry]:
+    """A live read-only view of a table of the compiler and of what is registered beside it."""
+    return MappingProxyType(ChainMap(registered, own))
