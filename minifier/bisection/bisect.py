@@ -1,11 +1,17 @@
-"""Which decisions of the compiler are at fault: prefix search, then confirmation both ways.
+"""Which decisions of the compiler are at fault: a search over prefixes, then confirmation.
 
 Decisions come in the order of the pipeline, and the first n of a compile are the same whatever
 happens to the rest. So "only the first n decisions let through" is a program between everything
 off and everything on, and a binary search over n finds the decision that brings the failure in.
-What is found is confirmed: without that decision alone the failure is gone; or without its unit,
-where the same fault acts in several places (a lowering that forward and backward both use). If it
-is not gone even then, there is another fault, and the search goes on with this one switched off.
+
+A run that fails in another way is unresolved: it neither fails nor passes. Where the prefix before
+the one that fails is unresolved, the culprit is somewhere between the last prefix that passes and
+the first that fails (`suspects`).
+
+A culprit is confirmed if the failure shows with it on and the run passes with it off: that decision
+alone, or its unit where the same fault acts in several places, as a lowering that forward and
+backward both use. If the same failure shows with the unit off, another unit brings it about too,
+and the search goes on with this one off.
 """
 
 from __future__ import annotations
@@ -17,8 +23,9 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import BisectPlan, BisectResult, BisectStep
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import ALL, Toggles
-from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.search.algorithms import first_bad
+from tcdebug.minifier.bisection.suspects import passing_unit
+from tcdebug.minifier.cases.outcome import Kind, Outcome, Resolution
+from tcdebug.minifier.search.algorithms import first_bad, passing_before
 
 MOST_FAULTS = 8
 """More independent faults than this are not told apart."""
@@ -34,8 +41,8 @@ Ask = Callable[[Toggles, str], Outcome]
 class Fault:
     """An independent fault: how it fails, and the decisions of one unit that bring it in.
 
-    `whole_unit`: the unit has to be off, since without these decisions alone it still fails: it
-    acts in more places, or there is another fault.
+    `whole_unit`: the unit has to be off, because without these decisions alone it still fails. The
+    fault acts in more places, or another unit brings it about too.
     """
 
     failure: Outcome
@@ -56,7 +63,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a bisection found: the independent faults.
+    """What a bisection found: the faults.
 
     `confirmed`: without them it passes, and with any one of them back it fails as that one does.
     `core`: it fails with everything off, so no unit is at fault.
@@ -74,9 +81,17 @@ class Verdict:
         """One decision of each fault."""
         return [fault.decisions[0] for fault in self.faults]
 
+    def alternatives(self) -> tuple[Fault, ...]:
+        """Further faults that fail as the first does: it passes only with all of them off."""
+        return tuple(f for f in self.faults[1:] if f.failure.same_bug(self.faults[0].failure))
+
 
 def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
-    """Find the decisions at fault, given that the target fails under `base` with `failure`."""
+    """Find the decisions at fault, given that the target fails under `base` with `failure`.
+
+    A failure that shows only with a fault switched off counts as a fault of its own where it may
+    have been hidden: not if it ends the run in an earlier phase than the first one does.
+    """
     if not failure.decisions:
         return Verdict()
     zero = ask(base.without(off=[ALL]), "everything off")
@@ -85,12 +100,15 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
     faults: list[Fault] = []
     current, toggles = failure, base
     while current.failed and len(faults) < MOST_FAULTS and not current.same_bug(zero):
-        fault = _one_fault(ask, current, toggles, log)
-        if fault is None:
+        found = _one_fault(ask, current, toggles, zero, log)
+        if found is None:
             break
-        fault, current = _everywhere(ask, fault, toggles)
+        fault, left = found
         toggles = fault.held_back(toggles)
         faults.append(fault)
+        current, before = left, current
+        if current.ends_before(before):
+            break  # switching off brought it about
     confirmed = bool(faults) and current.kind is Kind.OK and each_matters(ask, base, faults)
     for fault in faults:
         for decision in fault.decisions:
@@ -116,52 +134,104 @@ def each_matters(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> bool:
     return True
 
 
-def _one_fault(ask: Ask, failure: Outcome, toggles: Toggles, log: EventLog) -> Fault | None:
-    """The decision at which the failure comes in, None where the search finds none."""
+def _one_fault(
+    ask: Ask, failure: Outcome, toggles: Toggles, zero: Outcome, log: EventLog
+) -> tuple[Fault, Outcome] | None:
+    """A fault and what is left without it; None where no prefix shows the failure."""
+    decisions = failure.decisions
+    bounds = _last_pass_and_first_failure(ask, failure, toggles, zero, log)
+    if bounds is None:
+        return None
+    passing, failing = bounds
+    fault = Fault(failure, (decisions[failing - 1],))
+    left = ask(fault.held_back(toggles), f"without this {fault.unit}")
+    match failure.resolve(left):
+        case Resolution.PASSES:
+            return fault, left
+        case Resolution.FAILS:
+            return _everywhere(ask, fault, left, toggles)
+        case Resolution.UNRESOLVED if failure.ends_before(left):
+            return fault, left  # the failure may have hidden that one
+    first = 0 if passing is None else passing
+    suspects = [decisions[first], *reversed(decisions[:failing]), *decisions[failing:]]
+    other = passing_unit(ask, suspects, toggles, besides=fault.unit)
+    if other is None:
+        return fault, left
+    unit = other.decision.unit
+    place = _next_place(ask, failure, unit, failure.decisions, toggles)
+    alone = Fault(failure, (place or other.decision,))
+    without = ask(alone.held_back(toggles), f"without this {unit}")
+    if without.kind is Kind.OK:
+        return alone, without
+    return replace(alone, whole_unit=True), other.outcome
+
+
+def _last_pass_and_first_failure(
+    ask: Ask, failure: Outcome, toggles: Toggles, zero: Outcome, log: EventLog
+) -> tuple[int | None, int] | None:
+    """How many decisions pass, None if no prefix is known to, and how many of them first fail.
+
+    None where not even all of them, counted, show the failure.
+    """
     decisions = failure.decisions
     log.emit(BisectPlan("decisions", len(decisions), max(1, len(decisions)).bit_length()))
+    known = {0: failure.resolve(zero)}
 
-    def bad(count: int) -> bool:
-        outcome = ask(toggles.limited(ALL, count), f"first {count} decisions")
-        return failure.same_bug(outcome)
+    def prefix(count: int) -> Resolution:
+        if count not in known:
+            outcome = ask(toggles.limited(ALL, count), f"first {count} decisions")
+            known[count] = failure.resolve(outcome)
+        return known[count]
+
+    def fails(count: int) -> bool:
+        return prefix(count) is Resolution.FAILS
 
     if not decisions:
         return None
-    low, high = _within_units(_unit_ends(decisions), bad, log)
-    count = first_bad(low, high, bad)
-    if count == len(decisions) and not bad(count):
-        return None  # not even all of them, counted, show the failure
-    log.emit(BisectStep("decisions", count - 1, count))
-    return Fault(failure, (decisions[count - 1],))
+    low, high = _within_units(_unit_ends(decisions), fails, log)
+    failing = first_bad(low, high, fails)
+    if failing == len(decisions) and not fails(failing):
+        return None
+    log.emit(BisectStep("decisions", failing - 1, failing))
+    return passing_before(0, failing, prefix), failing
 
 
-def _everywhere(ask: Ask, fault: Fault, toggles: Toggles) -> tuple[Fault, Outcome]:
-    """The fault with the other places where it acts, and what is left without it."""
-    left = ask(fault.held_back(toggles), f"without this {fault.unit}")
-    general = fault.unit.partition(".")[0] in GENERAL
-    while general and fault.failure.same_bug(left) and len(fault.decisions) < MOST_PLACES:
-        place = _next_place(ask, fault, left, toggles)
-        if place is None:
-            break
+def _everywhere(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tuple[Fault, Outcome]:
+    """A fault that shows without the decision found, with its other places; what is left then."""
+    whole = replace(fault, whole_unit=True)
+    without_unit = ask(whole.held_back(toggles), f"without any {fault.unit}")
+    if fault.failure.same_bug(without_unit) or fault.unit.partition(".")[0] not in GENERAL:
+        return whole, without_unit
+    known = {d.site for d in fault.failure.decisions}
+    while fault.failure.same_bug(left) and len(fault.decisions) < MOST_PLACES:
+        place = _next_place(
+            ask, fault.failure, fault.unit, left.decisions, fault.held_back(toggles)
+        )
+        if place is None or place.site not in known:
+            break  # a step that is taken only because others are not
         fault = replace(fault, decisions=(*fault.decisions, place))
         left = ask(fault.held_back(toggles), f"without {len(fault.decisions)} of {fault.unit}")
-    if not fault.failure.same_bug(left):
+    if left.kind is Kind.OK:
         return fault, left
-    fault = replace(fault, whole_unit=True)
-    return fault, ask(fault.held_back(toggles), f"without any {fault.unit}")
+    return whole, without_unit
 
 
-def _next_place(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> Decision | None:
-    """Another decision of the same unit that brings the same failure in, if there is one."""
-    places = [d for d in left.decisions if d.unit == fault.unit]
+def _next_place(
+    ask: Ask, failure: Outcome, unit: str, decisions: Sequence[Decision], toggles: Toggles
+) -> Decision | None:
+    """A decision of a unit that brings a failure in, if there is one.
+
+    Given that it fails under `toggles`, with these decisions, and does not with the unit off.
+    """
+    places = [d for d in decisions if d.unit == unit]
 
     def bad(count: int) -> bool:
-        limited = fault.held_back(toggles).limited(fault.unit, count)
-        return fault.failure.same_bug(ask(limited, f"first {count} of {fault.unit}"))
+        return failure.same_bug(ask(toggles.limited(unit, count), f"first {count} of {unit}"))
 
-    if not places or bad(0) or not bad(len(places)):
+    if not places:
         return None
-    return places[first_bad(0, len(places), bad) - 1]
+    first = first_bad(0, len(places), bad)
+    return places[first - 1] if first < len(places) or bad(first) else None
 
 
 def _unit_ends(decisions: Sequence[Decision]) -> list[int]:

@@ -1,9 +1,9 @@
 """A bisection that is sure of its culprit, or names none: repeats as many as the failure asks for.
 
 A failure that shows every time is bisected with one run a question, and only the passes that the
-verdict rests on are repeated. When any question is answered in two ways, or nothing is confirmed,
-the rate of the failure is measured and every pass of a new search repeated accordingly; answers
-that are known already are used.
+verdict rests on are repeated. When any question is answered in two ways, or a pass turns out to be
+luck, the rate of the failure is measured and every pass of a new search repeated accordingly;
+answers that are known already are used.
 
 Of the doubt that is allowed each search has half. In the second the rate decides how often is
 repeated, and what is so chosen holds for all rates together with half the doubt for each; see
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tcdebug.compiler.gate.toggles import ALL, Toggles
-from tcdebug.minifier.bisection.bisect import Ask, Verdict
-from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.bisection.bisect import Ask, Fault, Verdict
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.repeats import Rate, passes_needed
 
 FURTHER = 4
@@ -71,7 +71,9 @@ def surely(
 ) -> Sure:
     """The verdict of a search, given what to ask, once it is sure that no pass was luck.
 
-    Of a failure that is flaky, passes go on to be repeated as often afterwards.
+    Of a failure that is flaky, passes go on to be repeated as often afterwards. A failure that
+    shows in MANY runs of MANY is not flaky: then nothing is asked twice, and a verdict that is not
+    confirmed stays so.
     """
     rate = asked.rate(base, failure, FURTHER)
     doubt = 1 - wanted
@@ -82,6 +84,10 @@ def surely(
         if verdict.confirmed and _rests_on_passes(asked, rate, verdict, base, 1 - doubt / 2):
             asked.need(1)
             return Sure(verdict, rate, wanted)
+        asked.need(1)
+        rate = asked.rate(base, failure, MANY)
+        if rate.failed == rate.runs and not verdict.confirmed and not asked.contradicted:
+            return Sure(verdict, rate, wanted if verdict.faults else 0.0)
     rate = asked.rate(base, failure, MANY)
     verdict = _repeated(asked, rate, search, 1 - doubt / 4)
     return Sure(verdict, rate, wanted if verdict.faults else 0.0)
@@ -93,23 +99,42 @@ def _rests_on_passes(
     """Whether all that a verdict rests on passes again and again.
 
     That is the run with all faults off. Where that takes a whole unit, the place in it rests on
-    the run that ended before it.
+    the run that ended before it. Where a fault has several places, each of them fails alone.
     """
-    if asked.contradicted or any(len(fault.decisions) > 1 for fault in verdict.faults):
+    if asked.contradicted:
         return False
-    questions: list[Toggles] = []
+    earlier: list[tuple[Outcome, Toggles]] = []
     toggles = base
     for fault in verdict.faults:
         if fault.whole_unit:
             before = fault.failure.decisions.index(fault.decisions[0])
-            questions.append(toggles.limited(ALL, before))
+            earlier.append((fault.failure, toggles.limited(ALL, before)))
         toggles = fault.held_back(toggles)
-    questions.append(toggles)
-    passes = passes_needed(rate, len(questions), wanted)
+    passes = passes_needed(rate, len(earlier) + 1, wanted)
     if passes is None:
         return False
     asked.need(passes)
-    return not any(asked.ask(q, "once more, what passed").failed for q in questions)
+    purpose = "once more, what passed"
+    return (
+        asked.ask(toggles, purpose).kind is Kind.OK
+        and not any(failure.same_bug(asked.ask(q, purpose)) for failure, q in earlier)
+        and all(_each_place_fails(asked, base, verdict, fault) for fault in verdict.faults)
+    )
+
+
+def _each_place_fails(asked: Repeatable, base: Toggles, verdict: Verdict, fault: Fault) -> bool:
+    """Whether it fails with any one of the places of a fault on, and all else that is found off."""
+    if len(fault.decisions) == 1:
+        return True
+    for other in verdict.faults:
+        if other is not fault:
+            base = other.held_back(base)
+    for place in fault.decisions:
+        sites = [d.site for d in fault.decisions if d is not place]
+        purpose = f"only one place of {fault.unit}"
+        if not fault.failure.same_bug(asked.ask(base.without(sites=sites), purpose)):
+            return False
+    return True
 
 
 def _repeated(
@@ -121,11 +146,9 @@ def _repeated(
         asked.need(passes)
         passed: set[tuple[str, ...]] = set()
 
-        def ask(
-            toggles: Toggles, purpose: str, passed: set[tuple[str, ...]] = passed
-        ) -> Outcome:
+        def ask(toggles: Toggles, purpose: str, passed: set[tuple[str, ...]] = passed) -> Outcome:
             outcome = asked.ask(toggles, purpose)
-            if not outcome.failed:
+            if outcome.kind is Kind.OK:
                 passed.add(tuple(toggles.texts()))
             return outcome
 

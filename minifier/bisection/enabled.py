@@ -6,12 +6,12 @@ units are found for each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
-from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.outcome import Outcome, Resolution
 from tcdebug.minifier.search.algorithms import minimal_subset
 
 
@@ -20,20 +20,25 @@ class Enabled:
     """The fewest units that have to be on for a fault, `unit` included.
 
     `partners` are those without any one of which its decision is still taken, and it passes: the
-    fault is in what they do together. The others, `requires`, only bring the decision about.
+    fault is in what they do together. Each group in `either` is a partner that several units stand
+    for: it passes only with the whole group off. Without any of the others, `requires`, the
+    decision is not taken, or the case fails in another way.
     """
 
     unit: str
     partners: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    either: tuple[tuple[str, ...], ...] = ()
 
     def units(self) -> list[str]:
-        """All of them."""
-        return [*self.requires, *self.partners, self.unit]
+        """All of them, and the first of each group."""
+        return [*self.requires, *(group[0] for group in self.either), *self.partners, self.unit]
 
 
 LIKELY = ("lower", "fuse")
 """Families of which much is made: looked at first."""
+MOST_SUBSTITUTES = 3
+"""More units than this are not taken for one partner."""
 
 
 def _family(unit: str) -> str:
@@ -48,22 +53,64 @@ def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> E
     """
     units = [u for u in dict.fromkeys(d.unit for d in failure.decisions if d.allowed) if u != unit]
 
-    def bad(subset: Sequence[str]) -> bool:
-        outcome = ask(toggles.allowing([*subset, unit]), f"only {unit} and {len(subset)} others")
-        return failure.same_bug(outcome)
+    def fails_with(some: Sequence[str], off: Sequence[str] = ()) -> bool:
+        allowed = toggles.without(off=off).allowing([*some, unit])
+        return failure.same_bug(ask(allowed, f"only {unit} and {len(some)} others"))
 
-    if bad([]):
+    if fails_with([]):
         return Enabled(unit)
-    if not bad(units):
+    if not fails_with(units):
         return None
-    families = sorted({_family(u) for u in units}, key=lambda f: (f not in LIKELY, f))
-    kept = minimal_subset(families, lambda some: bad([u for u in units if _family(u) in some]))
-    needed = minimal_subset([u for u in units if _family(u) in kept], bad)
+    needed = _needed(units, fails_with)
+
+    def needed_without(off: Sequence[str]) -> list[str]:
+        """What else it takes with some units off."""
+        left = [u for u in units if u not in off]
+        if not fails_with(left, off):
+            return []
+        return [u for u in _needed(left, lambda some: fails_with(some, off)) if u not in needed]
+
     partners: list[str] = []
+    either: list[tuple[str, ...]] = []
     for other in needed:
         without = ask(toggles.without(off=[other]), f"without {other}")
         taken = any(d.unit == unit and d.allowed for d in without.decisions)
-        if taken and without.kind is Kind.OK:
-            partners.append(other)
-    requires = [u for u in needed if u not in partners]
-    return Enabled(unit, tuple(partners), tuple(requires))
+        match failure.resolve(without):
+            case Resolution.PASSES if taken:
+                partners.append(other)
+            case Resolution.FAILS if _family(other) not in LIKELY:
+                group = _group(ask, failure, toggles, other, needed_without)
+                either += [group] if group else []
+    named = {*partners, *(group[0] for group in either)}
+    requires = tuple(u for u in needed if u not in named)
+    return Enabled(unit, tuple(partners), requires, tuple(either))
+
+
+def _needed(units: Sequence[str], bad: Callable[[Sequence[str]], bool]) -> list[str]:
+    """A smallest set of units that is bad, whole families first."""
+    families = sorted({_family(u) for u in units}, key=lambda f: (f not in LIKELY, f))
+    kept = minimal_subset(families, lambda some: bad([u for u in units if _family(u) in some]))
+    return minimal_subset([u for u in units if _family(u) in kept], bad)
+
+
+def _group(
+    ask: Ask,
+    failure: Outcome,
+    toggles: Toggles,
+    unit: str,
+    needed_without: Callable[[Sequence[str]], list[str]],
+) -> tuple[str, ...]:
+    """A unit with those that do the same in its place, empty where these are not found."""
+    off = [unit]
+    while len(off) <= MOST_SUBSTITUTES:
+        substitutes = needed_without(off)
+        if not substitutes:
+            return ()
+        off += substitutes
+        without = ask(toggles.without(off=off), f"without {', '.join(off)}")
+        match failure.resolve(without):
+            case Resolution.PASSES:
+                return tuple(off)
+            case Resolution.UNRESOLVED:
+                return ()
+    return ()

@@ -29,13 +29,14 @@ class LayerFinding:
     """A layer, and the rungs that were run. `switch` is the unit that switches the layer off.
 
     `layer` is empty where the runs do not tell; `switch` is empty where the layer cannot be
-    switched off.
+    switched off. `in_doubt` are layers of which any may be at fault, where more than one may be.
     """
 
     layer: str = ""
     switch: str = ""
     rungs: tuple[ladder.Rung, ...] = ()
     notes: tuple[str, ...] = ()
+    in_doubt: tuple[str, ...] = ()
 
 
 def find_graph_layer(
@@ -51,14 +52,18 @@ def find_graph_layer(
         return LayerFinding(notes=("it fails too rarely to tell which layer is at fault",))
     asked.need(passes)
     layer, rungs = asked.searched(lambda ask: ladder.climb_down(ask, base))
+    suspects = ladder.in_doubt(failure, rungs)
     notes = [_note(layer, rungs, backend)]
+    if len(suspects) > 1:
+        notes = [f"any of {', '.join(suspects)} may be at fault"]
     notes += [
         f"{rung.backend} fails in another way: {rung.outcome.message}"
         for rung in rungs
         if rung.outcome.failed and not failure.same_bug(rung.outcome)
     ]
     switch = "" if layer == ladder.LAST else layer
-    return LayerFinding(layer, switch, tuple(rungs), tuple(notes))
+    doubtful = tuple(suspects) if len(suspects) > 1 else ()
+    return LayerFinding(layer, switch, tuple(rungs), tuple(notes), doubtful)
 
 
 def _note(layer: str, rungs: list[ladder.Rung], backend: str) -> str:

@@ -59,11 +59,24 @@ class Ambient:
 def restored() -> Iterator[None]:
     """Leave torch as it was, whatever a graph that stops in the middle has switched on."""
     depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    dual = _in_dual_level()
     enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
             yield
         finally:
             torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+            if not dual and _in_dual_level():
+                torch._C._exit_dual_level(level=0)
             torch.set_autocast_enabled("cpu", enabled)
             torch.set_autocast_dtype("cpu", dtype)
+
+
+def _in_dual_level() -> bool:
+    """Whether forward-mode differentiation is on; torch has one level of it."""
+    try:
+        level = torch._C._enter_dual_level()
+    except RuntimeError:
+        return True
+    torch._C._exit_dual_level(level=level)
+    return False

@@ -14,6 +14,15 @@ from tcdebug.compiler.events.schema import GraphFailure
 from tcdebug.compiler.gate.gate import Decision
 
 
+class Resolution(StrEnum):
+    """What a run says about a failure that is looked for, in the terms of delta debugging."""
+
+    FAILS = "fails"
+    PASSES = "passes"
+    UNRESOLVED = "unresolved"
+    """It ended in another failure, or is no case at all: it says nothing."""
+
+
 class Kind(StrEnum):
     """How a case ended."""
 
@@ -31,6 +40,10 @@ class Kind(StrEnum):
     """The user's own check says so."""
     INVALID = "invalid"
     """Eager fails on it, or Dynamo does not capture it: not a case at all."""
+
+
+PHASES = ("eager", "capture", "compile", "forward", "backward")
+"""The phases of a run, in order."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,18 @@ class Outcome:
     def same_bug(self, other: Outcome) -> bool:
         """Whether two failures are taken for one bug."""
         return self.failed and other.failed and self.signature == other.signature
+
+    def resolve(self, other: Outcome) -> Resolution:
+        """What another run says about this failure: a different failure is no pass."""
+        if self.same_bug(other):
+            return Resolution.FAILS
+        return Resolution.PASSES if other.kind is Kind.OK else Resolution.UNRESOLVED
+
+    def ends_before(self, other: Outcome) -> bool:
+        """Whether this run ended in an earlier phase than another one."""
+        if self.phase not in PHASES or other.phase not in PHASES:
+            return False
+        return PHASES.index(self.phase) < PHASES.index(other.phase)
 
 
 NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b\d+(\.\d+)?(e[+-]?\d+)?\b")

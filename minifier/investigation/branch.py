@@ -27,6 +27,8 @@ class Branch(Generic[CandidateType]):
     """What is off because it belongs to other faults."""
     best: CandidateType
     fault: Fault | None = None
+    alternatives: tuple[Fault, ...] = ()
+    """Faults that bring about the same failure in the same candidate."""
     is_layer: bool = False
     """Whether no unit is at fault, but a whole layer of torch."""
     enabled: Enabled | None = None
@@ -43,8 +45,13 @@ class Branch(Generic[CandidateType]):
 
     @property
     def off(self) -> list[str]:
-        """The unit without which it passes."""
-        return [self.fault.unit] if self.fault is not None else []
+        """The units without which it passes."""
+        return [fault.unit for fault in self.faults]
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The fault and its alternatives."""
+        return [self.fault, *self.alternatives] if self.fault is not None else []
 
     @property
     def only(self) -> list[str]:

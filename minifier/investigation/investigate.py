@@ -113,9 +113,11 @@ class Investigation(Generic[CandidateType]):
             self.save(self._report("budget"))
             if branch.fault is None or self._named_before(branch.fault):
                 return
+            if self._brought_about(branch):
+                return
             toggles = toggles.without(off=branch.off)
-            left = self._ask(toggles, f"the whole graph without {branch.fault.unit}")
-        faults = [b.fault for b in self.branches if b.fault is not None]
+            left = self._ask(toggles, f"the whole graph without {', '.join(branch.off)}")
+        faults = [fault for branch in self.branches for fault in branch.faults]
         whole = [replace(f, whole_unit=True) for f in faults]
         asked = CandidateOracle(self.oracle, self.found.candidate)
         self.confirmed = left.kind is Kind.OK and asked.searched(
@@ -129,6 +131,20 @@ class Investigation(Generic[CandidateType]):
             return False
         self.branches.pop()
         self.notes.append(f"with {fault.unit} off it fails too, and {fault.unit} is named again")
+        return True
+
+    def _brought_about(self, branch: Branch[CandidateType]) -> bool:
+        """Whether a small candidate passes with nothing off: then switching off made it fail."""
+        if branch.base == self.base:
+            return False
+        alone = CandidateOracle(self.oracle, branch.best).ask(self.base, "by itself")
+        if alone.kind is not Kind.OK:
+            return False
+        self.branches.remove(branch)
+        self.notes.append(
+            f"with {', '.join(self.branches[-1].off)} off the graph fails in another way, and what "
+            f"is left of it passes with nothing off: {branch.failure.signature}"
+        )
         return True
 
     def _ask(self, toggles: Toggles, purpose: str) -> Outcome:
@@ -179,6 +195,7 @@ class Investigation(Generic[CandidateType]):
         sure = self._surely(asked, failure, branch.base)
         if sure.verdict.faults:
             branch.fault = sure.verdict.faults[0]
+            branch.alternatives = sure.verdict.alternatives() if sure.verdict.confirmed else ()
             if sure.rate.failed < sure.rate.runs:
                 self._minimise(branch)  # with as many repeats as it takes
                 asked = CandidateOracle(self.oracle, branch.best)
@@ -250,7 +267,7 @@ class Investigation(Generic[CandidateType]):
         branch = Branch(failure, self.base, self.found.candidate)
         self.branches = [branch]
         self._find_layer(branch, asked, failure)
-        self.confirmed = branch.fault is not None
+        self.confirmed = branch.fault is not None and not self.layer.in_doubt
 
     # -- stages, repro, report --------------------------------------------------------------
 
@@ -283,7 +300,8 @@ class Investigation(Generic[CandidateType]):
     def _repro(self, branch: Branch[CandidateType], path: Path) -> None:
         note = Reproduction(self.subject, self.oracle, self.log).write(branch, path)
         self.notes += [note] * bool(note)
-        branch.confirmed = branch.fails and branch.passes and self.confirmed
+        sure = self.confirmed and not (branch.is_layer and self.layer.in_doubt)
+        branch.confirmed = branch.fails and branch.passes and sure
 
     def _report(self, status: str) -> Report:
         """What is known so far."""

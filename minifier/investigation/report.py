@@ -62,18 +62,24 @@ class StageDiff(msgspec.Struct, frozen=True):
 class ReportedFault(msgspec.Struct, frozen=True):
     """One independent fault, and its own small repro.
 
-    `culprits` are decisions of one unit, several where it acts in several places. `partners` are
-    units that have to be on as well, though its decision is taken without them: it passes without
-    any one of them. `requires` are units that
-    only bring the decision about. `fails` and `passes` are command lines that show both, run in
-    the folder of the repro; `only_fails` shows it with nothing on but what it takes. `lines` are
-    the user's source lines that are left in the repro. `stages` says where in the pipeline it comes
+    `culprits` are decisions of one unit, several where it acts in several places. `alternatives`
+    are units that bring about the same failure in the same graph: it passes only with all of them
+    off, too. `partners` are units that have to be on as well, though the decision is taken without
+    them: it passes without any one of them. Each group in `either` is a partner that several units
+    stand for: it passes only with the whole group off. Without any of `requires` the decision is
+    not taken, or the graph fails in another way.
+
+    `fails` and `passes` are command lines that show both, run in the folder of the repro;
+    `only_fails` shows it with nothing on but what it takes. `lines` are the user's source lines
+    that are left in the repro. `stages` says where in the pipeline it comes
     in; None where whole layers are at fault.
     """
 
     failure: ReportedFailure
     culprits: list[Culprit] = []
+    alternatives: list[str] = []
     partners: list[str] = []
+    either: list[list[str]] = []
     requires: list[str] = []
     confirmed: bool = False
     repro: str | None = None

@@ -73,7 +73,9 @@ class InvestigationState(Generic[CandidateType]):
         return report.ReportedFault(
             failure=_failure(branch.failure),
             culprits=report.culprits(branch.fault.decisions) if branch.fault else [],
+            alternatives=[fault.unit for fault in branch.alternatives],
             partners=list(enabled.partners) if enabled else [],
+            either=[list(group) for group in enabled.either] if enabled else [],
             requires=list(enabled.requires) if enabled else [],
             confirmed=branch.confirmed,
             repro=str(branch.repro) if branch.repro else None,

@@ -1,10 +1,12 @@
-"""The two searches that everything here is done with. Pure functions of a predicate; no torch."""
+"""The searches that everything here is done with. They are pure functions of a predicate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from tcdebug.minifier.cases.outcome import Resolution
 
 Item = TypeVar("Item")
 
@@ -14,9 +16,7 @@ FEW = 4
 """So many elements are left out one by one."""
 
 
-def first_bad(
-    low: int, high: int, bad: Callable[[int], bool], guess: int | None = None
-) -> int:
+def first_bad(low: int, high: int, bad: Callable[[int], bool], guess: int | None = None) -> int:
     """An n in (low, high] with bad(n) and not bad(n - 1), given not bad(low) and bad(high).
 
     Asks about log2(high - low) times, first for `guess`. Where `bad` is not monotone it is one of
@@ -30,6 +30,21 @@ def first_bad(
         else:
             low = middle
     return high
+
+
+def passing_before(low: int, high: int, ask: Callable[[int], Resolution]) -> int | None:
+    """The n in [low, high) that passes and after which nothing up to `high` is known to pass.
+
+    Given that `high` fails and that `high - 1` does not. What makes the difference between n and
+    `high` is among the steps from n to `high`; it is step `high` alone only if n is `high - 1`.
+    None where neither `high - 1` nor `low` passes. Asks about log2(high - low) times where
+    `high - 1` is unresolved; see "skip" in `git bisect`.
+    """
+    if ask(high - 1) is Resolution.PASSES:
+        return high - 1
+    if ask(low) is not Resolution.PASSES:
+        return None
+    return first_bad(low, high - 1, lambda n: ask(n) is not Resolution.PASSES) - 1
 
 
 def minimal_subset(items: Sequence[Item], bad: Callable[[Sequence[Item]], bool]) -> list[Item]:

@@ -6,7 +6,7 @@ same words work for a candidate, `--off` and a repro script.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.gate.toggles import Toggles
@@ -41,9 +41,10 @@ def rung(toggles: Toggles) -> str:
 
 
 def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[str, list[Rung]]:
-    """The layer at fault, and what was seen: layers go off from the top until it passes.
+    """The layer without which it passes, and what was seen: layers go off from the top.
 
-    A rung that fails in another way is no pass: one fault may show itself differently there.
+    A rung that fails in another way is no pass: one fault may show itself differently there. See
+    `in_doubt` for what that leaves open.
     """
     seen: list[Rung] = []
     for layer, backend in BELOW.items():
@@ -52,3 +53,16 @@ def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[s
         if outcome.kind is Kind.OK:
             return layer, seen
     return LAST, seen
+
+
+def in_doubt(failure: Outcome, rungs: Sequence[Rung]) -> list[str]:
+    """The layers between the last rung that fails alike and the one that passes.
+
+    More than one where rungs between these fail in another way: any of these layers may be at
+    fault. Failures of one kind are alike, for each backend trips over a fault below it somewhere
+    else; a wrong result and an exception are not.
+    """
+    layers = [*BELOW, LAST]
+    same = [k for k, rung in enumerate(rungs, 1) if rung.outcome.kind is failure.kind]
+    passes = bool(rungs) and rungs[-1].outcome.kind is Kind.OK
+    return layers[same[-1] if same else 0 : len(rungs) if passes else None]

@@ -87,8 +87,12 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
         )
         for culprit in fault.culprits
     ]
+    if fault.alternatives:
+        rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only without all"))
     if fault.partners:
         rows.append(("only if", f"[unit]{', '.join(fault.partners)}[/] is on too"))
+    for group in fault.either:
+        rows.append(("only if", f"[unit]{' or '.join(group)}[/] is on too"))
     if fault.requires:
         rows.append(("needs", ", ".join(fault.requires)))
     rows += [("line", escape(line)) for line in fault.lines[:MOST_LINES]]

@@ -140,7 +140,7 @@ def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
 def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) -> Iterator[str]:
     """What was switched off, in the whole graph or in the small one, and what became of it."""
     rows = {"everything on": fault.failure.kind}
-    units = {c.unit for c in fault.culprits}
+    units = {*(c.unit for c in fault.culprits), *fault.alternatives}
     sizes = (found.nodes_before, found.nodes_after)
     for record in records:
         data = record.get("data", {})
@@ -149,9 +149,10 @@ def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) ->
             if off == ["all"] or (off and set(off) <= units):
                 rows[f"off: {', '.join(off)}"] = data["outcome"]
     if found.confirmed:
-        rows |= {f"off: {unit}": Kind.OK.value for unit in sorted(units)}
+        rows[f"off: {', '.join(sorted(units))}"] = Kind.OK.value
     if fault.only_fails:
-        on = ", ".join(f"`{unit}`" for unit in [*sorted(units), *fault.requires])
+        either = [group[0] for group in fault.either]
+        on = ", ".join(f"`{unit}`" for unit in [*sorted(units), *fault.requires, *either])
         rows[f"everything off but {on}"] = fault.failure.kind
     rows |= {f'backend="{rung.backend}"': rung.outcome for rung in found.ladder}
     yield from ("", "| ablation | |", "|---|---|")

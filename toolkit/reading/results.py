@@ -40,7 +40,8 @@ def _fault(fault: ReportedFault) -> Result:
         identity=fault.failure.signature,
         details=(
             ("culprit", ", ".join(c.unit for c in fault.culprits)),
-            ("only if on", ", ".join(fault.partners)),
+            ("passes only without", ", ".join(fault.alternatives)),
+            ("only if on", ", ".join([*fault.partners, *map(" or ".join, fault.either)])),
             ("stage", fault.stages.stage if fault.stages else ""),
             ("repro", f"{repro}, {fault.nodes} nodes" if repro else ""),
         ),

@@ -1,4 +1,4 @@
-"""Passes over FX graphs: those that are called as a whole, and each application of a pattern."""
+"""Passes over FX graphs: those that run as a whole, and each application of a pattern."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch._inductor.freezing
+from torch._inductor import compile_fx
+from torch._inductor.fx_passes import post_grad, pre_grad
 from torch._inductor.pattern_matcher import (
     GraphPatternEntry,
     LoweringPatternEntry,
@@ -16,91 +19,146 @@ from torch._inductor.pattern_matcher import (
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.minifier.targets.inductor.pass_names import (
+    REQUIRED,
+    function_name,
+    outermost_function,
+    pattern_name,
+)
 from tcdebug.minifier.targets.patching import patched
+
+Function = Callable[..., Any]
 
 FAMILIES = {
     "pre_grad_passes": "pregrad",
     "joint_graph_passes": "joint",
     "post_grad_passes": "postgrad",
 }
-"""What torch calls a subsystem -> what its units begin with."""
-
-REQUIRED = {
-    "chain_random_ops_ordering",
-    "decompose_auto_functionalized",
-    "decompose_map_to_while_loop",
-    "decompose_scan_to_while_loop",
-    "decompose_triton_kernel_wrapper_functional",
-    "fix_auto_functionalized_dtype_views",
-    "move_constructors_to_cuda",
-    "remove_assert_ops",
-    "remove_profiler_ops",
-    "stable_sort",
-}
-"""Passes without which the result is no legal graph for what comes after them: no units."""
+"""Subsystem, as torch calls it -> what the names of its units begin with."""
 
 ENTRIES = (GraphPatternEntry, LoweringPatternEntry, ReplacementPatternEntry)
+
+STAGES = (
+    (compile_fx, "pre_grad_passes", "pregrad"),
+    (compile_fx, "joint_graph_passes", "joint"),
+    (compile_fx, "post_grad_passes", "postgrad"),
+    (torch._inductor.freezing, "freezing_passes", "freezing"),
+)
+"""Functions that run all passes of a stage, and the family of these passes."""
+
+CALLED_DIRECTLY = (
+    (pre_grad, "sink_cat_after_pointwise"),
+    (pre_grad, "linear_permute_fusion"),
+    (pre_grad, "permute_linear_fusion"),
+    (pre_grad, "permute_matmul_fusion"),
+    (pre_grad, "remove_identity"),
+    (pre_grad, "fuse_conv_bn"),
+    (post_grad, "micro_pipeline_tp_pass"),
+    (torch._inductor.freezing, "constant_fold"),
+)
+"""Passes that no observer announces; each takes a graph and may return another one."""
+
+REQUIRED_FAMILY = ""
+"""The family inside a required pass: nothing there is asked."""
 
 
 @contextlib.contextmanager
 def passes(gate: Gate) -> Iterator[None]:
-    """Every optional pass, and every place where a pattern matched, asks the gate."""
-    family = ["pass"]
-
-    def whole(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def apply(self: Any, pass_fn: Callable[..., Any]) -> Any:
-            named = FAMILIES.get(self.subsystem, "pass")
-            asks_by_itself = isinstance(getattr(pass_fn, "__self__", None), PatternMatcherPass)
-            if asks_by_itself or self.passname in REQUIRED:
-                return original(self, pass_fn)
-            unit = f"{named}.{self.passname}"
-            if not gate.allows(unit, _function_name(pass_fn) or self.passname):
-                return None
-            return original(self, pass_fn)
-
-        return apply
-
-    def pattern_pass(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
-            family.append(FAMILIES.get(self.subsystem, "pass"))
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                family.pop()
-
-        return apply
-
-    def application(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def apply(self: Any, match: Any, graph: Any, node: Any) -> None:
-            if gate.allows(f"{family[-1]}.{_pattern_name(self)}", node.name):
-                original(self, match, graph, node)
-
-        return apply
-
+    """Every optional pass, and every place where an optional pattern matches, asks the gate."""
+    seam = _Seam(gate)
     with contextlib.ExitStack() as stack:
+        for owner, name, family in STAGES:
+            stack.enter_context(patched(owner, name, functools.partial(seam.stage, family)))
+        for owner, name in CALLED_DIRECTLY:
+            stack.enter_context(patched(owner, name, seam.called_directly))
         for name in ("apply_graph_pass", "apply_gm_pass"):
-            stack.enter_context(patched(GraphTransformObserver, name, whole))
-        stack.enter_context(patched(PatternMatcherPass, "apply", pattern_pass))
+            stack.enter_context(patched(GraphTransformObserver, name, seam.observed))
+        stack.enter_context(patched(PatternMatcherPass, "apply", seam.pattern_pass))
         for entry in ENTRIES:
-            stack.enter_context(patched(entry, "apply", application))
+            stack.enter_context(patched(entry, "apply", seam.application))
         yield
 
 
-def _pattern_name(entry: Any) -> str:
-    """The function that a pattern calls, or else the operator that it looks for."""
-    named = getattr(entry, "pattern_name", None) or _function_name(getattr(entry, "handler", None))
-    if named and named != "<lambda>":
-        return str(named)
-    functions = getattr(entry.pattern, "fns", None)
-    return f"pattern_{functions[0]}" if functions else type(entry.pattern).__name__
+class _Seam:
+    """Wraps what runs passes. It knows which family of passes is running."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._families = ["pass"]
+
+    def stage(self, family: str, original: Function) -> Function:
+        """A function that runs all passes of a stage."""
+
+        @functools.wraps(original)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._within(family):
+                return original(*args, **kwargs)
+
+        return run
+
+    def observed(self, original: Function) -> Function:
+        """A method of torch's observer, which runs one pass under a name."""
+
+        @functools.wraps(original)
+        def apply(observer: Any, pass_fn: Function) -> Any:
+            family = FAMILIES.get(observer.subsystem, self._families[-1])
+            if observer.passname in REQUIRED:
+                family = REQUIRED_FAMILY
+            elif not isinstance(getattr(pass_fn, "__self__", None), PatternMatcherPass):
+                subject = function_name(pass_fn) or observer.passname
+                if not self._gate.allows(f"{family}.{observer.passname}", subject):
+                    return None
+            with self._within(family):
+                return original(observer, pass_fn)
+
+        return apply
+
+    def called_directly(self, original: Function) -> Function:
+        """A pass that is called as a function."""
+
+        @functools.wraps(original)
+        def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            name = original.__name__
+            if not self._gate.allows(f"{self._families[-1]}.{name}", name):
+                return graph
+            return original(graph, *args, **kwargs)
+
+        return run
+
+    def pattern_pass(self, original: Function) -> Function:
+        """The method that applies a group of patterns, each of which asks for itself."""
+
+        @functools.wraps(original)
+        def apply(group: Any, *args: Any, **kwargs: Any) -> Any:
+            family = self._families[-1]
+            if family != REQUIRED_FAMILY:
+                family = FAMILIES.get(group.subsystem, family)
+            with self._within(family):
+                return original(group, *args, **kwargs)
+
+        return apply
+
+    def application(self, original: Function) -> Function:
+        """The method that rewrites one match of a pattern."""
+
+        @functools.wraps(original)
+        def apply(entry: Any, match: Any, graph: Any, node: Any) -> None:
+            family = self._families[-1]
+            required = family == REQUIRED_FAMILY or _belongs_to_required(entry)
+            if required or self._gate.allows(f"{family}.{pattern_name(entry)}", node.name):
+                original(entry, match, graph, node)
+
+        return apply
+
+    @contextlib.contextmanager
+    def _within(self, family: str) -> Iterator[None]:
+        self._families.append(family)
+        try:
+            yield
+        finally:
+            self._families.pop()
 
 
-def _function_name(function: Any) -> str:
-    """The name of a function, also inside of partials and bound methods."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    name = getattr(function, "__name__", "") or type(function).__name__
-    return "" if name in ("<lambda>", "NoneType") else str(name)
+def _belongs_to_required(entry: Any) -> bool:
+    """Whether a required pass registers a pattern, also where it is not called under its name."""
+    return outermost_function(getattr(entry, "handler", None)) in REQUIRED

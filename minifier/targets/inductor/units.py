@@ -38,6 +38,7 @@ def units() -> Iterator[Unit]:
     yield Unit("joint", "joint.PASS: passes and patterns on forward and backward together")
     yield Unit(RECOMPUTE, "recompute cheap values in backward rather than save them")
     yield Unit("postgrad", "postgrad.PASS: passes and patterns on forward and on backward")
+    yield Unit("freezing", "freezing.PASS: passes and patterns that freezing adds")
     yield Unit("config.layout_optimization", "lay convolutions out as they run fastest")
     for name in LOWERING:
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}, back to its careful value")

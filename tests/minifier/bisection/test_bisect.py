@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given
+import pytest
 from hypothesis import strategies as st
 from property_settings import property_settings
 
@@ -263,3 +264,104 @@ def test_another_failure_that_switching_off_brings_about_is_no_second_fault() ->
     verdict = Program(PIPELINE, judge).bisected()
     assert found(verdict) == [needed]
     assert not verdict.confirmed
+
+
+ILLEGAL = Outcome(Kind.EXCEPTION, "compile", "compile | AssertionError")
+REJECTED = Outcome(Kind.EXCEPTION, "forward", "forward | RuntimeError")
+NO_CASE = Outcome(Kind.INVALID)
+
+
+@pytest.mark.parametrize("other", [ILLEGAL, REJECTED, NO_CASE])
+def test_a_later_step_without_which_it_fails_in_another_way_is_not_the_culprit(
+    other: Outcome,
+) -> None:
+    """As where a pass makes an update in place wrong, and ATen rejects the same update."""
+    culprit, lowered = ("passes.cse", "n2"), ("lower.aten.add.Tensor", "n4")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        if culprit not in taken:
+            return OK
+        return WRONG if lowered in taken else other
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [culprit]
+    assert verdict.confirmed
+
+
+@pytest.mark.parametrize("other", [ILLEGAL, REJECTED, NO_CASE])
+@pytest.mark.parametrize("needed", [("lower.aten.tanh.default", "n1"), ("memory.reuse", "n6")])
+def test_a_step_that_the_program_needs_after_the_culprit_is_not_the_culprit(
+    other: Outcome, needed: Step
+) -> None:
+    """Every prefix that ends between the two fails in another way."""
+    culprit = ("passes.algebraic", "n3")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        if taken and needed not in taken:
+            return other
+        return WRONG if culprit in taken else OK
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [culprit]
+    assert verdict.confirmed
+
+
+@pytest.mark.parametrize("other", [ILLEGAL, REJECTED, NO_CASE])
+def test_where_no_unit_alone_makes_it_pass_nothing_is_confirmed(other: Outcome) -> None:
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return WRONG if len(taken) == len(PIPELINE) else other
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert not verdict.confirmed
+
+
+def test_units_that_bring_about_the_same_failure_are_alternatives() -> None:
+    either = ("passes.cse", "n1"), ("lower.aten.tanh.default", "n0"), ("memory.reuse", "n2")
+    verdict = Program(PIPELINE, wrong_when(*either)).bisected()
+    assert verdict.units() == [unit for unit, _ in either]
+    assert [f.unit for f in verdict.alternatives()] == [unit for unit, _ in either[1:]]
+    assert verdict.confirmed
+
+
+def test_a_pair_of_which_either_may_be_off_is_named_by_the_later_one() -> None:
+    pair = {("passes.cse", "n0"), ("passes.algebraic", "n0")}
+    verdict = Program(PIPELINE, lambda taken: WRONG if pair <= set(taken) else OK).bisected()
+    assert found(verdict) == [("passes.algebraic", "n0")]
+    assert verdict.alternatives() == ()
+    assert verdict.confirmed
+
+
+def test_where_another_pair_is_fused_instead_the_unit_is_named_in_few_questions() -> None:
+    """What is fused with what depends on what was held back: a place has no end of others."""
+
+    @dataclass
+    class Shifting(Program):
+        def ask(self, toggles: Toggles, purpose: str) -> Outcome:
+            self.asked.append(toggles.texts())
+            gate = Gate(toggles, "g-0")
+            taken = [step for step in PIPELINE[:20] if gate.allows(*step)]
+            fused = any(gate.allows("fuse.vertical", f"0 | {k}") for k in range(30))
+            decisions = tuple(gate.decisions)
+            if fused and taken:
+                return Outcome(WRONG.kind, WRONG.phase, WRONG.signature, decisions=decisions)
+            return Outcome(Kind.OK, decisions=decisions)
+
+    program = Shifting([], lambda taken: OK)
+    verdict = program.bisected()
+    assert verdict.units() == ["fuse.vertical"]
+    assert verdict.faults[0].whole_unit
+    assert verdict.confirmed
+    assert len(program.asked) <= 15
+
+
+def test_a_failure_that_switching_off_brings_about_in_an_earlier_phase_ends_the_search() -> None:
+    culprit, needs = ("passes.cse", "n2"), ("memory.reuse", "n3")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        if culprit in taken:
+            return WRONG
+        return ILLEGAL if needs in taken else OK
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert ("memory.reuse", "n3") in found(verdict) or found(verdict) == [culprit]
+    assert not (verdict.confirmed and len(verdict.faults) > 1)

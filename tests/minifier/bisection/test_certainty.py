@@ -10,6 +10,7 @@ from flaky_compiles import WHOLE_UNIT, Flaky, answer
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Verdict, bisect
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.repeats import Rate
 
 
@@ -60,9 +61,7 @@ def test_a_failure_that_is_too_rare_has_no_culprit() -> None:
     found = Flaky(0.05, 3).bisected()
     assert found.verdict == Verdict()
     assert found.confidence == 0.0
-    assert list(found.notes(0.99))[-1] == (
-        "a culprit could not be named with a confidence of 99%"
-    )
+    assert list(found.notes(0.99))[-1] == ("a culprit could not be named with a confidence of 99%")
 
 
 def test_a_failure_with_everything_off_needs_no_passes() -> None:
@@ -71,3 +70,35 @@ def test_a_failure_with_everything_off_needs_no_passes() -> None:
     assert found.verdict.core
     assert flaky.runs == 6
     assert list(found.notes(0.99)) == []
+
+
+def test_a_failure_that_shows_every_time_is_not_searched_for_again_when_nothing_is_confirmed() -> (
+    None
+):
+    """Without the culprit it fails in another way: repeating that tells nothing."""
+    flaky = Flaky(1.0, 0, otherwise=Outcome(Kind.EXCEPTION, "compile", "compile | AssertionError"))
+    found = flaky.bisected()
+    assert not found.verdict.confirmed
+    assert found.rate == Rate(12, 12)
+    assert flaky.searches == 1
+    assert flaky.runs <= 30
+
+
+def test_a_fault_with_several_places_is_confirmed_in_one_search() -> None:
+    places = (("fuse.inline", "n3"), ("fuse.inline", "n11"))
+    flaky = Flaky(1.0, 0, places)
+    found = flaky.bisected()
+    assert found.verdict.confirmed
+    (fault,) = found.verdict.faults
+    assert [(d.unit, d.subject) for d in fault.decisions] == list(places)
+    assert flaky.searches == 1
+
+
+@pytest.mark.parametrize("p", [0.9, 0.7])
+def test_several_places_of_a_flaky_fault_are_right_or_none(p: float) -> None:
+    places = (("fuse.inline", "n3"), ("fuse.inline", "n11"))
+    for seed in range(60):
+        found = Flaky(p, seed, places).bisected()
+        if found.verdict.confirmed:
+            named = {(d.unit, d.subject) for f in found.verdict.faults for d in f.decisions}
+            assert named <= set(places)

@@ -70,3 +70,32 @@ def test_what_fails_only_with_units_of_no_decision_has_no_smallest_set() -> None
 
     failure = ask(Toggles(), "the failure")
     assert fewest_enabled(ask, failure, "lower.b", Toggles()) is None
+
+
+def test_a_partner_that_another_unit_stands_in_for_is_a_group() -> None:
+    """As an operator that two passes remove, and a third that is wrong without it."""
+
+    def compiled(on: Callable[[str], bool]) -> bool:
+        early, _, late = on("joint.noop"), on("lower.a"), on("postgrad.noop")
+        return (early or late) and on("postgrad.reinplace")
+
+    found = enabled(compiled, "postgrad.reinplace")
+    assert found is not None
+    assert found.partners == found.requires == ()
+    (group,) = found.either
+    assert set(group) == {"joint.noop", "postgrad.noop"}
+    assert found.units() == [group[0], "postgrad.reinplace"]
+
+
+def test_a_partner_without_which_it_fails_in_another_way_is_only_required() -> None:
+    other = Outcome(Kind.EXCEPTION, "compile", "compile | AssertionError")
+
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        gate = Gate(toggles, "g-0")
+        needed, culprit = gate.allows("passes.a", "n"), gate.allows("lower.b", "n")
+        end = OK if not culprit else WRONG if needed else other
+        return Outcome(end.kind, end.phase, end.signature, decisions=tuple(gate.decisions))
+
+    failure = ask(Toggles(), "the failure")
+    found = fewest_enabled(ask, failure, "lower.b", Toggles())
+    assert found == Enabled("lower.b", requires=("passes.a",))

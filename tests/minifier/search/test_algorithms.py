@@ -1,4 +1,4 @@
-"""The two searches: what they find, and how often they ask for it."""
+"""The searches: what they find, and how often they ask for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from property_settings import property_settings
 
-from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
+from tcdebug.minifier.cases.outcome import Resolution
+from tcdebug.minifier.search.algorithms import first_bad, minimal_subset, passing_before
 
 PROPERTY = property_settings(100)
 
@@ -154,23 +155,17 @@ def most_questions(size: int, culprits: int) -> int:
     st.integers(1, 24),
     st.lists(st.frozensets(st.integers(0, 23), min_size=1, max_size=5), min_size=1, max_size=4),
 )
-def test_of_several_planted_sets_one_is_left(
-    size: int, planted: list[frozenset[int]]
-) -> None:
+def test_of_several_planted_sets_one_is_left(size: int, planted: list[frozenset[int]]) -> None:
     inside = [p for p in planted if max(p) < size]
     assume(inside)
-    found = frozenset(
-        minimal_subset(range(size), Asked(lambda s: any(p <= s for p in inside)))
-    )
+    found = frozenset(minimal_subset(range(size), Asked(lambda s: any(p <= s for p in inside))))
     assert found in inside
     assert not any(p < found for p in inside)
 
 
 @PROPERTY
 @given(st.integers(1, 9), st.data())
-def test_no_element_can_be_left_out_whatever_the_predicate(
-    size: int, data: st.DataObject
-) -> None:
+def test_no_element_can_be_left_out_whatever_the_predicate(size: int, data: st.DataObject) -> None:
     everything = frozenset(range(size))
     bad_ones = data.draw(st.sets(st.frozensets(st.integers(0, size - 1)), max_size=60))
     asked = Asked(lambda subset: subset == everything or subset in bad_ones)
@@ -192,3 +187,44 @@ def test_the_order_is_kept(size: int, data: st.DataObject) -> None:
 def test_elements_need_not_be_hashable() -> None:
     items = [["a"], ["b"], ["c"]]
     assert minimal_subset(items, lambda kept: ["b"] in kept) == [["b"]]
+
+
+FAILS, PASSES, UNRESOLVED = Resolution.FAILS, Resolution.PASSES, Resolution.UNRESOLVED
+
+
+def test_between_a_pass_and_a_failure_what_is_unresolved_is_skipped() -> None:
+    answers = [PASSES, PASSES, UNRESOLVED, UNRESOLVED, UNRESOLVED, FAILS, FAILS]
+    assert passing_before(0, 5, answers.__getitem__) == 1
+
+
+def test_where_nothing_is_unresolved_one_question_tells_what_passes() -> None:
+    asked: list[int] = []
+
+    def ask(n: int) -> Resolution:
+        asked.append(n)
+        return FAILS if n >= 90 else PASSES
+
+    assert passing_before(0, 90, ask) == 89
+    assert asked == [89]
+
+
+def test_where_not_even_the_first_passes_there_is_no_bound() -> None:
+    assert passing_before(0, 3, [UNRESOLVED, PASSES, UNRESOLVED, FAILS].__getitem__) is None
+
+
+@PROPERTY
+@given(st.lists(st.sampled_from([PASSES, UNRESOLVED]), max_size=200))
+def test_the_bound_passes_and_what_follows_it_does_not(answers: list[Resolution]) -> None:
+    answers = [PASSES, *answers, FAILS]
+    asked: list[int] = []
+
+    def ask(n: int) -> Resolution:
+        asked.append(n)
+        return answers[n]
+
+    high = len(answers) - 1
+    found = passing_before(0, high, ask)
+    assert found is not None
+    assert answers[found] is PASSES
+    assert answers[found + 1] is not PASSES
+    assert len(asked) <= 2 + high.bit_length()

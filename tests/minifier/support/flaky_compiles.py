@@ -47,6 +47,9 @@ class Flaky:
     culprits: Sequence[Step] = ONE_STEP
     always: bool = False
     """It fails with every step held back, too."""
+    otherwise: Outcome = OK
+    """How it ends where it is not wrong."""
+    searches: int = 0
     passes_needed: int = 1
     contradicted: bool = False
     runs: int = 0
@@ -81,7 +84,7 @@ class Flaky:
         taken = {(d.unit, d.subject) for d in decisions if d.allowed}
         faulty = self.always or not taken.isdisjoint(self.culprits)
         fails = self.generator.random() < self.p and faulty
-        end = WRONG if fails else OK
+        end = WRONG if fails else self.otherwise
         return Outcome(end.kind, end.phase, end.signature, decisions=decisions)
 
     def bisected(self, wanted: float = 0.99) -> Sure:
@@ -91,6 +94,7 @@ class Flaky:
             failure = self.ask(Toggles(), "the failure")
 
         def search(ask: Ask) -> Verdict:
+            self.searches += 1
             return bisect(ask, failure, Toggles(), EventLog(None))
 
         return surely(self, failure, Toggles(), search, wanted)

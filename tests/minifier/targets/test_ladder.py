@@ -6,9 +6,11 @@ import pytest
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.targets.ladder import climb_down, rung
+from tcdebug.minifier.targets.ladder import BELOW, climb_down, in_doubt, rung
 
+OK = Outcome(Kind.OK)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+OTHER = Outcome(Kind.EXCEPTION, "compile", "compile | RuntimeError")
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,36 @@ def test_the_lowest_layer_that_is_off_decides_which_backend_stands_in() -> None:
     assert rung(Toggles()) == ""
     assert rung(Toggles.parse(["layer.backend"])) == "aot_eager_decomp_partition"
     assert rung(Toggles.parse(["layer.autograd", "layer.backend"])) == "eager"
+
+
+@pytest.mark.parametrize(
+    ("ends", "doubtful"),
+    [
+        ([OK], ["layer.backend"]),
+        ([WRONG, OK], ["layer.decompositions"]),
+        ([OTHER, OK], ["layer.backend", "layer.decompositions"]),
+        ([WRONG, OTHER, OK], ["layer.decompositions", "layer.autograd"]),
+        ([OTHER, WRONG, OK], ["layer.autograd"]),
+        ([WRONG, WRONG, WRONG], ["layer.capture"]),
+        ([WRONG, WRONG, OTHER], ["layer.autograd", "layer.capture"]),
+    ],
+)
+def test_rungs_that_fail_in_another_way_leave_their_layers_in_doubt(
+    ends: list[Outcome], doubtful: list[str]
+) -> None:
+    backends = list(BELOW.values())
+
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        return ends[backends.index(rung(toggles))]
+
+    assert in_doubt(WRONG, climb_down(ask, Toggles())[1]) == doubtful
+
+
+def test_exceptions_in_different_places_leave_no_doubt() -> None:
+    exceptions = [Outcome(Kind.EXCEPTION, "compile", f"compile | {k}") for k in range(3)]
+    ends = dict(zip(BELOW.values(), [*exceptions[:2], OK], strict=True))
+
+    def ask(toggles: Toggles, purpose: str) -> Outcome:
+        return ends[rung(toggles)]
+
+    assert in_doubt(exceptions[2], climb_down(ask, Toggles())[1]) == ["layer.autograd"]

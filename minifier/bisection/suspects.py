@@ -1,0 +1,43 @@
+"""The unit at fault where prefixes do not tell: the one without which alone the run passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+
+MOST_ALONE = 40
+"""Units that are switched off one by one."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A decision of a unit, and how the run ends with that unit off."""
+
+    decision: Decision
+    outcome: Outcome
+
+
+def passing_unit(
+    ask: Callable[[Toggles, str], Outcome],
+    decisions: Sequence[Decision],
+    toggles: Toggles,
+    besides: str,
+) -> Suspect | None:
+    """The first unit among those of the decisions without which alone the run passes.
+
+    Asks about each unit but `besides` once, in the order of the decisions, until one passes or
+    MOST_ALONE are asked about. None where no unit does.
+    """
+    units: dict[str, Decision] = {}
+    for decision in decisions:
+        if decision.allowed and decision.unit != besides:
+            units.setdefault(decision.unit, decision)
+    for decision in list(units.values())[:MOST_ALONE]:
+        outcome = ask(toggles.without(off=[decision.unit]), f"without {decision.unit}")
+        if outcome.kind is Kind.OK:
+            return Suspect(decision, outcome)
+    return None

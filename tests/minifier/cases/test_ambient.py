@@ -1,0 +1,33 @@
+"""Torch is left as it was, whatever a graph that stops in the middle has switched on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from tcdebug.minifier.cases.ambient import restored
+
+
+def fails_in_a_jacobian() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("in the middle")
+
+    torch._C._enter_dual_level()  # as a graph does that Dynamo captured of jacfwd
+    torch.func.jacfwd(broken)(torch.ones(2))
+
+
+def test_a_level_of_forward_mode_differentiation_is_left() -> None:
+    for _ in range(2):
+        with pytest.raises((ValueError, RuntimeError)), restored():
+            fails_in_a_jacobian()
+    with forward_ad.dual_level():
+        pass
+
+
+def test_a_level_that_was_there_before_stays() -> None:
+    with forward_ad.dual_level():
+        with restored():
+            pass
+        dual = forward_ad.make_dual(torch.ones(1), torch.ones(1) * 3)
+        assert forward_ad.unpack_dual(dual).tangent is not None

@@ -1,0 +1,65 @@
+"""Units of inductor's patterns have telling names, and what is required has none."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch._inductor.fx_passes import freezing_patterns, joint_graph, post_grad, pre_grad
+from torch._inductor.pattern_matcher import PatternMatcherPass
+
+from tcdebug.minifier.targets.inductor.pass_names import (
+    NAMELESS,
+    function_name,
+    outermost_function,
+    pattern_name,
+)
+
+
+@cache
+def registered() -> dict[str, list[Any]]:
+    """Every pattern that inductor registers, by the name of its unit."""
+    for module in (pre_grad, joint_graph, post_grad, freezing_patterns):
+        module.lazy_init()
+    found: dict[str, list[Any]] = {}
+    for entry in entries():
+        found.setdefault(pattern_name(entry), []).append(entry)
+    return found
+
+
+def entries() -> Iterator[Any]:
+    groups = [o for o in gc.get_objects() if isinstance(o, PatternMatcherPass)]
+    for group in groups:
+        for patterns in group.patterns.values():
+            yield from patterns
+
+
+def test_every_pattern_has_a_telling_name() -> None:
+    names = set(registered())
+    assert len(names) > 100
+    assert not names & NAMELESS
+    assert not any("<" in name or name.startswith("pattern_") for name in names)
+
+
+def test_patterns_that_say_nothing_are_named_by_what_registers_or_traces_them() -> None:
+    names = set(registered())
+    assert {
+        "register_binary_unary_fusion_lowering",  # its handler is called `fn`
+        "randperm_index_pattern",  # a lambda would do for its check
+        "matmul_fuse_pattern",
+        "mm_pattern_inference",
+        "pointless_view",
+    } <= names
+
+
+def test_a_nameless_function_is_told_by_the_one_around_it() -> None:
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    assert function_name(_) == ""
+    assert outermost_function(_) == "test_a_nameless_function_is_told_by_the_one_around_it"
+    assert function_name(lambda: None) == ""
+    assert outermost_function(None) == ""
