@@ -73,7 +73,10 @@ class Capture:
     def _write(self, case: Case, backend: Backend, ordinal: int) -> None:
         path = self.folder / f"graph_{ordinal}.py"
         setup = self._setup(case, backend, ordinal)
-        content = repro.Repro(Outcome(Kind.OK), backend.call(), (), Ambient.current(), setup)
+        content = repro.Repro(
+            Outcome(Kind.OK), backend.call(), (), Ambient.current(), setup,
+            added=backend.added(),
+        )  # fmt: skip
         inputs = repro.write(simplest(snug(case), path), content, path)
         self.log.emit(ReproWrite(str(path), case.size, inputs))
         self.paths.append(path)

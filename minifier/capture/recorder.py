@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, from_captured
+from tcdebug.minifier.cases.lineage import lineage
 from tcdebug.minifier.repros.script_setup import sets_up
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
@@ -70,7 +71,7 @@ class _Graph:
     seen: set[Any] = field(default_factory=set)
 
     def __call__(self, *values: Any) -> Any:
-        layout = tuple(_layout(v) for v in values)
+        layout = (*map(_layout, values), *lineage(values).text())
         if layout not in self.seen and len(self.seen) < CALLS:
             self.seen.add(layout)
             case = from_captured(self.module, values)

@@ -26,7 +26,7 @@ from tcdebug.minifier.cases.case import Case, attributes, copy_graph
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
 DOTTED = re.compile(r"\btorch(?:\.\w+)+")
-RESERVED = ("torch", "data", "stored", "inf", "nan", "device", "Graph")
+RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
 """Names that a repro script uses itself."""
 NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
 
@@ -282,7 +282,9 @@ def _installed(module: str) -> bool:
     if root in sys.stdlib_module_names:
         return True
     file = getattr(sys.modules.get(root), "__file__", None) or ""
-    return file.startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path]
+    packages = ("site-packages", "dist-packages")
+    return any(file.startswith(f"{f}/") for f in folders if f.endswith(packages))
 
 
 def _torch_imports(text: str) -> list[str]:
