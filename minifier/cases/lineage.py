@@ -166,14 +166,13 @@ class Lineage:
             member = replace(member, dtype=self._changed_dtype(place, change))
         numel = of.untyped_storage().nbytes() // of.dtype.itemsize
         # the text that stands in a repro script, so that both make the same
-        value: torch.Tensor = eval(
-            member.taken("of", of.dtype, numel), {"torch": torch, "of": of}
-        )
+        text = member.taken("of", of.dtype, numel)
+        taken: torch.Tensor = eval(text, {"torch": torch, "of": of})
         if member.how is How.VIEW:
-            mark_creation(value, member)
-        if member.requires_grad and not value.requires_grad:
-            value.requires_grad_()
-        return _as_parameter(value, member)
+            mark_creation(taken, member)
+        if member.requires_grad and not taken.requires_grad:
+            taken.requires_grad_()
+        return _as_parameter(taken, member)
 
     def _memory(self, place: int, change: Change | None) -> torch.Tensor:
         memory = self.memories[place]
@@ -203,11 +202,15 @@ def _autograd(member: Member) -> str:
 
 def is_plain(value: object) -> bool:
     """Whether a value is a tensor that its memory and layout say all about."""
-    return (
-        type(value) in (torch.Tensor, torch.nn.Parameter)
-        and value.layout == torch.strided
-        and not value.is_quantized
-    )  # fmt: skip
+    if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    if value.layout != torch.strided or value.is_quantized:
+        return False
+    try:
+        _place(value)
+    except RuntimeError:  # torch's own wrappers, as those of vmap and functionalize, have no memory
+        return False
+    return True
 
 
 def lineage(values: Sequence[Any]) -> Lineage:

@@ -15,10 +15,12 @@ from torch import fx
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.source import for_eager
 from tcdebug.minifier.targets.ladder import rung
 
 EMBEDDED = "tcdebug"
 INDUCTOR = "inductor"
+EAGER = "eager"
 
 GraphCompiler = Callable[..., Callable[..., Any]]
 """Called with a graph and its inputs."""
@@ -60,6 +62,8 @@ class Backend:
         """What compiles a graph under toggles, for as long as the stack stays open."""
         if lower := rung(toggles):
             found: GraphCompiler = torch._dynamo.lookup_backend(lower)
+            if lower == EAGER:
+                return lambda graph, inputs: found(for_eager(graph), inputs)
             return found
         options = dict(self.options)
         if self.name == EMBEDDED:

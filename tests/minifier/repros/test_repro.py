@@ -553,7 +553,8 @@ def test_how_a_script_ends(
         assert names["main"]() == status
     printed = capfd.readouterr()
     assert output in printed.out
-    assert ("Traceback (most recent call last):" in printed.err) == ("'exception'" in printed.out)
+    raised = "found    {'kind': 'exception'" in printed.out
+    assert ("Traceback (most recent call last):" in printed.err) == raised
 
 
 @pytest.mark.parametrize(
