@@ -27,12 +27,6 @@ NOT_RUN = (126, 127)
 """What a shell says when it cannot run a command."""
 
 
-def command_line(command: str, script: Path) -> str:
-    """The command for the shell, with the path of a script in its place."""
-    path = shlex.quote(str(script))
-    return command.replace(PLACE, path) if PLACE in command else f"{command} {path}"
-
-
 def run_check(
     command: str,
     script: Path,
@@ -46,6 +40,8 @@ def run_check(
     0 is ok, 125 and a command that cannot be run are invalid, all else is bad. Events of the
     compiles go to the folder `events`, and decisions are read from there.
     """
+    path = shlex.quote(str(script))
+    line = command.replace(PLACE, path) if PLACE in command else f"{command} {path}"
     environment = {
         **{k: v for k, v in unfollowed().items() if k != "TCDEBUG_SESSION"},
         CANDIDATE: str(script),
@@ -58,7 +54,7 @@ def run_check(
     started = time.monotonic()
     own_group = seconds is not None
     process = subprocess.Popen(
-        ["/bin/sh", "-c", command_line(command, script)],
+        ["/bin/sh", "-c", line],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=output,
