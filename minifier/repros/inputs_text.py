@@ -98,12 +98,12 @@ class InputsText:
         places = {k: i for i, k in zip(self.inputs, self.family.places, strict=True)}
         for place, member in enumerate(self.family.members):
             lines += self._member(place, member, places.get(place))
-        for spec, place in zip(self.inputs, self.family.places, strict=True):
-            if place is None:
+        for spec, own in zip(self.inputs, self.family.places, strict=True):
+            if own is None:
                 text = input_text(spec, self.how[spec.name])
                 lines.append(f"    {spec.name} = {text}")
-            elif self.names[place] != spec.name:
-                lines.append(f"    {spec.name} = {self.names[place]}")
+            elif self.names[own] != spec.name:
+                lines.append(f"    {spec.name} = {self.names[own]}")
         lines.append(f"    return [{', '.join(i.name for i in self.inputs)}]\n")
         return "\n".join(lines) + _STORED * has_data
 
