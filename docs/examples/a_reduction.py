@@ -11,7 +11,7 @@ from tcdebug.minifier.cases.case import Case, Recipe, from_captured
 from tcdebug.minifier.cases.source import module_source
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 from tcdebug.minifier.reduction.reducer import Reducer
-from tcdebug.minifier.repros.repro import input_text
+from tcdebug.minifier.repros.inputs_text import input_text
 
 ONES = Recipe("ones")
 

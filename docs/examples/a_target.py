@@ -68,6 +68,10 @@ class Peephole:
         """The same target, with the graph before and after the rewrites in a folder."""
         return Peephole(folder, artifacts=True)
 
+    def added(self) -> dict[str, Any]:
+        """No settings of inductor."""
+        return {}
+
     def call(self) -> dict[str, Any]:
         """What a repro script passes to torch.compile."""
         return {"backend": self.name}

@@ -22,7 +22,7 @@ from tcdebug.minifier.capture.journal import snug
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured, tensors_of
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.cases.source import load, module_source
+from tcdebug.minifier.cases.source import for_eager, load, module_source
 from tcdebug.minifier.judging.replay import run
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repros import repro
@@ -73,7 +73,10 @@ class Capture:
     def _write(self, case: Case, backend: Backend, ordinal: int) -> None:
         path = self.folder / f"graph_{ordinal}.py"
         setup = self._setup(case, backend, ordinal)
-        content = repro.Repro(Outcome(Kind.OK), backend.call(), (), Ambient.current(), setup)
+        content = repro.Repro(
+            Outcome(Kind.OK), backend.call(), (), Ambient.current(), setup,
+            added=backend.added(),
+        )  # fmt: skip
         inputs = repro.write(simplest(snug(case), path), content, path)
         self.log.emit(ReproWrite(str(path), case.size, inputs))
         self.paths.append(path)
@@ -102,7 +105,7 @@ class _Captured:
         self.capture.graphs += 1
         size = sum(1 for n in module.graph.nodes if n.op.startswith("call"))
         self.capture.log.emit(GraphRecorded(ordinal, size, 0))
-        written = self.capture.only not in (None, ordinal)
+        written, eager = self.capture.only not in (None, ordinal), for_eager(module)
 
         def call(*values: Any) -> Any:
             nonlocal written
@@ -111,7 +114,7 @@ class _Captured:
                 case = from_captured(module, values)
                 if case.size:
                     self.capture.keep(case, self.backend, ordinal)
-            return module(*values)
+            return eager(*values)
 
         return call
 

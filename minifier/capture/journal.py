@@ -18,6 +18,7 @@ from tcdebug.minifier.capture.running import RUNNING, mark, unmark
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, Input, tensors_of
+from tcdebug.minifier.cases.lineage import lineage
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.stored import LiveTensors
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
@@ -73,7 +74,10 @@ class Journal:
         values_matter = outcome.phase != "compile" and _bytes(case) <= MOST_BYTES
         as_called = case if values_matter else simple
         variables = environment.given()
-        bare = repro.Repro(outcome, scene.backend.call(), ambient=scene.ambient, seconds=seconds)
+        bare = repro.Repro(
+            outcome, scene.backend.call(), ambient=scene.ambient, seconds=seconds,
+            added=scene.backend.added(),
+        )  # fmt: skip
         if self.script is not None:
             scene.path.parent.mkdir(parents=True, exist_ok=True)
             setup = script_setup(
@@ -106,8 +110,9 @@ class Journal:
         """A repro with stored inputs, and what keeps them up to date."""
         case = snug(scene.case)
         content = repro.Repro(
-            ended_in(phase), scene.backend.call(), ambient=scene.ambient, seconds=ENDED_SECONDS
-        )
+            ended_in(phase), scene.backend.call(), ambient=scene.ambient, seconds=ENDED_SECONDS,
+            added=scene.backend.added(),
+        )  # fmt: skip
         path = scene.path
         if self.script is not None and not scene.backend.named:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +155,9 @@ class Latest:
 
 
 def _numbers(case: Case) -> list[object]:
-    return [i.value for i in case.inputs if not isinstance(i.value, torch.Tensor)]
+    """What a script says of its inputs besides their contents."""
+    numbers = [i.value for i in case.inputs if not isinstance(i.value, torch.Tensor)]
+    return [*numbers, *lineage(case.values()).text()]
 
 
 def _bytes(case: Case) -> int:
@@ -179,6 +186,6 @@ def snug(case: Case) -> Case:
         if not alone or storage.nbytes() <= 2 * value.numel() * value.element_size():
             return spec
         copy = value.detach().clone().requires_grad_(value.requires_grad)
-        return replace(spec, value=copy)
+        return replace(spec, value=copy if value.is_leaf else copy.clone())
 
     return case.with_inputs({i.name: copied(i) for i in case.inputs})

@@ -14,6 +14,8 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, from_captured
+from tcdebug.minifier.cases.lineage import lineage
+from tcdebug.minifier.cases.source import for_eager
 from tcdebug.minifier.repros.script_setup import sets_up
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
@@ -57,7 +59,7 @@ class Recording:
             return compiled
         ordinal = self.recorder.graphs
         self.recorder.graphs += 1
-        return _Graph(self, module, ordinal)
+        return _Graph(self, module, for_eager(module), ordinal)
 
 
 @dataclass(eq=False)
@@ -66,11 +68,12 @@ class _Graph:
 
     recording: Recording
     module: fx.GraphModule
+    eager: fx.GraphModule
     ordinal: int
     seen: set[Any] = field(default_factory=set)
 
     def __call__(self, *values: Any) -> Any:
-        layout = tuple(_layout(v) for v in values)
+        layout = (*map(_layout, values), *lineage(values).text())
         if layout not in self.seen and len(self.seen) < CALLS:
             self.seen.add(layout)
             case = from_captured(self.module, values)
@@ -78,7 +81,7 @@ class _Graph:
                 recording = self.recording
                 call = len(self.seen) - 1
                 recording.recorder.judge(case, recording.backend, self.ordinal, call)
-        return self.module(*values)
+        return self.eager(*values)
 
 
 def _layout(value: Any) -> Any:

@@ -7,7 +7,7 @@ the repro script will contain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -17,9 +17,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.gate.fingerprint import graph_id
-
-Change = Callable[[torch.Tensor], torch.Tensor]
-"""Other contents of a piece of memory, given as a flat tensor of one dtype: always a new tensor."""
+from tcdebug.minifier.cases.lineage import Change, lineage
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,10 @@ class Case:
     def key(self) -> str:
         """Equal cases have equal keys, in every process: graph, layouts and contents of inputs.
 
-        So do the inputs that lie in the memory of another one, and where in it.
+        The layouts say which inputs are views of one another, or lie in one memory.
         """
         parts = [_graph_key(self.module, self.graph), *(_input_key(i) for i in self.inputs)]
-        parts += _sharing(self.values())
+        parts += lineage(self.values()).text()
         return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
     def attributes(self) -> dict[str, Any]:
@@ -150,21 +148,6 @@ def _input_key(spec: Input) -> str:
     return f"{type(spec.value).__name__} {spec.value!r} {spec.dynamic}"
 
 
-def _sharing(values: Sequence[Any]) -> Iterator[str]:
-    """Which arguments lie in one piece of memory: the first of them, and where each begins."""
-    places = [
-        v.untyped_storage().data_ptr()
-        if type(v) in (torch.Tensor, torch.nn.Parameter) and v.layout == torch.strided
-        else 0
-        for v in values
-    ]
-    for k, (value, place) in enumerate(zip(values, places, strict=True)):
-        if place and places.count(place) > 1:
-            first = places.index(place)
-            same = next(n for n, v in enumerate(values) if v is value)
-            yield f"{k} shares {first} at {value.storage_offset()}, is {same}"
-
-
 def tensor_key(value: torch.Tensor) -> str:
     """Layout and a digest of the contents."""
     strided = value.layout == torch.strided and not value.is_quantized
@@ -182,52 +165,24 @@ def _digest(value: torch.Tensor) -> str:
 
 
 def clone_values(values: Sequence[Any], change: Change | None = None) -> list[Any]:
-    """Fresh copies of arguments: same sizes, strides and sharing of memory, leaves of autograd.
+    """Fresh copies of arguments: same layout, and the same views, leaves and memory in common.
 
     One tensor given twice is one tensor again. `change` makes other contents of the memory that
-    tensors lie in, such as those of a wider dtype.
+    tensors lie in, such as those of a wider dtype. Raises SharedDtypes where it cannot.
     """
-    memories: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+    family = lineage(values)
+    made = family.built(change)
     copies: dict[int, torch.Tensor] = {}
-    for value in values:
+    for value, place in zip(values, family.places, strict=True):
         if isinstance(value, torch.Tensor) and id(value) not in copies:
-            copies[id(value)] = _clone(value, change, memories)
+            copies[id(value)] = _clone(value, change) if place is None else made[place]
     return [copies[id(v)] if isinstance(v, torch.Tensor) else v for v in values]
 
 
-def _clone(
-    value: torch.Tensor,
-    change: Change | None,
-    memories: dict[tuple[int, torch.dtype], torch.Tensor],
-) -> torch.Tensor:
-    plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-    if not plain or value.layout != torch.strided or value.is_quantized:
-        copy = value.detach().clone()
-        return (change(copy) if change else copy).requires_grad_(value.requires_grad)
-    with torch.no_grad():
-        place = value.untyped_storage().data_ptr() or -id(value)
-        key = (place, value.dtype if change else torch.uint8)  # two dtypes may share unchanged
-        if key not in memories:
-            memories[key] = _memory(value, change)
-        memory = memories[key]
-        dtype = memory.dtype if change else value.dtype
-        copy = torch.empty(0, dtype=dtype, device=value.device)
-        storage, offset = memory.untyped_storage(), value.storage_offset()
-        copy.set_(storage, offset, value.shape, value.stride())
-        copy = copy.conj() if value.is_conj() else copy
-        copy = torch._neg_view(copy) if value.is_neg() else copy
-    copy = copy.detach()
-    if isinstance(value, torch.nn.Parameter):
-        return torch.nn.Parameter(copy, requires_grad=value.requires_grad)
-    return copy.requires_grad_() if value.requires_grad else copy
-
-
-def _memory(value: torch.Tensor, change: Change | None) -> torch.Tensor:
-    """The memory that a tensor lies in: a copy of its bytes, or what a change makes of it."""
-    dtype = value.dtype if change else torch.uint8
-    flat = torch.empty(0, dtype=dtype, device=value.device)
-    flat.set_(value.untyped_storage())
-    return change(flat) if change else flat.clone()
+def _clone(value: torch.Tensor, change: Change | None) -> torch.Tensor:
+    """A copy of a tensor that is more than its memory: a subclass, sparse, quantised."""
+    copy = value.detach().clone()
+    return (change(copy) if change else copy).requires_grad_(value.requires_grad)
 
 
 def overlaps(value: torch.Tensor) -> bool:

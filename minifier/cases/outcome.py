@@ -151,6 +151,26 @@ def exception_signature(error: BaseException, phase: str) -> str:
     return " | ".join(p for p in parts if p)
 
 
+@dataclass(frozen=True)
+class RaisedAt:
+    """What an exception is known again by in another process."""
+
+    class_name: str
+    what: str
+    """The normalised message."""
+    frame: str
+    """The innermost frame as file and function, empty where it is not known."""
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> RaisedAt:
+        """Of the outcome of a case that ended in an exception."""
+        name, _, message = outcome.message.partition(":")
+        what = normalised(message)
+        before = outcome.signature.removesuffix(what).removesuffix(" | ")
+        frame = before.rpartition(" | ")[2]
+        return cls(name, what, frame if ":" in frame else "")
+
+
 def _module(filename: str) -> str:
     """A file by its last two parts: paths differ between machines, generated names by content."""
     *_, folder, name = ("", *filename.split("/"))

@@ -26,8 +26,10 @@ from tcdebug.minifier.cases.case import Case, attributes, copy_graph
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
 DOTTED = re.compile(r"\btorch(?:\.\w+)+")
-RESERVED = ("torch", "data", "stored", "inf", "nan", "device", "Graph")
+RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
 """Names that a repro script uses itself."""
+SCAN = torch.ops.higher_order.scan
+"""Dynamo takes no module as its step but one that fx has traced."""
 NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
 
 
@@ -101,9 +103,16 @@ class _Writer:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     objects: list[str] = field(default_factory=list)
 
-    def add(self, module: fx.GraphModule, name: str, path: str) -> None:
-        """Write the class of a graph; `path` is where it is, from the outermost one."""
+    def add(
+        self, module: fx.GraphModule, name: str, path: str, *, region: bool = False
+    ) -> None:
+        """Write the class of a graph; `path` is where it is, from the outermost one.
+
+        Dynamo compiles a region once, however often it is called.
+        """
         graph = _writable(module)
+        regions = _regions_restored(graph)
+        traced = {str(n.args[0].target) for n in graph.nodes if n.target is SCAN}
         functions = _functions_restored(module, graph)
         setting: list[str] = []
         for target, value in attributes(module, graph).items():
@@ -112,8 +121,10 @@ class _Writer:
                 self._add_function(functions[target], _class_name(inner))
                 setting.append(f"self.{flat} = {_class_name(inner)}")
             elif isinstance(value, fx.GraphModule):
-                self.add(value, _class_name(inner), inner)
-                setting.append(f"self.{flat} = {_class_name(inner)}()")
+                self.add(value, _class_name(inner), inner, region=target in regions)
+                made = f"{_class_name(inner)}()"
+                made = f"torch.fx.symbolic_trace({made})" if target in traced else made
+                setting.append(f"self.{flat} = {made}")
             elif isinstance(value, torch.Tensor):
                 self.constants[inner] = value
                 kept = f"stored()[{inner!r}]"
@@ -132,6 +143,7 @@ class _Writer:
         if setting:
             lines += ["    def __init__(self):", "        super().__init__()"]
             lines += [f"        {line}" for line in setting] + [""]
+        lines += ["    @torch.compiler.nested_compile_region"] * region
         lines += [f"    {line}" for line in self._method(graph)]
         self.classes.append("\n".join(lines) + "\n")
 
@@ -144,7 +156,7 @@ class _Writer:
             text[0] = text[0].replace("def forward(self)", f"def {method}()")
             lines += ["    @staticmethod", *(f"    {line}" for line in text), ""]
         saved = [
-            f"ctx.saved_tensors[{function.tensors.index(k)}]" if k in function.tensors
+            f"tensors[{function.tensors.index(k)}]" if k in function.tensors
             else f"ctx.others[{k}]"
             for k in range(function.saved)
         ]  # fmt: skip
@@ -161,6 +173,8 @@ class _Writer:
             lines += [f"        ctx.{marked}({results})"] if results else []
         lines += ["        return results", ""]
         lines += ["    @staticmethod", "    def backward(ctx, *grads):"]
+        # a checkpoint gives them once
+        lines += ["        tensors = ctx.saved_tensors"] * bool(tensors)
         lines += [f"        return {name}.gradients({', '.join(['*grads', *saved])})"]
         self.classes.append("\n".join(lines) + "\n")
 
@@ -189,6 +203,37 @@ def _writable(module: fx.GraphModule) -> fx.Graph:
         if node.target is torch.ops.higher_order.flex_attention and node.args[7:] == ((), ()):
             node.args = node.args[:7]  # Dynamo adds the last two itself
     return graph
+
+
+def _regions_restored(graph: fx.Graph) -> set[str]:
+    """Let a graph call its regions itself, which eager can differentiate; their attributes."""
+    found: set[str] = set()
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.higher_order.invoke_subgraph:
+            continue
+        body, _, *args = node.args
+        found.add(str(body.target))
+        with graph.inserting_before(node):
+            call = graph.call_module(str(body.target), tuple(args))
+        node.replace_all_uses_with(call)
+        graph.erase_node(node)
+        if not body.users:
+            graph.erase_node(body)
+    return found
+
+
+def for_eager(module: fx.GraphModule) -> fx.GraphModule:
+    """A captured graph that eager can run, and differentiate: its regions are plain calls."""
+    graph, _ = copy_graph(module.graph)
+    restored = bool(_regions_restored(graph))
+    inner = {k: v for k, v in attributes(module, graph).items() if isinstance(v, fx.GraphModule)}
+    runnable = {k: for_eager(v) for k, v in inner.items()}
+    if not restored and all(runnable[k] is inner[k] for k in inner):
+        return module
+    made = fx.GraphModule(module, graph)
+    for target, value in runnable.items():
+        made.set_submodule(target, value)
+    return made
 
 
 @dataclass(frozen=True)
@@ -282,7 +327,9 @@ def _installed(module: str) -> bool:
     if root in sys.stdlib_module_names:
         return True
     file = getattr(sys.modules.get(root), "__file__", None) or ""
-    return file.startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path]
+    packages = ("site-packages", "dist-packages")
+    return any(file.startswith(f"{f}/") for f in folders if f.endswith(packages))
 
 
 def _torch_imports(text: str) -> list[str]:

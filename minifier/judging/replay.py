@@ -11,7 +11,8 @@ import torch
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import restored
-from tcdebug.minifier.cases.case import Case, Change, Input, clone_values, flatten
+from tcdebug.minifier.cases.case import Case, Input, clone_values, flatten
+from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
@@ -60,12 +61,12 @@ def run(
         for spec, value in zip(case.inputs, values, strict=True):
             for dim in spec.dynamic:
                 torch._dynamo.maybe_mark_dynamic(value, dim)
+    wanted = leaves(values)
     torch.manual_seed(SEED)
     notify("forward")
     with restored():
         outputs = flatten(call(*values))
     gradients: list[Any] = []
-    wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if wanted and roots and torch.is_grad_enabled():
         notify("backward")

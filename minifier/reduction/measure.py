@@ -8,6 +8,7 @@ import torch
 
 from tcdebug.minifier.cases.case import Case, flatten
 from tcdebug.minifier.reduction.details import simplify_arguments, simplify_dtypes, simplify_ops
+from tcdebug.minifier.reduction.details.related_inputs import groups
 from tcdebug.minifier.reduction.details.simplify_inputs import simplicity
 from tcdebug.minifier.reduction.details.simplify_strides import is_strided
 
@@ -27,6 +28,7 @@ class Measure(NamedTuple):
     """How far they are from the simplest ones."""
     arguments: int
     strided: int
+    """Inputs that are not laid out in the usual way, share memory, or are no leaves."""
     elements: int
     """Of all inputs, and the integers in the graph, many of which are sizes."""
     dtypes: int
@@ -36,6 +38,7 @@ class Measure(NamedTuple):
 
 def measure(case: Case) -> Measure:
     """How large a case is."""
+    related = groups(case)
     tensors = [i for i in case.inputs if isinstance(i.value, torch.Tensor)]
     constants = [v for v in case.attributes().values() if isinstance(v, torch.Tensor)]
     literals = [v for n in case.calls for v in flatten([n.args, dict(n.kwargs)])]
@@ -48,7 +51,7 @@ def measure(case: Case) -> Measure:
         gradients=sum(1 for i in tensors if i.value.requires_grad),
         operators=sum(map(simplify_ops.complexity, case.calls)),
         arguments=sum(map(simplify_arguments.length, case.calls)),
-        strided=sum(1 for i in tensors if is_strided(i.value)),
+        strided=sum(1 for i in tensors if i.name in related or is_strided(i.value)),
         elements=sum(i.value.numel() for i in tensors)
         + sum(abs(v) for v in literals if isinstance(v, int)),
         dtypes=sum(simplify_dtypes.complexity(i.value.dtype) for i in tensors)

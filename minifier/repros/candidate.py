@@ -30,5 +30,6 @@ class Candidates:
             ambient=self.ambient,
             setup=self.setup,
             off=tuple(toggles.texts()),
+            added=self.target.added(),
         )
         return repro.write(case, content, path)

@@ -1,9 +1,11 @@
-"""What a repro script judges besides values: speed and recompiles, strides and shared memory."""
+"""What a repro script judges besides values: exceptions, speed, recompiles, strides, memory."""
 
 from __future__ import annotations
 
+import sys
+
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.outcome import GENERATED, PLAIN, Kind, Outcome, RaisedAt
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
 
 
@@ -12,11 +14,29 @@ def judging_texts(case: Case, outcome: Outcome, slower_than: float) -> dict[str,
     timed = outcome.kind in (Kind.SLOW, Kind.RECOMPILE)
     laid_out = outcome.signature.endswith((f"wrong {STRIDES}", f"wrong {ALIASING}"))
     return {
+        "patterns": repr([(pattern.pattern, other) for pattern, other in PLAIN]),
+        "generated": repr(GENERATED.pattern),
         "laid_out": _LAYOUT if laid_out else "",
         "compares_layout": _COMPARES_LAYOUT if laid_out else "",
         "timing": _TIMING if timed else "",
         "timed": _timed(case, slower_than) if timed else "",
     }
+
+
+def expected_exception(outcome: Outcome) -> dict[str, str]:
+    """What an exception has to be for a repro: its class, message, and place in the compiler."""
+    raised = RaisedAt.of(outcome)
+    found = {"class": raised.class_name, "what": raised.what}
+    return found | ({"frame": raised.frame} if _of_a_compiler(raised.frame) else {})
+
+
+def _of_a_compiler(frame: str) -> bool:
+    """Whether a frame is in a file of torch or tcdebug: others stand elsewhere in a repro."""
+    file = frame.partition(":")[0]
+    roots = ("torch.", "tcdebug.")
+    loaded = [m for name, m in sys.modules.items() if name.startswith(roots)]
+    files = (getattr(module, "__file__", None) or "" for module in loaded)
+    return bool(file) and any(name.endswith(f"/{file}") for name in files)
 
 
 _COMPARES_LAYOUT = """    found = layout(eager["forward"], actual["forward"])

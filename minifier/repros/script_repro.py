@@ -8,8 +8,9 @@ from importlib import resources
 from pathlib import Path
 
 from tcdebug.minifier.cases import environment
-from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.outcome import PLAIN, Kind, Outcome, RaisedAt
 from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.repros.script_setup import found_text
 
 
 def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) -> None:
@@ -25,10 +26,11 @@ def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) ->
         name=path.name,
         usage=f"With the culprit switched off it passes: {off}" if units else "",
         script=repr(str(script)),
-        copy=repr(copy.name),
+        found=found_text(script, copy.name),
         args=job.args,
         folder=repr(str(script.parent)),
         expected=_expected(outcome),
+        patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         variables=environment.given(),
         seconds=600.0,
     )
@@ -37,5 +39,6 @@ def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) ->
 
 def _expected(outcome: Outcome) -> dict[str, str]:
     if outcome.kind is Kind.EXCEPTION and not outcome.message.startswith("exit status"):
-        return {"kind": "exception", "class": outcome.message.partition(":")[0]}
+        raised = RaisedAt.of(outcome)
+        return {"kind": "exception", "class": raised.class_name, "what": raised.what}
     return {"kind": outcome.kind.value}

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from tcdebug.minifier.processes.callers import ENTRANCES
@@ -54,7 +55,7 @@ def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") 
     shutil.copyfile(path, copy)
     return (_IMPORTED if script.imported else _SETUP).format(
         script=str(path),
-        copy=copy.name,
+        found=found_text(path, copy.name),
         args=list(script.args),
         ordinal=ordinal,
         folder=str(path.parent),
@@ -65,18 +66,37 @@ def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") 
     )
 
 
+def found_text(script: Path, copy: str) -> str:
+    """Python that finds the script a repro was made of, or a copy beside it, and no other."""
+    digest = sha256(script.read_bytes()).hexdigest()
+    return _FOUND.format(copy=copy, digest=digest)
+
+
 def sets_up(backend: object) -> bool:
     """Whether this is the backend of a set-up: it compiles nothing and is left alone."""
     return getattr(backend, "tcdebug_setup", False) is True
 
 
+_FOUND = '''COPY = os.path.join(os.path.dirname(os.path.abspath(__file__)), {copy!r})
+DIGEST = {digest!r}
+
+
+def found_script():
+    """The script that this was made of: where it was, or the copy where that has changed."""
+    import hashlib
+    for path in (SCRIPT, COPY):
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                if hashlib.sha256(file.read()).hexdigest() == DIGEST:
+                    return path
+    raise FileNotFoundError(f"neither {{SCRIPT}} nor {{COPY}} is the script that this was made of")
+'''
+
 _SETUP = '''
 # The failure needs what the script sets up: it is run up to graph {ordinal}, from where it was, or
 # from the copy beside this file.
 SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
-if not os.path.exists(SCRIPT):
-    SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {copy!r})
-
+{found}
 
 class Reached(BaseException):
     pass
@@ -84,6 +104,7 @@ class Reached(BaseException):
 
 def set_up():
     import runpy{alone}
+    script = found_script()
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
 
     def stopping(backend):
@@ -121,12 +142,12 @@ def set_up():
 
     torch._dynamo.optimize = optimize
     os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph right here
-    sys.argv = [SCRIPT, *ARGS]
+    sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})
     if os.path.isdir({working!r}):
         os.chdir({working!r})  # where it was run
     try:
-        runpy.run_path(SCRIPT, run_name="__main__")
+        runpy.run_path(script, run_name="__main__")
     except Reached:
         pass
     finally:
@@ -137,19 +158,17 @@ _IMPORTED = '''
 # The failure needs what the script sets up: it is imported as a process of multiprocessing does
 # it, from where it was, or from the copy beside this file.
 SCRIPT, ARGS = {script!r}, {args!r}
-if not os.path.exists(SCRIPT):
-    SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), {copy!r})
-
+{found}
 
 def set_up():
     import runpy{alone}
-    arguments = sys.argv
-    sys.argv = [SCRIPT, *ARGS]
+    script, arguments = found_script(), sys.argv
+    sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})
     if os.path.isdir({working!r}):
         os.chdir({working!r})  # where it was run
     try:
-        names = runpy.run_path(SCRIPT, run_name="__mp_main__")
+        names = runpy.run_path(script, run_name="__mp_main__")
     finally:
         sys.argv = arguments
     CALL["backend"] = CALL["backend"] or names.get({backend!r})

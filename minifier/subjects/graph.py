@@ -175,6 +175,7 @@ class GraphSubject:
             facts.failure, self.target.call(), facts.culprits, self.ambient, setup,
             self._seconds(facts), self.criteria.slower_than, tuple(facts.base.texts()),
             variables, facts.passing, facts.runs,
+            added=self.target.added(),
         )  # fmt: skip
 
     def _seconds(self, facts: ReproFacts[Case]) -> float:

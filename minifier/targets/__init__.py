@@ -38,5 +38,9 @@ class Target(Protocol):
         ...
 
     def call(self) -> dict[str, Any]:
-        """The arguments of torch.compile that a repro script uses."""
+        """The arguments of torch.compile that a repro script uses, as the user's script does."""
+        ...
+
+    def added(self) -> dict[str, Any]:
+        """Settings of inductor that a candidate has besides those of the script."""
         ...

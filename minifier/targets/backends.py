@@ -15,10 +15,12 @@ from torch import fx
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.source import for_eager
 from tcdebug.minifier.targets.ladder import rung
 
 EMBEDDED = "tcdebug"
 INDUCTOR = "inductor"
+EAGER = "eager"
 
 GraphCompiler = Callable[..., Callable[..., Any]]
 """Called with a graph and its inputs."""
@@ -60,6 +62,8 @@ class Backend:
         """What compiles a graph under toggles, for as long as the stack stays open."""
         if lower := rung(toggles):
             found: GraphCompiler = torch._dynamo.lookup_backend(lower)
+            if lower == EAGER:
+                return lambda graph, inputs: found(for_eager(graph), inputs)
             return found
         options = dict(self.options)
         if self.name == EMBEDDED:
@@ -76,7 +80,7 @@ class Backend:
         log = EventLog(Path(self.run_dir) if self.run_dir else None, artifacts=self.artifacts)
         gate = stack.enter_context(inductor.switched(toggles, log))
         if self.name == INDUCTOR:
-            return _inductor(_inductor_options(self.mode, self.options))
+            return _inductor({**self.added(), **_mode_options(self.mode), **self.options})
         return self._resolved(self.mode, inductor.held_back(gate, options))
 
     def _resolved(self, mode: str | None, options: Mapping[str, Any]) -> GraphCompiler:
@@ -106,9 +110,6 @@ class Backend:
         if not self.named:
             return {"backend": None}
         call: dict[str, Any] = {"backend": self.name}
-        if self.name == INDUCTOR:
-            call["options"] = _inductor_options(self.mode, self.options)
-            return call
         if self.mode not in (None, "default"):
             call["mode"] = self.mode
         if self.options:
@@ -116,6 +117,14 @@ class Backend:
             if isinstance(off := self.options.get("off"), Toggles):
                 call["options"]["off"] = off.texts()
         return call
+
+    def added(self) -> dict[str, Any]:
+        """Settings of inductor that a candidate has besides the script's own.
+
+        With eager's random numbers, or all that is drawn looks wrong.
+        """
+        own = self.name != INDUCTOR or "fallback_random" in self.options
+        return {} if own else {"fallback_random": True}
 
     def warm_up(self, log: EventLog) -> None:
         """Import and set up here what every candidate of this backend would."""
@@ -137,9 +146,6 @@ def _inductor(options: Mapping[str, Any]) -> GraphCompiler:
     return compiler
 
 
-def _inductor_options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Mode and options as one; with eager's random numbers, or all that is drawn looks wrong."""
-    made = dict(options)
-    if mode not in (None, "default"):
-        made = {**torch._inductor.list_mode_options(mode), **made}
-    return {"fallback_random": True, **made}
+def _mode_options(mode: str | None) -> dict[str, Any]:
+    """What a mode means to inductor."""
+    return {} if mode in (None, "default") else dict(torch._inductor.list_mode_options(mode))

@@ -9,13 +9,21 @@ import torch
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 
 
+def _mode_of(config: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """The mode that makes these settings of inductor, or the settings: a call has one of them."""
+    modes: dict[str, dict[str, Any]] = torch._inductor.list_mode_options()
+    mode = next((m for m, made in modes.items() if made and made == config), None)
+    return (None, config) if mode is None else (mode, {})
+
+
 def describe(backend: Any, run_dir: str) -> Backend:
     """What a script gave to torch.compile: name, mode and options out of torch's wrappers."""
     name = getattr(backend, "compiler_name", None)
-    mode, options = None, {}
+    mode: str | None = None
+    options: dict[str, Any] = {}
     inner = backend
     if type(backend).__name__ == "_TorchCompileInductorWrapper":
-        options = dict(getattr(backend, "config", {}))
+        mode, options = _mode_of(dict(getattr(backend, "config", {})))
         name = "inductor"
     elif type(backend).__name__ == "_TorchCompileWrapper":
         given = dict(getattr(backend, "kwargs", {}))

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tcdebug.minifier.cases.case import Change, Input, clone_values, tensors_of
+from tcdebug.minifier.cases.case import Input, clone_values, tensors_of
+from tcdebug.minifier.cases.lineage import Change
 from tcdebug.minifier.judging.draws import with_equal_draws
 from tcdebug.minifier.judging.replay import SEED, Results, run
 from tcdebug.strategies.program import Program

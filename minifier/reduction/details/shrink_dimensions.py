@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.reduction.details.sizes import indices_below, resized, shapes
+from tcdebug.minifier.reduction.details.sizes import resized, shapes, small_indices
 from tcdebug.minifier.reduction.trial import size_names
 
 MOST = 32
@@ -45,5 +45,4 @@ class ShrinkDimensions:
             for before, after in zip(old[name], sizes[name], strict=True)
             if before != after
         }
-        small = case.with_inputs({i.name: indices_below(i, 1) for i in case.inputs})
-        return resized(small, sizes, smaller)
+        return resized(small_indices(case, 1), sizes, smaller)

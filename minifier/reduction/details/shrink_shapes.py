@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.details.sizes import (
-    indices_below,
     literal_sizes,
     maps,
     resized,
     shapes,
+    small_indices,
 )
 
 
@@ -32,7 +32,7 @@ class ShrinkShapes:
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The case with the last limit, None where no sizes below it fit together."""
         limit = int(edits[-1])
-        small = case.with_inputs({i.name: indices_below(i, limit) for i in case.inputs})
+        small = small_indices(case, limit)
         for new in maps(case, limit):
             sizes = {
                 i.name: tuple(_new(s, new, dim in i.dynamic) for dim, s in enumerate(shape))

@@ -10,6 +10,13 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, Input, flatten
+from tcdebug.minifier.reduction.details.related_inputs import (
+    firsts,
+    group_lineage,
+    groups,
+    has_one_dtype,
+    rebuilt,
+)
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 from tcdebug.minifier.reduction.operators.regions import changes_state
 from tcdebug.minifier.reduction.operators.surgery import editable
@@ -28,7 +35,13 @@ class SimplifyDtypes:
 
     def edits(self, case: Case) -> list[str]:
         """The inputs and calls that can have a simpler dtype."""
-        inputs = [i.name for i in case.inputs if complexity(getattr(i.value, "dtype", None))]
+        shared, first = groups(case), firsts(case)
+        inputs = [
+            i.name
+            for i in case.inputs
+            if complexity(getattr(i.value, "dtype", None))
+            and (i.name not in shared or _can_change(case, first.get(i.name)))
+        ]
         return inputs + [n.name for n in case.calls if named_complexity(n)]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
@@ -41,7 +54,14 @@ class SimplifyDtypes:
                 copy.kwargs = fx.node.map_aggregate(copy.kwargs, _simpler)
                 if node.op == "call_method":
                     copy.target = CASTS.get(str(node.target), node.target)
-        inputs = [_converted(i) if i.name in edits else i for i in case.inputs]
+        shared = firsts(case)
+        changed: dict[str, Input] = {}
+        for spec in case.inputs:
+            if spec.name in edits and spec.name in shared:
+                changed |= rebuilt(case, shared[spec.name], change=_converted_memory)
+            elif spec.name in edits:
+                changed[spec.name] = _converted(spec)
+        inputs = [changed.get(i.name, i) for i in case.inputs]
         candidate = case.with_graph(graph, inputs)
         return candidate if can_run(candidate, case) else None
 
@@ -75,6 +95,17 @@ def _simpler(value: Any) -> Any:
     return simpler(value) if isinstance(value, torch.dtype) else value
 
 
+def _can_change(case: Case, names: Sequence[str] | None) -> bool:
+    """Whether the inputs of one memory, of which these are all, can have another dtype."""
+    return names is not None and has_one_dtype(group_lineage(case, names))
+
+
+def _converted_memory(memory: torch.Tensor) -> torch.Tensor:
+    dtype = simpler(memory.dtype)
+    real = memory.dtype.is_complex and not dtype.is_complex
+    return (memory.real if real else memory).to(dtype, copy=True)
+
+
 def _converted(spec: Input) -> Input:
     old = spec.value
     plain = old.detach()
@@ -82,6 +113,7 @@ def _converted(spec: Input) -> Input:
     if plain.dtype.is_complex and not dtype.is_complex:
         plain = plain.real
     new = plain.to(dtype).requires_grad_(old.requires_grad)
+    new = new if old.is_leaf else new.clone()
     if isinstance(old, torch.nn.Parameter):
         new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
     return replace(spec, value=new if spec.recipe is None else make(spec.recipe, new))

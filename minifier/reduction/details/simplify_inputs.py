@@ -8,6 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.minifier.cases.case import Case, Input, Recipe, overlaps
+from tcdebug.minifier.cases.lineage import is_plain
+from tcdebug.minifier.reduction.details.related_inputs import (
+    firsts,
+    group_lineage,
+    groups,
+    has_one_dtype,
+    rebuilt,
+)
 
 SIMPLICITY = ("ones", "zeros", "arange", "randint", "randn")
 """The kinds of recipes, the simplest first."""
@@ -16,7 +24,10 @@ STORED = len(SIMPLICITY)
 
 @dataclass(frozen=True)
 class SimplifyInputs:
-    """Any subset of the inputs whose values are less simple: recorded, or by another recipe."""
+    """Any subset of the inputs whose values are less simple: recorded, or by another recipe.
+
+    Inputs that share memory are one edit: the recipe makes all that is in their memory.
+    """
 
     kind: str = "noise"
     """ones, zeros, arange or noise: what the values become."""
@@ -26,9 +37,12 @@ class SimplifyInputs:
     def edits(self, case: Case) -> list[str]:
         """The tensors that would be simpler so."""
         found: list[str] = []
+        related, memories = groups(case), _memories(case)
         for position, spec in enumerate(case.inputs):
-            if isinstance(spec.value, torch.Tensor):
-                recipe = recipe_for(spec.value, position, self.kind)
+            value = memories.get(spec.name, spec.value)
+            shared = spec.name in related and spec.name not in memories
+            if isinstance(value, torch.Tensor) and not shared:
+                recipe = recipe_for(value, position, self.kind)
                 if recipe is not None and simplicity(recipe) < simplicity(spec.recipe):
                     found.append(spec.name)
         return found
@@ -36,14 +50,33 @@ class SimplifyInputs:
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The case with values of the same layout by a recipe in these inputs."""
         changed: dict[str, Input] = {}
+        related, memories = groups(case), _memories(case)
         for position, spec in enumerate(case.inputs):
             if spec.name not in edits:
                 continue
-            recipe = recipe_for(spec.value, position, self.kind)
+            recipe = recipe_for(memories.get(spec.name, spec.value), position, self.kind)
             if recipe is None:
                 return None
-            changed[spec.name] = replace(spec, value=make(recipe, spec.value), recipe=recipe)
+            if spec.name in related:
+                changed |= _by_recipe(case, related[spec.name], recipe)
+            else:
+                changed[spec.name] = replace(spec, value=make(recipe, spec.value), recipe=recipe)
         return case.with_inputs(changed)
+
+
+def _memories(case: Case) -> dict[str, torch.Tensor]:
+    """The memory of each group of inputs, by its first one, where it has one dtype."""
+    found: dict[str, torch.Tensor] = {}
+    for first, names in firsts(case).items():
+        family = group_lineage(case, names)
+        if has_one_dtype(family):
+            found[first] = next(m for m in family.memories if m is not None)
+    return found
+
+
+def _by_recipe(case: Case, names: Sequence[str], recipe: Recipe) -> dict[str, Input]:
+    made = rebuilt(case, names, change=lambda memory: make(recipe, memory))
+    return {name: replace(spec, recipe=recipe) for name, spec in made.items()}
 
 
 def simplicity(recipe: Recipe | None) -> int:
@@ -53,10 +86,7 @@ def simplicity(recipe: Recipe | None) -> int:
 
 def recipe_for(value: torch.Tensor, seed: int, kind: str = "noise") -> Recipe | None:
     """A recipe for a tensor; ranges of integers are its own. None for what has no recipe."""
-    if value.layout != torch.strided or value.is_quantized or type(value) not in (
-        torch.Tensor,
-        torch.nn.Parameter,
-    ):
+    if not is_plain(value):
         return None
     if value.numel() == 0:
         return Recipe("zeros")
@@ -83,7 +113,7 @@ def recipe_for(value: torch.Tensor, seed: int, kind: str = "noise") -> Recipe | 
 def make(recipe: Recipe, like: torch.Tensor) -> torch.Tensor:
     """A tensor by a recipe, with the size, strides and dtype of another.
 
-    The repro script makes it by the same calls: see `repro.input_text`.
+    Non-leaf tensors stay so. The repro script makes it by the same calls: see `input_text`.
     """
     generator = torch.Generator().manual_seed(recipe.seed)
     size = tuple(like.shape)
@@ -107,4 +137,5 @@ def make(recipe: Recipe, like: torch.Tensor) -> torch.Tensor:
         ).copy_(result)
     if isinstance(like, torch.nn.Parameter):
         return torch.nn.Parameter(result, requires_grad=like.requires_grad)
-    return result.requires_grad_(like.requires_grad)
+    result.requires_grad_(like.requires_grad)
+    return result if like.is_leaf or overlaps(like) else result.clone()

@@ -1,4 +1,4 @@
-"""Inputs that are laid out in the usual way, in memory of their own."""
+"""Inputs that are laid out in the usual way, in memory of their own, as leaves of autograd."""
 
 from __future__ import annotations
 
@@ -8,31 +8,40 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.reduction.details.related_inputs import firsts, groups
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 
 
 @dataclass(frozen=True)
 class SimplifyStrides:
-    """Any subset of the inputs that are strided, expanded, offset, or parts of a larger tensor."""
+    """Any subset of the inputs that are strided, expanded, offset, or parts of a larger tensor.
+
+    Inputs that share memory are one edit, after which each has its own.
+    """
 
     name: str = "simplify_strides"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
         """The inputs that are laid out in another way."""
-        return [i.name for i in case.inputs if is_strided(i.value)]
+        shared = groups(case)
+        alone = [i.name for i in case.inputs if i.name not in shared and is_strided(i.value)]
+        return [*firsts(case), *alone]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The case with these inputs contiguous."""
-        return case.with_inputs({i.name: _contiguous(i) for i in case.inputs if i.name in edits})
+        shared = firsts(case)
+        chosen = {name for first in edits for name in shared.get(first, [first])}
+        return case.with_inputs({i.name: _contiguous(i) for i in case.inputs if i.name in chosen})
 
 
 def is_strided(value: object) -> bool:
-    """Whether a tensor is laid out in another way than torch makes new ones."""
+    """Whether a tensor is laid out in another way than torch makes new ones, or is no leaf."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized:
         return False
+    computed = value.requires_grad and not value.is_leaf
     larger = value.untyped_storage().nbytes() != value.numel() * value.element_size()
-    return larger or not value.is_contiguous() or value.is_conj() or value.is_neg()
+    return computed or larger or not value.is_contiguous() or value.is_conj() or value.is_neg()
 
 
 def _contiguous(spec: Input) -> Input:
@@ -42,4 +51,7 @@ def _contiguous(spec: Input) -> Input:
     if isinstance(old, torch.nn.Parameter):
         new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
     new.requires_grad_(old.requires_grad)
-    return replace(spec, value=new if spec.recipe is None else make(spec.recipe, new))
+    recipe = spec.recipe
+    if recipe is not None and old.numel() != old.untyped_storage().nbytes() // old.itemsize:
+        recipe = None  # it makes all of a memory, of which this is a part
+    return replace(spec, value=new if recipe is None else make(recipe, new), recipe=recipe)

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, Input, flatten
+from tcdebug.minifier.reduction.details.related_inputs import firsts, groups, resized_group
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 from tcdebug.minifier.reduction.operators.surgery import editable, name_of
 from tcdebug.minifier.reduction.trial import can_run
@@ -48,10 +49,17 @@ def resized(
 
     Tried first with the sizes in the graph changed to new ones, then with the graph as it is.
     """
+    smaller = {i.name for i in case.inputs if i.name in sizes and i.value.shape != sizes[i.name]}
+    shared = groups(case)
+    changed: dict[str, Input] = {}
+    for names in firsts(case).values():
+        if not smaller.isdisjoint(names):
+            changed |= resized_group(case, names, sizes)
     inputs = [
-        _narrowed(i, sizes[i.name]) if i.name in sizes and i.value.shape != sizes[i.name] else i
+        _narrowed(i, sizes[i.name]) if i.name in smaller and i.name not in shared
+        else changed.get(i.name, i)
         for i in case.inputs
-    ]
+    ]  # fmt: skip
     for follow in (True, False):
         graph, _ = editable(case)
         for node in graph.nodes:
@@ -70,6 +78,7 @@ def _narrowed(spec: Input, size: tuple[int, ...]) -> Input:
     for dim, length in enumerate(size):
         new = new.narrow(dim, 0, length)
     new = new.clone().requires_grad_(old.requires_grad)
+    new = new if old.is_leaf else new.clone()
     if isinstance(old, torch.nn.Parameter):
         new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
     return replace(spec, value=new if spec.recipe is None else make(spec.recipe, new))
@@ -89,6 +98,13 @@ def indices_below(spec: Input, bound: int) -> Input:
         spec.recipe, low=min(spec.recipe.low, bound - 1), high=min(spec.recipe.high, bound)
     )
     return replace(spec, value=make(recipe, value), recipe=recipe)
+
+
+def small_indices(case: Case, bound: int) -> Case:
+    """The case with indices below a bound, but for inputs that share memory."""
+    shared = groups(case)
+    alone = (i for i in case.inputs if i.name not in shared)
+    return case.with_inputs({i.name: indices_below(i, bound) for i in alone})
 
 
 def maps(case: Case, limit: int) -> Iterator[dict[int, int]]:

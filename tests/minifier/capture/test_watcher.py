@@ -67,7 +67,9 @@ def test_an_exception_of_a_compile_leaves_a_repro_and_says_where(tmp_path: Path)
             compiled(torch.randn(3))
     (path,) = watcher.repros
     assert left(tmp_path) == ["graphs/0/repro.py"]
-    assert expected_of(path) == {"kind": "exception", "class": "Planted"}
+    found = expected_of(path)
+    assert (found["kind"], found["class"]) == ("exception", "Planted")
+    assert found["what"] == "no tanh among # nodes"
     notes = getattr(info.value, "__notes__", [])
     inner = getattr(getattr(info.value, "inner_exception", None), "__notes__", [])
     assert any(f"tcdebug: repro {path}" in note for note in [*notes, *inner])

@@ -282,12 +282,11 @@ def test_a_copy_is_laid_out_as_its_original(value: torch.Tensor) -> None:
     assert torch.equal(copy.to_dense(), value.to_dense())
 
 
-def test_copies_are_leaves_that_want_gradients_as_before() -> None:
+def test_copies_are_leaves_of_autograd_where_their_originals_are() -> None:
     x = torch.ones(2, requires_grad=True)
     leaf, inner, plain = clone_values([x, x * 2, torch.ones(2)])
     assert [leaf.requires_grad, inner.requires_grad, plain.requires_grad] == [True, True, False]
-    assert leaf.is_leaf
-    assert inner.is_leaf
+    assert [leaf.is_leaf, inner.is_leaf, plain.is_leaf] == [True, False, True]
     assert leaf.grad is None
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tcdebug.minifier.cases.stored import save_tensors
-from tcdebug.minifier.repros.repro import _STORED
+from tcdebug.minifier.repros.inputs_text import _STORED
 
 VALUES = {
     "plain": torch.arange(6.0).view(2, 3),

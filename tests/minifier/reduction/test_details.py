@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,11 @@ from torch.utils.checkpoint import checkpoint
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.lineage import How, lineage
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.reduction import Reduction
+from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
 from tcdebug.minifier.reduction.details.shrink_dimensions import ShrinkDimensions
 from tcdebug.minifier.reduction.details.shrink_shapes import ShrinkShapes
@@ -27,7 +31,8 @@ from tcdebug.minifier.reduction.details.simplify_strides import SimplifyStrides
 from tcdebug.minifier.reduction.measure import measure
 from tcdebug.minifier.reduction.operators.inline_subgraphs import InlineSubgraphs
 from tcdebug.minifier.reduction.reducer import DETAILS, REDUCTIONS, Reducer
-from tcdebug.minifier.repros.repro import input_text
+from tcdebug.minifier.repros.inputs_text import input_text
+from tcdebug.minifier.repros.repro import Repro, write
 
 PROGRAMS = user_programs.arguments()
 
@@ -237,7 +242,9 @@ def test_an_input_is_written_as_the_call_that_makes_it(kind: str, line: str) -> 
         torch.empty(0, 2),
     ],
 )
-def test_the_text_of_a_recipe_makes_the_same_tensor(kind: str, value: torch.Tensor) -> None:
+def test_the_text_of_a_recipe_makes_the_same_tensor(
+    kind: str, value: torch.Tensor, tmp_path: Path
+) -> None:
     case = captured(lambda x: x.clone(), value)
     reduced = SimplifyInputs(kind).apply(case, SimplifyInputs(kind).edits(case))
     assert reduced is not None
@@ -245,7 +252,10 @@ def test_the_text_of_a_recipe_makes_the_same_tensor(kind: str, value: torch.Tens
     if spec.recipe is None:
         assert kind == "ones", "4 to 9 are no ones"
         return
-    made = eval(input_text(spec))
+    write(reduced, Repro(Outcome(Kind.OK), {"backend": "eager"}), tmp_path / "repro.py")
+    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "__name__": "repro"}
+    exec((tmp_path / "repro.py").read_text(), names)
+    (made,) = names["inputs"]()
     assert (made.dtype, made.stride()) == (value.dtype, value.stride())
     assert torch.equal(made.to(torch.complex128), spec.value.to(torch.complex128))
 
@@ -360,3 +370,62 @@ def test_the_forward_of_an_autograd_function_is_inlined() -> None:
     case = captured(lambda x: Double.apply(x) + 1, torch.ones(2, requires_grad=True))
     reduced = edited(InlineSubgraphs(), case)
     assert [t for t in targets(reduced) if t != "_set_grad_enabled"] == ["mul", "add"]
+
+
+# -- inputs that share memory ---------------------------------------------------------------
+
+
+def related() -> Case:
+    """A tensor, a part of it, and a third that is apart."""
+    whole = torch.rand(4, 6, dtype=torch.float64).requires_grad_()
+    return captured(lambda a, b, c: a.sum() + b.sum() + c, whole, whole[1:], torch.rand(1))
+
+
+@pytest.mark.parametrize(
+    "reduction",
+    [
+        SimplifyInputs("noise"),
+        SimplifyInputs("ones"),
+        SimplifyInputs("arange"),
+        SimplifyDtypes(),
+        DropGradients(),
+        ShrinkShapes(),
+    ],
+)
+def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: Reduction) -> None:
+    case = related()
+    edits = reduction.edits(case)
+    assert case.inputs[1].name not in edits, "the first input names them all"
+    reduced = reduction.apply(case, edits)
+    assert reduced is not None
+    before, after = (lineage(c.values()).members for c in (case, reduced))
+    assert [m.how for m in before] == [m.how for m in after] == [How.MEMORY, How.VIEW, How.MEMORY]
+    whole, part, _ = reduced.values()
+    assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    assert part.dtype == whole.dtype
+    assert part.requires_grad == whole.requires_grad
+    assert len({i.recipe for i in reduced.inputs[:2]}) == 1
+
+
+def test_inputs_that_share_memory_are_taken_apart_together() -> None:
+    case = related()
+    reduced = edited(SimplifyStrides(), case)
+    assert [m.how for m in lineage(reduced.values()).members] == [How.MEMORY] * 3
+    assert measure(reduced) < measure(case)
+    assert [v.tolist() for v in reduced.values()] == [v.tolist() for v in case.values()]
+
+
+def test_memory_of_two_dtypes_has_no_recipe() -> None:
+    numbers = torch.rand(4, 6)
+    case = captured(lambda a, b: a.sum() + b.sum(), numbers, numbers.view(torch.int32))
+    for kind in ("ones", "zeros", "noise"):
+        assert SimplifyInputs(kind).edits(case) == []
+    assert SimplifyDtypes().edits(case) == []
+    assert SimplifyStrides().edits(case) == [case.inputs[0].name]
+
+
+def test_what_was_computed_is_a_leaf_when_its_layout_is_simplified() -> None:
+    case = captured(lambda a: a.mul_(2).sum(), torch.ones(3, requires_grad=True) * 2)
+    assert not case.values()[0].is_leaf
+    assert edited(SimplifyInputs("ones"), case).values()[0].is_leaf is False
+    assert edited(SimplifyStrides(), case).values()[0].is_leaf

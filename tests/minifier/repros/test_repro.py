@@ -23,7 +23,8 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.judging.compare import difference
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
-from tcdebug.minifier.repros.repro import Repro, expected, input_text, write, write_passing
+from tcdebug.minifier.repros.inputs_text import input_text
+from tcdebug.minifier.repros.repro import Repro, expected, write, write_passing
 from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, settle, verify
 
 PROPERTY = property_settings(150)
@@ -100,7 +101,9 @@ def test_quotes_and_backslashes_in_a_message_do_no_harm(tmp_path: Path) -> None:
     case = captured(torch.sin, torch.ones(2))
     text, _ = written(case, tmp_path / "repro.py", Repro(outcome, EAGER))
     ast.parse(text)
-    assert namespace_of(tmp_path / "repro.py")["EXPECTED"] == {"kind": "exception", "class": "E"}
+    assert namespace_of(tmp_path / "repro.py")["EXPECTED"] == {
+        "kind": "exception", "class": "E", "what": '<name>" \\N{x} $name',
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,25 @@ def test_quotes_and_backslashes_in_a_message_do_no_harm(tmp_path: Path) -> None:
         (WRONG, {"kind": "wrong", "what": "forward | wrong value"}),
         (
             Outcome(Kind.EXCEPTION, "compile", "compile | lower | KeyError", "KeyError: 'tanh'"),
-            {"kind": "exception", "class": "KeyError"},
+            {"kind": "exception", "class": "KeyError", "what": "<name>"},
+        ),
+        (
+            Outcome(
+                Kind.EXCEPTION,
+                "compile",
+                "compile | KeyError | cases/outcome.py:normalised | <name>",
+                "KeyError: 'tanh'",
+            ),
+            {
+                "kind": "exception",
+                "class": "KeyError",
+                "what": "<name>",
+                "frame": "cases/outcome.py:normalised",
+            },
+        ),
+        (
+            Outcome(Kind.EXCEPTION, "compile", "compile | E | user/model.py:f | # a", "E: 7 a"),
+            {"kind": "exception", "class": "E", "what": "# a"},
         ),
         (Outcome(Kind.CRASH, "forward", "forward | SIGSEGV"), {"kind": "crash"}),
         (Outcome(Kind.HANG, "compile", "compile | hang"), {"kind": "hang"}),
@@ -238,6 +259,8 @@ SMALL = [
     torch.tensor([0.1, 0.2], dtype=torch.float64, requires_grad=True),
     torch.tensor(2.5),
     torch.empty(0, 3),
+    torch.arange(8.0)[3:],
+    torch.ones(2, 1).expand(2, 3),
 ]
 LARGE = [
     torch.randn(100),
@@ -245,8 +268,8 @@ LARGE = [
     torch.tensor([1 + 2j]),
     torch.tensor([1 + 2j]).conj(),
     torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn),
-    torch.arange(8.0)[3:],
-    torch.ones(2, 1).expand(2, 3),
+    torch.arange(80.0)[3:],
+    torch.ones(80, 1).expand(80, 3),
 ]
 
 
@@ -288,7 +311,7 @@ def test_inputs_that_share_memory_do_so_in_the_script(tmp_path: Path) -> None:
     base = torch.zeros(6)
     case = captured(lambda a, b: a.add_(1).sum() + b.sum(), base[:4], base[2:])
     _, kind = written(case, tmp_path / "repro.py")
-    assert kind == "stored"
+    assert kind == "inlined"
     first, second = namespace_of(tmp_path / "repro.py")["inputs"]()
     first.fill_(5.0)
     assert second.tolist() == [5.0, 5.0, 0.0, 0.0]
@@ -479,6 +502,12 @@ def test_a_repro_of_the_compiler_takes_units_and_stored_data(tmp_path: Path) -> 
 
 
 EXCEPTION = Outcome(Kind.EXCEPTION, "compile", "compile | KeyError", "KeyError: 'tanh'")
+ELSEWHERE = Outcome(
+    Kind.EXCEPTION,
+    "compile",
+    "compile | KeyError | cases/outcome.py:normalised | <name>",
+    "KeyError: 'tanh'",
+)
 CRASH = Outcome(Kind.CRASH, "forward", "forward | SIGSEGV")
 ENDED = Outcome(Kind.CRASH, "compile", "compile | ended")
 HANG = Outcome(Kind.HANG, "compile", "compile | hang")
@@ -489,6 +518,8 @@ HANG = Outcome(Kind.HANG, "compile", "compile | hang")
     [
         (EXCEPTION, "raise KeyError('tanh')", 1, "'class': 'KeyError', 'message': \"'tanh'\""),
         (EXCEPTION, "raise ValueError('tanh')", 125, "'class': 'ValueError'"),
+        (EXCEPTION, "raise KeyError('tanh', 'sin')", 125, "it fails in another way"),
+        (ELSEWHERE, "raise KeyError('tanh')", 125, "'what': '<name>'"),
         (EXCEPTION, "return module.forward", 0, "it does not fail"),
         (CRASH, "import ctypes; return lambda *v: ctypes.string_at(0)", 1, "'signal': 11"),
         (CRASH, "import os; os._exit(3)", 125, "'kind': 'unknown', 'phase': 'forward'"),
@@ -521,7 +552,10 @@ def test_how_a_script_ends(
     with open(1, "w", closefd=False, buffering=1) as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)  # the child writes to descriptor 1
         assert names["main"]() == status
-    assert output in capfd.readouterr().out
+    printed = capfd.readouterr()
+    assert output in printed.out
+    raised = "found    {'kind': 'exception'" in printed.out
+    assert ("Traceback (most recent call last):" in printed.err) == raised
 
 
 @pytest.mark.parametrize(

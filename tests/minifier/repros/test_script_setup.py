@@ -62,21 +62,27 @@ def main_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return status
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_script_gives_its_backend_and_functions(
-    gone: bool, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("edit", "status"), [("", 1), ("gone", 1), ("changed", 1), ("both changed", 125)]
+)
+def test_a_script_gives_its_backend_and_functions_as_it_was(
+    edit: str, status: int, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "model.py"
     script.write_text(SCRIPT)
     folder = tmp_path / "out"
     folder.mkdir()
     setup = script_setup(Script(str(script), ("1.0",)), 1, folder)
-    if gone:
+    if edit == "gone":
         script.unlink()
+    elif edit:
+        script.write_text("raise KeyError")
     assert module_source(case.module).foreign == ("main___twice",)
     write(case, Repro(WRONG, {"backend": None}, setup=setup), folder / "repro.py")
     assert (folder / "repro_script.py").read_text() == SCRIPT
-    assert main_of(folder / "repro.py", monkeypatch) == 1
+    if edit == "both changed":
+        (folder / "repro_script.py").write_text(SCRIPT + "\n")
+    assert main_of(folder / "repro.py", monkeypatch) == status
 
 
 def test_without_its_script_a_function_is_missing(

@@ -119,7 +119,11 @@ def test_a_script_that_fails_with_other_numbers_has_the_same_bug() -> None:
 @pytest.mark.usefixtures("warm")
 def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
-    script.write_text("import sys\nraise ValueError(f'size {len(sys.argv)}')\n")
+    calm = tmp_path / "calm"
+    script.write_text(
+        f"import os, sys\nif not os.path.exists({str(calm)!r}):\n"
+        "    raise ValueError(f'size {len(sys.argv)}')\n"
+    )
     job = Job("search", str(script), ["--steps", "3"], str(tmp_path))
     outcome = Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: size 3")
     path = tmp_path / "out" / "repro.py"
@@ -134,10 +138,18 @@ def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     done = verify(path)
     assert (done.status, done.reproduced) == (1, True), done.output
     assert "'class': 'ValueError'" in done.output
-    path.with_name("repro_script.py").write_text("")
+    assert "raise ValueError" in done.output, "the traceback is shown"
+    calm.touch()
     assert verify(path).status == 0
-    path.with_name("repro_script.py").write_text("raise KeyError")
-    assert verify(path).status == 125
+    calm.unlink()
+    text = path.read_text()
+    path.write_text(text.replace("'what': 'size #'", "'what': 'other'"))
+    assert verify(path).status == 125, "another message is another exception"
+    path.write_text(text)
+    path.with_name("repro_script.py").write_text("raise ValueError('size 3')")
+    assert verify(path).status == 125, "it is another script"
+    script.write_bytes(b"pass")
+    assert verify(path).status == 125, "so is the one at the place of the first"
 
 
 SOMETIMES = """

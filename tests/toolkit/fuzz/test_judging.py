@@ -57,6 +57,9 @@ class Broken:
         """This target."""
         return self
 
+    def added(self) -> dict[str, Any]:
+        return {}
+
     def call(self) -> dict[str, Any]:
         """Nothing that a repro could use."""
         return {"backend": None}
