@@ -73,7 +73,7 @@ class Load(Expr):
     index: tuple[Index, ...]
 
     def __post_init__(self) -> None:
-        self._finish(self.buffer, *map(repr, self.index), of=self.index)
+        self._finish(self.buffer, *(i.key for i in self.index), of=self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class IndexValue(Expr):
     index: Index
 
     def __post_init__(self) -> None:
-        self._finish(repr(self.index), of=(self.index,))
+        self._finish(self.index.key, of=(self.index,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class Indirect(Atom):
     __slots__ = ("checked", "expr", "size")
 
     def __init__(self, expr: Expr, size: Index, *, checked: bool) -> None:
-        super().__init__(f"@{expr.key}[{size}]{'!' if checked else ''}")
+        super().__init__(f"@{expr.key}[{size.key}]{'!' if checked else ''}")
         self.expr = expr
         self.size = size
         self.checked = checked
@@ -273,7 +273,6 @@ def loads(expr: Expr) -> Iterator[Load]:
 
 
 def _substitute_index(node: Expr, values: Mapping[Atom, Index]) -> Expr:
-    # by identity: an axis may be replaced by one of the same name and another size
     if isinstance(node, Load):
         index = tuple(i.substitute(values) for i in node.index)
         same = all(new is old for new, old in zip(index, node.index, strict=True))

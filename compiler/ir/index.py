@@ -3,7 +3,9 @@
 An `Index` is a sum of terms, a term an integer times a product of atoms: loop axes, size symbols,
 and what polynomials cannot say: floor division, remainder, extrema, and an index that is read from
 memory (`expr.Indirect`). An atom knows its bounds and how to substitute in itself.
-The canonical form makes "are these the same address?" an equality, which is what fusion asks.
+The canonical form makes "are these the same address?" an equality, which is what fusion asks:
+like terms are collected, a division takes out what divides, and `recombination` finds sums such as
+`(k // 64) * 64 + k % 64`, which is k.
 
 sympy says all this too and is what torch hands us; docs/decisions/0003-own-index-arithmetic.md
 has the measured reason for not computing in it.
@@ -16,9 +18,24 @@ from functools import cached_property, lru_cache
 from math import gcd
 from typing import Union
 
+from tcdebug.compiler.ir.polynomial import (
+    Monomial,
+    Polynomial,
+    add,
+    long_division,
+    multiply,
+    ordered,
+    without_zeros,
+)
+from tcdebug.compiler.ir.recombination import expand, recombine
+
 
 class Atom:
-    """What an index is made of, an integer; equal atoms have equal keys."""
+    """What an index is made of, an integer.
+
+    `key` says all of what the atom is, sizes and bounds too. Atoms are equal when they are of one
+    class and their keys are equal.
+    """
 
     __slots__ = ("_hash", "key")
 
@@ -30,14 +47,30 @@ class Atom:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self.key == other.key)
+        if self is other:
+            return True
+        return isinstance(other, Atom) and type(self) is type(other) and self.key == other.key
 
     def __repr__(self) -> str:
-        return self.key
+        return PYTHON.atom(self)
 
     def children(self) -> tuple[Index, ...]:
         """The indices this atom is computed from."""
         return ()
+
+    @property
+    def expanded(self) -> Terms | None:
+        """A remainder as terms without remainders; None for all else."""
+        return None
+
+    @property
+    def rank(self) -> tuple[int, int, str] | None:
+        """The place of a quotient in the order in which `recombination` takes them."""
+        return None
+
+    def remainders(self, beside: Iterable[Atom]) -> Iterator[Atom]:
+        """The remainders e % d whose e // d is this quotient, given the quotients beside it."""
+        return iter(())
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -74,7 +107,7 @@ class Symbol(Atom):
     __slots__ = ("lower", "name")
 
     def __init__(self, name: str, lower: int | None = 0) -> None:
-        super().__init__(name)
+        super().__init__(name if lower is None else f"{name}>={lower}")
         self.name = name
         self.lower = lower
 
@@ -92,7 +125,7 @@ class Axis(Atom):
     __slots__ = ("name", "size")
 
     def __init__(self, name: str, size: Index) -> None:
-        super().__init__(name)
+        super().__init__(f"{name}<{size.key}")
         self.name = name
         self.size = size
 
@@ -110,12 +143,26 @@ class Quotient(Atom):
     __slots__ = ("denominator", "numerator")
 
     def __init__(self, numerator: Index, denominator: Index) -> None:
-        super().__init__(f"({numerator})//({denominator})")
+        super().__init__(f"({numerator.key})//({denominator.key})")
         self.numerator = numerator
         self.denominator = denominator
 
     def children(self) -> tuple[Index, ...]:
         return (self.numerator, self.denominator)
+
+    @property
+    def rank(self) -> tuple[int, int, str] | None:
+        # what has divisions inside comes before these, and what is divided by little before more
+        bottom = self.denominator
+        return -len(self.numerator.key), bottom.constant or 0, f"{bottom.key}, {self.numerator.key}"
+
+    def remainders(self, beside: Iterable[Atom]) -> Iterator[Atom]:
+        yield Remainder(self.numerator, self.denominator)
+        for inner in beside:  # x // (a * b) is (x // a) // b
+            if isinstance(inner, Quotient) and inner.numerator == self.numerator:
+                outer = exact_quotient(self.denominator, inner.denominator)
+                if outer is not None and outer != 1:
+                    yield Remainder(to_index(inner), outer)
 
     def bounds(self) -> tuple[Index | None, Index | None]:
         low, high = self.numerator.bounds
@@ -133,12 +180,21 @@ class Quotient(Atom):
 class Remainder(Atom):
     """numerator - denominator * floor(numerator / denominator), the denominator positive."""
 
-    __slots__ = ("denominator", "numerator")
+    __slots__ = ("_expanded", "denominator", "numerator")
 
     def __init__(self, numerator: Index, denominator: Index) -> None:
-        super().__init__(f"({numerator})%({denominator})")
+        super().__init__(f"({numerator.key})%({denominator.key})")
         self.numerator = numerator
         self.denominator = denominator
+        self._expanded: Terms | None = None
+
+    @property
+    def expanded(self) -> Terms:
+        if self._expanded is None:
+            whole = _quotient_atom(self.numerator, self.denominator).expanded
+            taken = multiply(self.denominator.expanded, whole)
+            self._expanded = add(self.numerator.expanded, taken, -1)
+        return self._expanded
 
     def children(self) -> tuple[Index, ...]:
         return (self.numerator, self.denominator)
@@ -156,7 +212,7 @@ class Extremum(Atom):
     __slots__ = ("kind", "left", "right")
 
     def __init__(self, kind: str, left: Index, right: Index) -> None:
-        super().__init__(f"{kind}({left}, {right})")
+        super().__init__(f"{kind}({left.key}, {right.key})")
         self.kind = kind
         self.left = left
         self.right = right
@@ -187,40 +243,25 @@ class Extremum(Atom):
         return extremum(self.kind, self.left.substitute(values), self.right.substitute(values))
 
 
-Monomial = tuple[Atom, ...]
+Product = Monomial[Atom]
+Terms = Polynomial[Atom]
 IndexLike = Union["Index", Atom, int]
 
 
-def _atom_key(atom: Atom) -> str:
-    return atom.key
-
-
-def _product(left: Monomial, right: Monomial) -> Monomial:
-    if not left:
-        return right
-    if not right:
-        return left
-    return tuple(sorted(left + right, key=_atom_key))
-
-
-def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
-    """`monomial / factor`, or None where it does not divide."""
-    rest = list(monomial)
-    for atom in factor:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)
-
-
 class Index:
-    """An integer polynomial in canonical form; immutable, hashable, printed as Python."""
+    """An integer polynomial in canonical form; immutable, hashable, printed as Python.
+
+    A constant one equals its integer, and has its hash. `Index(terms)` takes terms that are in
+    canonical form; `collected` brings them into it.
+    """
 
     __slots__ = ("__dict__", "_hash", "terms")
 
-    def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c}
-        self._hash = hash(frozenset(self.terms.items()))
+    def __init__(self, terms: Terms) -> None:
+        self.terms = without_zeros(terms)
+        constant = self.constant
+        known = frozenset(self.terms.items()) if constant is None else constant
+        self._hash = hash(known)
 
     # -- identity ---------------------------------------------------------------------------
 
@@ -242,11 +283,19 @@ class Index:
         return None
 
     @cached_property
-    def ordered(self) -> tuple[tuple[Monomial, int], ...]:
+    def ordered(self) -> tuple[tuple[Product, int], ...]:
         """The terms in an order that does not depend on how the polynomial was built."""
-        return tuple(
-            sorted(self.terms.items(), key=lambda t: (-len(t[0]), tuple(a.key for a in t[0])))
-        )
+        return tuple(ordered(self.terms.items()))
+
+    @cached_property
+    def key(self) -> str:
+        """All of what the index is, as text: equal indices, and no others, have equal keys."""
+        return render(self, _KEYS)
+
+    @cached_property
+    def expanded(self) -> Terms:
+        """The terms with every remainder written as a difference."""
+        return expand(self.terms)
 
     def __repr__(self) -> str:
         return _python(self)
@@ -259,15 +308,12 @@ class Index:
             return self
         if not self.terms:
             return other
-        terms = dict(self.terms)
-        for monomial, coefficient in other.terms.items():
-            terms[monomial] = terms.get(monomial, 0) + coefficient
-        return Index(terms)
+        return collected(add(self.terms, other.terms))
 
     __radd__ = __add__
 
     def __neg__(self) -> Index:
-        return Index({m: -c for m, c in self.terms.items()})
+        return collected({m: -c for m, c in self.terms.items()})
 
     def __sub__(self, other: IndexLike) -> Index:
         return self + (-to_index(other))
@@ -281,12 +327,7 @@ class Index:
             return self
         if self.constant == 1:
             return other
-        terms: dict[Monomial, int] = {}
-        for m1, c1 in self.terms.items():
-            for m2, c2 in other.terms.items():
-                monomial = _product(m1, m2)
-                terms[monomial] = terms.get(monomial, 0) + c1 * c2
-        return Index(terms)
+        return collected(multiply(self.terms, other.terms))
 
     __rmul__ = __mul__
 
@@ -329,7 +370,7 @@ class Index:
 
     def coefficient(self, axis: Axis) -> Index | None:
         """c such that the index is c * axis + (something without the axis), else None."""
-        result: dict[Monomial, int] = {}
+        result: dict[Product, int] = {}
         for monomial, c in self.terms.items():
             count = monomial.count(axis)
             if count > 1:
@@ -339,7 +380,7 @@ class Index:
                 return None
             if count:
                 result[rest] = result.get(rest, 0) + c
-        return Index(result)
+        return collected(result)
 
     def substitute(self, values: Mapping[Atom, Index]) -> Index:
         """The index with atoms replaced, simplified again."""
@@ -358,14 +399,14 @@ class Index:
     @cached_property
     def bounds(self) -> tuple[Index | None, Index | None]:
         """Inclusive bounds that mention no axis; None where none is known."""
-        low: Index | None = ZERO
-        high: Index | None = ZERO
-        for monomial, c in self.terms.items():
-            term_low, term_high = _monomial_bounds(monomial)
-            if c < 0:
-                term_low, term_high = term_high, term_low
-            low = None if low is None or term_low is None else low + term_low * c
-            high = None if high is None or term_high is None else high + term_high * c
+        low, high = _sum_bounds(self.terms)
+        if self.expanded is self.terms:
+            return low, high
+        other_low, other_high = _sum_bounds(self.expanded)  # of k + k // 64
+        if low is None or (other_low is not None and is_nonnegative(other_low - low)):
+            low = other_low
+        if high is None or (other_high is not None and is_nonnegative(high - other_high)):
+            high = other_high
         return low, high
 
 
@@ -393,7 +434,19 @@ def product(values: Iterable[Index]) -> Index:
 # -- facts --------------------------------------------------------------------------------------
 
 
-def _monomial_bounds(monomial: Monomial) -> tuple[Index | None, Index | None]:
+def _sum_bounds(terms: Terms) -> tuple[Index | None, Index | None]:
+    low: Index | None = ZERO
+    high: Index | None = ZERO
+    for monomial, c in terms.items():
+        term_low, term_high = _monomial_bounds(monomial)
+        if c < 0:
+            term_low, term_high = term_high, term_low
+        low = None if low is None or term_low is None else low + term_low * c
+        high = None if high is None or term_high is None else high + term_high * c
+    return low, high
+
+
+def _monomial_bounds(monomial: Product) -> tuple[Index | None, Index | None]:
     low: Index | None = ONE
     high: Index | None = ONE
     for atom in monomial:
@@ -413,18 +466,24 @@ def is_nonnegative(value: Index) -> bool:
     if value.axes:
         low = value.bounds[0]
         return low is not None and not low.axes and is_nonnegative(low)
-    shifted = ZERO
-    for monomial, c in value.terms.items():
-        term = Index({(): c})
+    return _terms_are_nonnegative(value.terms) or (
+        value.expanded is not value.terms and _terms_are_nonnegative(value.expanded)
+    )
+
+
+def _terms_are_nonnegative(terms: Terms) -> bool:
+    shifted: Terms = {}
+    for monomial, c in terms.items():
+        term: Terms = {(): c}
         for atom in monomial:
             if isinstance(atom, Symbol) and atom.lower is not None:
-                term = term * (to_index(atom) + atom.lower)  # the atom now stands for the rest
+                term = multiply(term, {(atom,): 1, (): atom.lower})  # the atom is now the rest
             elif atom.never_negative():
-                term = term * to_index(atom)
+                term = multiply(term, {(atom,): 1})
             else:
                 return False
-        shifted = shifted + term
-    return all(c >= 0 for c in shifted.terms.values())
+        shifted = add(shifted, term)
+    return all(c >= 0 for c in shifted.values())
 
 
 def is_positive(value: Index) -> bool:
@@ -452,48 +511,8 @@ def exact_quotient(numerator: Index, denominator: Index) -> Index | None:
     """numerator / denominator when it divides without remainder as a polynomial, else None."""
     if denominator.constant == 0:
         return None
-    quotient, rest = _long_division(numerator, denominator)
-    return quotient if not rest.terms else None
-
-
-def _long_division(numerator: Index, denominator: Index) -> tuple[Index, Index]:
-    """q and r with numerator = q * denominator + r, taking out what the leading term divides."""
-    if denominator.constant is not None:
-        return _divide_terms(numerator, (), denominator.constant)
-    lead, lead_coefficient = denominator.ordered[0]
-    if len(denominator.terms) == 1:
-        return _divide_terms(numerator, lead, lead_coefficient)
-    quotient, rest = ZERO, numerator
-    for _ in range(len(numerator.terms) + 4):
-        for monomial, c in rest.ordered:
-            remaining = _without(monomial, lead)
-            if remaining is not None and c % lead_coefficient == 0:
-                step = Index({remaining: c // lead_coefficient})
-                quotient, rest = quotient + step, rest - step * denominator
-                break
-        else:
-            break
-    return quotient, rest
-
-
-def _divide_terms(numerator: Index, lead: Monomial, coefficient: int) -> tuple[Index, Index]:
-    quotient: dict[Monomial, int] = {}
-    rest: dict[Monomial, int] = {}
-    for monomial, c in numerator.terms.items():
-        remaining = _without(monomial, lead)
-        if remaining is None:
-            rest[monomial] = c
-            continue
-        q, r = divmod(c, coefficient)
-        if monomial and r:
-            # only whole multiples leave the quotient; 5*i // 4 is not i + i // 4
-            rest[monomial] = c
-            continue
-        if q:
-            quotient[remaining] = q
-        if r:
-            rest[monomial] = r
-    return Index(quotient), Index(rest)
+    quotient, rest = long_division(numerator.terms, denominator.terms)
+    return collected(quotient) if not rest else None
 
 
 def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
@@ -505,9 +524,10 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
     if numerator.constant is not None and denominator.constant is not None:
         q, r = divmod(numerator.constant, denominator.constant)
         return to_index(q), to_index(r)
-    quotient, rest = _long_division(numerator, denominator)
-    if not rest.terms or within(rest, denominator):
-        return quotient, rest
+    for terms in (numerator.terms, numerator.expanded):  # (x % 64) // 16 is (x // 16) % 4
+        quotient, rest = map(collected, long_division(terms, denominator.terms))
+        if not rest.terms or within(rest, denominator):
+            return quotient, rest
     shared = _shared_factor(rest, denominator)
     if shared != 1:
         inner, left = divide(_scale_down(rest, shared), _scale_down(denominator, shared))
@@ -521,7 +541,7 @@ def _shared_factor(rest: Index, denominator: Index) -> int:
 
 
 def _scale_down(value: Index, factor: int) -> Index:
-    return Index({m: c // factor for m, c in value.terms.items()})
+    return collected({m: c // factor for m, c in value.terms.items()})
 
 
 def _single_atom(value: Index) -> Atom | None:
@@ -540,10 +560,7 @@ def _quotient_atom(numerator: Index, denominator: Index) -> Index:
 
 
 def _remainder_atom(numerator: Index, denominator: Index) -> Index:
-    inner = _single_atom(numerator)
-    if isinstance(inner, Remainder) and exact_quotient(inner.denominator, denominator) is not None:
-        return inner.numerator % denominator  # (x % (a * b)) % b
-    return to_index(Remainder(numerator, denominator))
+    return collected({(Remainder(numerator, denominator),): 1})
 
 
 def extremum(kind: str, left: Index, right: Index) -> Index:
@@ -555,8 +572,23 @@ def extremum(kind: str, left: Index, right: Index) -> Index:
         return left if kind == "max" else right
     if is_nonnegative(right - left):
         return right if kind == "max" else left
-    first, second = sorted((left, right), key=repr)
+    first, second = sorted((left, right), key=lambda index: index.key)
     return to_index(Extremum(kind, first, second))
+
+
+# -- canonical form -----------------------------------------------------------------------------
+
+
+def collected(terms: Terms) -> Index:
+    """The index that is the sum of terms, in canonical form."""
+    if not any(isinstance(atom, Quotient | Remainder) for monomial in terms for atom in monomial):
+        return Index(terms)
+    return _recombined(frozenset(terms.items()))
+
+
+@lru_cache(maxsize=8192)
+def _recombined(terms: frozenset[tuple[Product, int]]) -> Index:
+    return Index(recombine(dict(terms)))
 
 
 # -- text ---------------------------------------------------------------------------------------
@@ -575,6 +607,8 @@ class IndexText:
             case Extremum():
                 left, right = render(atom.left, self), render(atom.right, self)
                 return f"{atom.kind}({left}, {right})"
+            case Axis() | Symbol():
+                return atom.name
         return atom.key
 
     def literal(self, value: int) -> str:
@@ -582,7 +616,15 @@ class IndexText:
         return str(value)
 
 
+class _Keys(IndexText):
+    """What an index is, not how it is computed: with the sizes of axes and bounds of symbols."""
+
+    def atom(self, atom: Atom) -> str:
+        return atom.key
+
+
 PYTHON = IndexText()
+_KEYS = _Keys()
 
 
 def _term_texts(value: Index, text: IndexText) -> Iterator[str]:

@@ -101,15 +101,14 @@ def verify_node(
                 yield f"{node.name} uses {name} before it is defined"
         return
     yield from _verify_loop(node, buffers)
-    axes = frozenset((*node.axes, *node.over))
+    axes = {axis.name: axis for axis in (*node.axes, *node.over)}
     if len(axes) != len(node.axes) + len(node.over):
         yield f"{node.name} names an axis twice"
-    if not node.body.axes <= axes:
-        yield f"{node.name} uses axes that it does not loop over: {node.body.axes - axes}"
-    sizes = {axis: axis.size for axis in axes}
-    for axis in node.body.axes:
-        if axis in sizes and axis.size != sizes[axis]:
-            yield f"{node.name} uses {axis} of size {axis.size}, not {sizes[axis]}"
+    used = node.body.axes - set(axes.values())
+    if unknown := {axis for axis in used if axis.name not in axes}:
+        yield f"{node.name} uses axes that it does not loop over: {unknown}"
+    for axis in used - unknown:
+        yield f"{node.name} uses {axis} of size {axis.size}, not {axes[axis.name].size}"
     if not node.body.symbols <= known:
         yield f"{node.name} mentions unknown sizes: {node.body.symbols - known}"
     for expr in walk(node.body):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tcdebug.compiler.ir.expr import Call, loads
 from tcdebug.compiler.ir.graph import LoopNode, Reduction, reads, written
-from tcdebug.compiler.ir.index import Axis, Index, product
+from tcdebug.compiler.ir.index import product
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
@@ -37,11 +37,6 @@ def _problems(schedule: Schedule) -> Iterator[str]:
         yield "the schedule does not run every node of the graph once"
 
 
-def _sizes(axes: Sequence[Axis]) -> list[tuple[str, Index]]:
-    """Axes with their sizes: axes alone are equal when their names are."""
-    return [(a.name, a.size) for a in axes]
-
-
 def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
     missing = kernel.loaded() - defined
     if missing:
@@ -51,7 +46,7 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
     made: dict[str, LoopNode] = {}
     for node in kernel.nodes:
         axes = (*node.axes, *node.over)
-        if _sizes(axes) not in (_sizes(kernel.outer), _sizes(kernel.outer + kernel.inner)):
+        if axes not in (kernel.outer, kernel.outer + kernel.inner):
             yield f"{node.name} loops over {axes} in {kernel.name}"
         if not written(node) and product(a.size for a in node.filled) != node.out.numel:
             yield f"{node.name} fills {node.out.size} over {node.filled}"

@@ -23,6 +23,9 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
 
+PRELUDE = ("prelude.hpp", "special_functions.hpp")
+"""The files of the C++ that every translation unit begins with."""
+
 
 @dataclass(frozen=True)
 class CppSource:
@@ -36,7 +39,8 @@ class CppSource:
 
 def prelude() -> str:
     """The C++ that every translation unit begins with."""
-    return (resources.files(__package__) / "prelude.hpp").read_text()
+    files = resources.files(__package__)
+    return "\n".join((files / name).read_text() for name in PRELUDE)
 
 
 def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate) -> CppSource:

@@ -98,7 +98,7 @@ class CppIndex(TruncatingText):
                 return f"index_{atom.kind}({left}, {right})"
             case Indirect():
                 return self.places[atom.key]
-        return atom.key
+        return super().atom(atom)
 
 
 def operation(node: Call, operands: list[str]) -> str:

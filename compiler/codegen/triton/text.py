@@ -109,7 +109,7 @@ class TritonIndex(TruncatingText):
             case Indirect():
                 return self._widened(self.places[atom.key])
             case Axis() | Symbol():
-                return self._widened(atom.key)
+                return self._widened(atom.name)
         raise TypeError(f"no such atom: {atom!r}")
 
     def _widened(self, text: str) -> str:

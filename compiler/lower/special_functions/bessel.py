@@ -1,22 +1,26 @@
 """Lowerings of Bessel and Airy functions.
 
-Ranges and the forms that keep zeros exact are those of Moshier's Cephes library ("Methods and
-Programs for Mathematical Functions", 1989); the asymptotic forms are Hankel's (Abramowitz and
-Stegun 9.2.5, 9.7.2, 10.4.59). The series in them are fits of our own, see `chebyshev_rows`.
+Each function has a series near 0 and one far from it, times what the function does there: DLMF
+10.40.1 for I, 10.31.2 and 10.40.2 for K, 10.8.2 and 10.17.3 for J and Y, 9.7.5 and 9.7.9 for Ai.
+The series are fits of our own; `chebyshev_rows` says of what and over which interval.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf, nan, pi, sqrt
 
 import torch
 
 from tcdebug.compiler.lower.interface.site import Lowering
 from tcdebug.compiler.lower.special_functions import chebyshev_rows as rows
-from tcdebug.compiler.lower.special_functions.chebyshev import series
+from tcdebug.compiler.lower.special_functions.chebyshev import Series
 from tcdebug.compiler.lower.special_functions.formula import Term, formula, polynomial, where
 
 aten = torch.ops.aten
+
+I_SPLIT, K_SPLIT, J_SPLIT = 7.0, 1.5, 6.0
+"""Where the near and the far series meet: I, K, and J with Y."""
 
 
 def _exp(x: Term) -> Term:
@@ -26,17 +30,17 @@ def _exp(x: Term) -> Term:
 def _i0(x: Term, scale: Term | float) -> Term:
     """The modified function of order 0, times scale * exp(-|x|)."""
     size = x.apply("abs")
-    near = series(rows.I0E_NEAR, size, 0, 8)
-    far = series(rows.I0E_FAR, 8 / size, 0, 1)
-    return where(size <= 8, near * scale, far * scale / size.apply("sqrt"))
+    near = rows.I0E_NEAR.at(size)
+    far = rows.I0E_FAR.at(I_SPLIT / size)
+    return where(size <= I_SPLIT, near * scale, far * scale / size.apply("sqrt"))
 
 
 def _i1(x: Term, scale: Term | float) -> Term:
     """The same of order 1."""
     size = x.apply("abs")
-    near = series(rows.I1E_NEAR, size, 0, 8) * size
-    far = series(rows.I1E_FAR, 8 / size, 0, 1)
-    value = where(size <= 8, near * scale, far * scale / size.apply("sqrt"))
+    near = rows.I1E_NEAR.at(size) * size
+    far = rows.I1E_FAR.at(I_SPLIT / size)
+    value = where(size <= I_SPLIT, near * scale, far * scale / size.apply("sqrt"))
     return where(x < 0, -value, value)
 
 
@@ -63,20 +67,21 @@ def i1e(x: Term) -> Term:
 def _k(near: Term, far: Term, x: Term, *, scaled: bool) -> Term:
     """A modified function of the second kind out of its two ranges."""
     tail = far / x.apply("sqrt")
-    value = where(x <= 2, near * _exp(x) if scaled else near, tail if scaled else tail * _exp(-x))
+    near = near * _exp(x) if scaled else near
+    value = where(x <= K_SPLIT, near, tail if scaled else tail * _exp(-x))
     return where(x < 0, nan, where(x.equals(0), inf, value))
 
 
 def _k0(x: Term, *, scaled: bool) -> Term:
     log = (x * 0.5).apply("log")
-    near = series(rows.K0_NEAR, x * x, 0, 4) - log * i0(x)
-    return _k(near, series(rows.K0_FAR, 2 / x, 0, 1), x, scaled=scaled)
+    near = rows.K0_NEAR.at(x * x) - log * i0(x)
+    return _k(near, rows.K0_FAR.at(K_SPLIT / x), x, scaled=scaled)
 
 
 def _k1(x: Term, *, scaled: bool) -> Term:
     log = (x * 0.5).apply("log")
-    near = log * i1(x) + series(rows.K1_NEAR, x * x, 0, 4) / x
-    return _k(near, series(rows.K1_FAR, 2 / x, 0, 1), x, scaled=scaled)
+    near = log * i1(x) + rows.K1_NEAR.at(x * x) / x
+    return _k(near, rows.K1_FAR.at(K_SPLIT / x), x, scaled=scaled)
 
 
 def k0(x: Term) -> Term:
@@ -99,58 +104,87 @@ def k1e(x: Term) -> Term:
     return _k1(x, scaled=True)
 
 
-J0_ZEROS = (5.783185962946785, 30.471262343662087)
-J1_ZEROS = (14.681970642123893, 49.2184563216946)
-"""The squares of the first two zeros: a zero is a factor, so that values beside it are right."""
-
-
 def _near_j0(x: Term) -> Term:
-    z = x * x
-    return (z - J0_ZEROS[0]) * (z - J0_ZEROS[1]) * series(rows.J0_NEAR, z, 0, 25)
+    first, second = rows.J0_ZEROS
+    return first.factor(x) * (second.factor(x) * rows.J0_NEAR.at(x * x))
 
 
 def _near_j1(x: Term) -> Term:
-    z = x * x
-    return x * (z - J1_ZEROS[0]) * (z - J1_ZEROS[1]) * series(rows.J1_NEAR, z, 0, 25)
+    (only,) = rows.J1_ZEROS
+    return x * (only.factor(x) * rows.J1_NEAR.at(x * x))
 
 
-def _far(x: Term, order: int, first: str, second: str, sign: float) -> Term:
-    """Hankel's form sqrt(2 / (pi x)) (P first(c) + sign Q second(c)), c = x - phase."""
-    inverse = 5 / x
+@dataclass(frozen=True)
+class _Wave:
+    """What J and Y are made of far from 0: P and Q, and sums of the sine and the cosine of x.
+
+    The angle of DLMF 10.17.3 is x - pi / 4 or x - 3 pi / 4. By the addition theorem its sine and
+    cosine are those sums over sqrt(2), so no angle is rounded.
+    """
+
+    p: Term
+    q: Term
+    total: Term
+    difference: Term
+
+    def scaled(self, value: Term, x: Term) -> Term:
+        """A value over sqrt(pi x)."""
+        return value / (x * pi).apply("sqrt")
+
+
+def _wave(x: Term, even: Series, odd: Series) -> _Wave:
+    inverse = J_SPLIT / x
     u = inverse * inverse
-    even, odd = (rows.J0_P, rows.J0_Q) if order == 0 else (rows.J1_P, rows.J1_Q)
-    turned = x - (order / 2 + 0.25) * pi
-    p, q = series(even, u, 0, 1), series(odd, u, 0, 1) * inverse
-    total = p * turned.apply(first) + sign * (q * turned.apply(second))
-    return total * sqrt(2 / pi) / x.apply("sqrt")
+    sine, cosine = x.apply("sin"), x.apply("cos")
+    return _Wave(even.at(u), odd.at(u) * inverse, sine + cosine, sine - cosine)
+
+
+def _far_j0(x: Term) -> Term:
+    w = _wave(x, rows.J0_P, rows.J0_Q)
+    return w.scaled(w.p * w.total - w.q * w.difference, x)
+
+
+def _far_y0(x: Term) -> Term:
+    w = _wave(x, rows.J0_P, rows.J0_Q)
+    return w.scaled(w.p * w.difference + w.q * w.total, x)
+
+
+def _far_j1(x: Term) -> Term:
+    w = _wave(x, rows.J1_P, rows.J1_Q)
+    return w.scaled(w.p * w.difference + w.q * w.total, x)
+
+
+def _far_y1(x: Term) -> Term:
+    w = _wave(x, rows.J1_P, rows.J1_Q)
+    return w.scaled(w.q * w.difference - w.p * w.total, x)
 
 
 def j0(x: Term) -> Term:
     """The Bessel function of the first kind of order 0."""
     size = x.apply("abs")
-    return where(size <= 5, _near_j0(size), _far(size, 0, "cos", "sin", -1.0))
+    return where(size <= J_SPLIT, _near_j0(size), _far_j0(size))
 
 
 def j1(x: Term) -> Term:
     """The Bessel function of the first kind of order 1."""
     size = x.apply("abs")
-    value = where(size <= 5, _near_j1(size), _far(size, 1, "cos", "sin", -1.0))
+    value = where(size <= J_SPLIT, _near_j1(size), _far_j1(size))
     return where(x < 0, -value, value)
 
 
 def y0(x: Term) -> Term:
     """The Bessel function of the second kind of order 0."""
     log = x.apply("log") * (2 / pi)
-    near = series(rows.Y0_NEAR, x * x, 0, 25) + log * _near_j0(x)
-    value = where(x <= 5, near, _far(x, 0, "sin", "cos", 1.0))
+    near = rows.Y0_NEAR.at(x * x) + log * _near_j0(x)
+    value = where(x <= J_SPLIT, near, _far_y0(x))
     return where(x < 0, nan, where(x.equals(0), -inf, value))
 
 
 def y1(x: Term) -> Term:
     """The Bessel function of the second kind of order 1."""
     log = x.apply("log")
-    near = x * series(rows.Y1_NEAR, x * x, 0, 25) + (_near_j1(x) * log - 1 / x) * (2 / pi)
-    value = where(x <= 5, near, _far(x, 1, "sin", "cos", 1.0))
+    near = x * rows.Y1_NEAR.at(x * x) + (_near_j1(x) * log - 1 / x) * (2 / pi)
+    value = where(x <= J_SPLIT, near, _far_y1(x))
     return where(x < 0, nan, where(x.equals(0), -inf, value))
 
 
@@ -163,8 +197,7 @@ def spherical_j0(x: Term) -> Term:
 
 
 AIRY_ZETA = 2 * 2**1.5 / 3
-"""2/3 x^(3/2) where x is 2: from there on, to both sides, the asymptotic forms are used."""
-AIRY_IS_ZERO = 103.892
+"""2/3 x^(3/2) where x is 2: from there on, to both sides, the forms for large numbers are used."""
 
 
 def airy_ai(x: Term) -> Term:
@@ -175,12 +208,12 @@ def airy_ai(x: Term) -> Term:
     fourth = root.apply("sqrt") * sqrt(pi)
     u = AIRY_ZETA / zeta
     turned = zeta + pi / 4
-    sine = turned.apply("sin") * series(rows.AIRY_SINE, u * u, 0, 1)
-    cosine = turned.apply("cos") * u * series(rows.AIRY_COSINE, u * u, 0, 1)
-    decayed = series(rows.AIRY_DECAY, u, 0, 1) * _exp(-zeta) * 0.5
+    sine = turned.apply("sin") * rows.AIRY_SINE.at(u * u)
+    cosine = turned.apply("cos") * u * rows.AIRY_COSINE.at(u * u)
+    decayed = rows.AIRY_DECAY.at(u) * _exp(-zeta) * 0.5
     far = where(x < 0, sine - cosine, decayed) / fourth
-    value = where(size <= 2, series(rows.AIRY_NEAR, x, -2, 2), far)
-    return where(x.apply("isinf"), nan, where(x > AIRY_IS_ZERO, 0.0, value))
+    value = where(size <= 2, rows.AIRY_NEAR.at(x), far)
+    return where(x.apply("isinf"), nan, value)
 
 
 TABLE: dict[torch._ops.OpOverload, Lowering] = {

@@ -6,26 +6,48 @@ Clenshaw, "A note on the summation of Chebyshev series" (1955).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from tcdebug.compiler.lower.special_functions.formula import Term
 
 
-def series(row: Sequence[float], x: Term, low: float, high: float) -> Term:
-    """The value of a series fitted from `low` to `high`, as exact as the dtype of x."""
-    terms = _told_apart(row, x.dtype)
-    t = (x - (low + high) / 2) * (2 / (high - low))
-    twice = t + t
-    ahead = next_ahead = None
-    for coefficient in reversed(terms[1:]):
-        value = twice * 0.0 + coefficient if ahead is None else twice * ahead + coefficient
-        if next_ahead is not None:
-            value = value - next_ahead
-        ahead, next_ahead = value, ahead
-    assert ahead is not None
-    total = t * ahead + terms[0]
-    return total if next_ahead is None else total - next_ahead
+@dataclass(frozen=True)
+class Series:
+    """A function on an interval, by the coefficients of its Chebyshev series."""
+
+    low: float
+    high: float
+    coefficients: tuple[float, ...]
+
+    def at(self, x: Term) -> Term:
+        """The value at x, as exact as the dtype of x."""
+        terms = _told_apart(self.coefficients, x.dtype)
+        t = (x - (self.low + self.high) / 2) * (2 / (self.high - self.low))
+        twice = t + t
+        ahead = next_ahead = None
+        for coefficient in reversed(terms[1:]):
+            value = twice * 0.0 + coefficient if ahead is None else twice * ahead + coefficient
+            if next_ahead is not None:
+                value = value - next_ahead
+            ahead, next_ahead = value, ahead
+        assert ahead is not None
+        total = t * ahead + terms[0]
+        return total if next_ahead is None else total - next_ahead
+
+
+@dataclass(frozen=True)
+class Zero:
+    """Where a function is 0, as the sum of two doubles."""
+
+    value: float
+    rest: float
+
+    def factor(self, x: Term) -> Term:
+        """x^2 - zero^2, exact where it is small: x minus the part that the dtype holds is."""
+        held = torch.tensor(self.value, dtype=x.dtype).item()
+        return ((x - held) - (self.value - held + self.rest)) * (x + self.value)
 
 
 def _told_apart(row: Sequence[float], dtype: torch.dtype) -> Sequence[float]:

@@ -13,7 +13,6 @@ import torch
 
 from tcdebug.compiler.lower.interface.site import Lowering
 from tcdebug.compiler.lower.special_functions import chebyshev_rows as rows
-from tcdebug.compiler.lower.special_functions.chebyshev import series
 from tcdebug.compiler.lower.special_functions.formula import Term, formula, where
 
 aten = torch.ops.aten
@@ -24,16 +23,16 @@ def erfcx(x: Term) -> Term:
     size = x.apply("abs")
     # written so that it is 1 at infinity
     t = 1 - 7.5 / (size + 3.75)
-    positive = series(rows.ERFCX, t, -1, 1) / (1 + 2 * size)
+    positive = rows.ERFCX.at(t) / (1 + 2 * size)
     return where(x < 0, 2 * (x * x).apply("exp") - positive, positive)
 
 
 def _inverse(x: Term, w: Term) -> Term:
     """The inverse of erf at x, where w is -log(1 - x^2)."""
     root = w.apply("sqrt")
-    near = series(rows.ERFINV_NEAR, w, 0, 6.25)
-    tail = series(rows.ERFINV_TAIL, 2.5 / root, 0.5, 1) * root
-    far = series(rows.ERFINV_FAR, 5 / root, 5 / 28, 1) * root
+    near = rows.ERFINV_NEAR.at(w)
+    tail = rows.ERFINV_TAIL.at(2.5 / root) * root
+    far = rows.ERFINV_FAR.at(5 / root) * root
     value = where(w <= 6.25, near, where(root <= 5, tail, far))
     return x * where(w.equals(inf), inf, value)
 

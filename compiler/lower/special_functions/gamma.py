@@ -1,7 +1,7 @@
 """Lowerings of the derivatives of the gamma function's logarithm.
 
-Recurrence up to where the asymptotic series holds, reflection below 0: Abramowitz and Stegun 6.3
-and 6.4; Bernoulli's numbers give the coefficients.
+Recurrence (DLMF 5.5.2) up to where the asymptotic series (5.11.2 and its derivative) holds,
+reflection (5.5.4) below 0. Bernoulli's numbers give the coefficients.
 """
 
 from __future__ import annotations

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+import torch
 from hypothesis import given
+from hypothesis import strategies as st
 from index_strategies import AXES, PAIRS, PROPERTY, SIZES, SYMBOL, Pair, Values, evaluate, values
 
+from tcdebug.compiler.ir.expr import Indirect, Load
 from tcdebug.compiler.ir.index import (
     ONE,
     ZERO,
@@ -57,6 +62,57 @@ def test_equal_indices_have_equal_hashes_and_texts(pair: Pair) -> None:
     assert rebuilt == pair.index
     assert hash(rebuilt) == hash(pair.index)
     assert repr(rebuilt) == repr(pair.index)
+
+
+@given(PAIRS, PAIRS, st.integers(-6, 6), st.booleans())
+@PROPERTY
+def test_equality_among_indices_and_integers_is_that_of_a_set(
+    a: Pair, b: Pair, number: int, truth: bool
+) -> None:
+    _is_an_equality([a.index, b.index, a.index - b.index, to_index(number), number, truth])
+
+
+def test_equality_among_atoms_indices_and_integers_is_that_of_a_set() -> None:
+    _is_an_equality(
+        [
+            *(Axis(name, to_index(size)) for name in ("i0", "s0") for size in (1, 4, 5)),
+            *(Symbol(name, lower) for name in ("i0", "s0") for lower in (None, 0, 2)),
+            *(Axis("i0", to_index(Axis("i1", to_index(size)))) for size in (4, 5)),
+            *(to_index(value) for value in (0, 1, True, -1)),
+            *(I0, S0, I0 - I0, I0 // 3, I0 % 3, (I0 // 3) * 3 + I0 % 3, 0, 1, -1, True, False),
+            *(a for index in (I3 // 3, I3 % 3, extremum("max", I3, S0)) for a in index.atoms),
+        ]
+    )
+
+
+def _is_an_equality(values: Sequence[object]) -> None:
+    for a in values:
+        assert a == a
+        for b in values:
+            assert (a == b) == (b == a)
+            assert (a != b) == (not (a == b))  # noqa: SIM201 - both operators are tested
+            assert a != b or hash(a) == hash(b)
+            assert all(a == c for c in values if a == b == c)
+
+
+def test_what_differs_in_kind_size_or_bound_is_not_equal() -> None:
+    four, five = to_index(4), to_index(5)
+    assert Axis("i0", four) == Axis("i0", four)
+    assert Axis("i0", four) != Axis("i0", five)
+    assert Axis("i0", four) != Symbol("i0")
+    assert Symbol("s0", 0) != Symbol("s0", 2)
+    assert Symbol("s0", None) != Symbol("s0", 0)
+    assert to_index(Axis("i0", four)) != Axis("i0", four)
+    assert to_index(Axis("i0", four)) // 3 != to_index(Axis("i0", five)) // 3
+    assert {to_index(1): "one"}[1] == "one"  # type: ignore[index]  # an index equals its integer
+
+
+def test_expressions_with_axes_of_different_sizes_have_different_keys() -> None:
+    short, long = (to_index(Axis("i0", to_index(size))) for size in (4, 5))
+    loads = [Load(torch.float32, "x", (index,)) for index in (short, long, long)]
+    assert [load.key == loads[1].key for load in loads] == [False, True, True]
+    places = [to_index(Indirect(load, S0, checked=False)) for load in loads]
+    assert [place == places[1] for place in places] == [False, True, True]
 
 
 @given(PAIRS, values())

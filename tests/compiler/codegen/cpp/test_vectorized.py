@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from judge import compiled
 
+from tcdebug.compiler.codegen.cpp.source import prelude
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.runtime.toolchain import find
 
@@ -38,9 +38,8 @@ extern "C" void joined(
 
 def built(source_text: str, tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     toolchain = find(Options().compiler)
-    prelude = resources.files("tcdebug.compiler.codegen").joinpath("prelude.hpp").read_text()
     source = tmp_path / "kernel.cpp"
-    source.write_text(prelude + source_text)
+    source.write_text(prelude() + source_text)
     command = [*toolchain.command(source, tmp_path / "kernel.so"), *flags]
     return subprocess.run(command, capture_output=True, text=True, check=True)
 

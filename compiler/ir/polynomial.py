@@ -1,0 +1,121 @@
+"""Integer polynomials: a dictionary from monomials to coefficients, and their ring.
+
+What a monomial is made of is left open: a factor has a key, and equal factors have equal keys.
+`index` makes its indices of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+
+class Keyed(Protocol):
+    """A factor of a monomial, ordered by its key."""
+
+    @property
+    def key(self) -> str:
+        """What the factor is, as text."""
+
+
+F = TypeVar("F", bound=Keyed)
+Monomial = tuple[F, ...]
+"""A product of factors, sorted by key; the empty one is 1."""
+Polynomial = Mapping[tuple[F, ...], int]
+
+
+def _key(factor: Keyed) -> str:
+    return factor.key
+
+
+def monomial_product(left: Monomial[F], right: Monomial[F]) -> Monomial[F]:
+    """The product of two monomials."""
+    if not left:
+        return right
+    if not right:
+        return left
+    return tuple(sorted(left + right, key=_key))
+
+
+def monomial_quotient(monomial: Monomial[F], divisor: Monomial[F]) -> Monomial[F] | None:
+    """`monomial / divisor`, or None where it does not divide."""
+    rest = list(monomial)
+    for factor in divisor:
+        if factor not in rest:
+            return None
+        rest.remove(factor)
+    return tuple(rest)
+
+
+def without_zeros(terms: Polynomial[F]) -> dict[Monomial[F], int]:
+    """The terms whose coefficients are not zero."""
+    return {m: c for m, c in terms.items() if c}
+
+
+def add(left: Polynomial[F], right: Polynomial[F], scale: int = 1) -> dict[Monomial[F], int]:
+    """left + scale * right."""
+    total = dict(left)
+    for monomial, c in right.items():
+        total[monomial] = total.get(monomial, 0) + scale * c
+    return without_zeros(total)
+
+
+def multiply(left: Polynomial[F], right: Polynomial[F]) -> dict[Monomial[F], int]:
+    """left * right."""
+    total: dict[Monomial[F], int] = {}
+    for m1, c1 in left.items():
+        for m2, c2 in right.items():
+            monomial = monomial_product(m1, m2)
+            total[monomial] = total.get(monomial, 0) + c1 * c2
+    return without_zeros(total)
+
+
+def ordered(terms: Iterable[tuple[Monomial[F], int]]) -> list[tuple[Monomial[F], int]]:
+    """The terms by falling degree, then by keys: an order that only the polynomial decides."""
+    return sorted(terms, key=lambda t: (-len(t[0]), tuple(f.key for f in t[0])))
+
+
+def long_division(
+    numerator: Polynomial[F], denominator: Polynomial[F]
+) -> tuple[dict[Monomial[F], int], dict[Monomial[F], int]]:
+    """q and r with numerator = q * denominator + r, taking out what the leading term divides."""
+    if not any(denominator):
+        return _divide_by_term(numerator, (), denominator.get((), 0))
+    lead, lead_coefficient = ordered(denominator.items())[0]
+    if len(denominator) == 1:
+        return _divide_by_term(numerator, lead, lead_coefficient)
+    quotient: dict[Monomial[F], int] = {}
+    rest = dict(numerator)
+    for _ in range(len(numerator) + 4):
+        for monomial, c in ordered(rest.items()):
+            remaining = monomial_quotient(monomial, lead)
+            if remaining is not None and c % lead_coefficient == 0:
+                step = {remaining: c // lead_coefficient}
+                quotient = add(quotient, step)
+                rest = add(rest, multiply(step, denominator), -1)
+                break
+        else:
+            break
+    return quotient, rest
+
+
+def _divide_by_term(
+    numerator: Polynomial[F], lead: Monomial[F], coefficient: int
+) -> tuple[dict[Monomial[F], int], dict[Monomial[F], int]]:
+    quotient: dict[Monomial[F], int] = {}
+    rest: dict[Monomial[F], int] = {}
+    for monomial, c in numerator.items():
+        remaining = monomial_quotient(monomial, lead)
+        if remaining is None:
+            rest[monomial] = c
+            continue
+        q, r = divmod(c, coefficient)
+        if monomial and r:
+            # only whole multiples leave the quotient; 5*i // 4 is not i + i // 4
+            rest[monomial] = c
+            continue
+        if q:
+            quotient[remaining] = q
+        if r:
+            rest[monomial] = r
+    return quotient, rest
