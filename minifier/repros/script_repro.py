@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from hashlib import blake2b
 from importlib import resources
 from pathlib import Path
 
@@ -12,8 +13,13 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import Job
 
 
-def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) -> None:
-    """A script that runs a copy of the user's script and judges how it ends."""
+def write_repro(
+    job: Job, outcome: Outcome, units: Sequence[str], path: Path, processes: int = 1
+) -> None:
+    """A script that runs a copy of the user's script and judges how it ends.
+
+    It runs so many processes one after another with the same caches.
+    """
     script = Path(job.script).resolve()
     copy = path.with_name(f"{path.stem}_script.py")
     copy.write_bytes(script.read_bytes())
@@ -28,6 +34,8 @@ def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) ->
         copy=repr(copy.name),
         args=job.args,
         folder=repr(str(script.parent)),
+        content=repr(blake2b(copy.read_bytes(), digest_size=16).hexdigest()),
+        processes=processes,
         expected=_expected(outcome),
         variables=environment.given(),
         seconds=600.0,
