@@ -12,8 +12,8 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.layer_names import DYNAMO, SCRIPT, STAND_INS
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation.report import (
+    Culprit,
     Report,
-    ReportedCulprit,
     ReportedFailure,
     ReportedFault,
     ReportedRung,
@@ -23,6 +23,7 @@ from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
+from tcdebug.minifier.search.repeats import Rate, confidence
 
 LONGER = 3.0
 """A script may take so many times the seconds that the first run of a graph may."""
@@ -78,7 +79,7 @@ class ScriptFailure:
         shown = ReportedFailure(
             self.failure.kind.value, self.failure.signature, "script", self.failure.message[:2000]
         )
-        named = [ReportedCulprit(layer, Path(self.job.script).name, "", 0) for layer in off]
+        named = [Culprit(layer, Path(self.job.script).name, "", 0) for layer in off]
         command = f"python {path.name}"
         fault = ReportedFault(
             shown, named, confirmed=confirmed, repro=str(path),
@@ -88,7 +89,7 @@ class ScriptFailure:
         return Report(
             "confirmed" if confirmed else "unconfirmed", shown, culprits=named, faults=[fault],
             layer=self.finding.layer, ladder=self.ladder, confirmed=confirmed, repro=str(path),
-            reruns=self.reruns, run_dir=str(folder),
+            confidence=confidence(Rate(1, 1), 2), reruns=self.reruns, run_dir=str(folder),
             notes=[*notes, "the script fails as a whole, none of its graphs alone"],
         )  # fmt: skip
 
