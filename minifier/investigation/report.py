@@ -92,10 +92,14 @@ class ReportedFault(msgspec.Struct, frozen=True):
 
 
 class ReportedRung(msgspec.Struct, frozen=True):
-    """A backend of torch's that does less than the failing one, and how the case ended there."""
+    """A backend of torch's that does less than the failing one, and how the case ended there.
+
+    Of a script that fails as a whole, any run without some layers: `off` names them.
+    """
 
     backend: str
     outcome: str
+    off: list[str] = []
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -29,8 +29,9 @@ class Job(msgspec.Struct, frozen=True):
     """A script, and what to do while it runs.
 
     `mode` names a row of `sessions.modes.MODES`: search (graphs are judged and investigated),
-    eager (nothing is compiled), compiled (as the script says), watch (failures leave repros),
-    capture (every graph leaves one) or explain (torch is only listened to).
+    eager (nothing is compiled), compiled (as the script says), layers (the same
+    without some layers of torch), watch (failures leave repros), capture (every graph leaves one)
+    or explain (torch is only listened to).
     """
 
     mode: str

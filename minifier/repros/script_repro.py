@@ -13,8 +13,13 @@ from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_setup import found_text
 
 
-def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) -> None:
-    """A script that runs a copy of the user's script and judges how it ends."""
+def write_repro(
+    job: Job, outcome: Outcome, units: Sequence[str], path: Path, processes: int = 1
+) -> None:
+    """A script that runs a copy of the user's script and judges how it ends.
+
+    It runs so many processes one after another with the same caches.
+    """
     script = Path(job.script).resolve()
     copy = path.with_name(f"{path.stem}_script.py")
     copy.write_bytes(script.read_bytes())
@@ -29,6 +34,7 @@ def write_repro(job: Job, outcome: Outcome, units: Sequence[str], path: Path) ->
         found=found_text(script, copy.name),
         args=job.args,
         folder=repr(str(script.parent)),
+        processes=processes,
         expected=_expected(outcome),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         variables=environment.given(),

@@ -18,6 +18,7 @@ from tcdebug.compiler.events.schema import ConfigSnapshot
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.interception import backward_watched, compile_patched
+from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.processes.job import Job
@@ -61,6 +62,13 @@ def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(compile_patched(switching.wrap))
 
 
+def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Compile as the script says, without the layers that are off in the environment."""
+    patches.enter_context(layers_off(Options.from_env().toggles))
+    if forced := job.backend:
+        patches.enter_context(compile_patched(lambda backend: forced))
+
+
 def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Leave a repro of whatever fails in a compiled graph."""
     log = _with_settings(job, patches)
@@ -95,6 +103,7 @@ MODES: Mapping[str, Mode] = {
     "search": search,
     "eager": eager,
     "compiled": compiled,
+    "layers": layers,
     "watch": watch,
     "explain": explain,
     "capture": capture,

@@ -15,6 +15,7 @@ from tcdebug.compiler.events.schema import WorkerStart
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.child_search import process_name
 from tcdebug.minifier.sessions.modes import MODES
+from tcdebug.minifier.sessions.off import switched
 
 OFF = "off"
 """What a process does besides the modes of a job."""
@@ -33,9 +34,7 @@ def install(what: str) -> None:
     atexit.register(patches.close)
     mode, _, path = what.partition(":")
     if mode == OFF:
-        from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
-
-        patches.enter_context(inductor.switched(Options.from_env().toggles, EventLog(None)))
+        patches.enter_context(switched(Options.from_env().toggles))
         return
     job = msgspec.json.decode(Path(path).read_bytes(), type=Job)
     purpose = f"{CHILD} {process_name()}"

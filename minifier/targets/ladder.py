@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.layer_names import STAND_INS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 AUTOGRAD = "layer.autograd"
 
-BELOW = {
-    "layer.backend": "aot_eager_decomp_partition",
-    "layer.decompositions": "aot_eager",
-    AUTOGRAD: "eager",
-}
-"""Layer -> the backend of torch's that does all that is below it and nothing of it."""
+BELOW = {layer: STAND_INS[layer] for layer in reversed(STAND_INS)}
+"""Layer -> the backend of torch that stands in for it and all above it, the last layer first."""
 
 LAST = "layer.capture"
 """What is left when even the backend `eager` fails: Dynamo. It cannot be switched off."""

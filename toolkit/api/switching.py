@@ -8,11 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.processes.subprocess_hook import followed
-from tcdebug.minifier.targets import inductor
+from tcdebug.minifier.sessions.off import switched
 
 
 @contextlib.contextmanager
@@ -20,9 +19,10 @@ def switched_off(*toggles: str) -> Iterator[list[Decision]]:
     """Compiles in this block go without some units: `with tcdebug.switched_off("fuse"): ...`.
 
     So do those of Python processes that are started in it. Takes what `--off` takes; `only:UNIT`
-    lets nothing else through. Yields the decisions of inductor, and of backends built on
-    AOTAutograd, as they are taken; the embedded compiler writes its own to the log. What is
-    compiled already stays: call torch.compiler.reset() first. Raises BadToggle.
+    lets nothing else through, and `layer.NAME` switches a layer of torch off. Yields the decisions
+    of inductor, and of backends built on AOTAutograd, as they are taken; the embedded compiler
+    writes its own to the log. What is compiled already stays: call torch.compiler.reset() first.
+    Raises BadToggle.
     """
     parsed = Toggles.parse(toggles)
     before = os.environ.get("TCDEBUG_OFF")
@@ -31,9 +31,9 @@ def switched_off(*toggles: str) -> Iterator[list[Decision]]:
         with (
             tempfile.TemporaryDirectory(prefix="tcdebug-off-") as folder,
             followed("off:", Path(folder)),
-            inductor.switched(parsed, EventLog(None)) as gate,
+            switched(parsed) as decisions,
         ):
-            yield gate.decisions
+            yield decisions
     finally:
         if before is None:
             del os.environ["TCDEBUG_OFF"]

@@ -25,7 +25,9 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
+from tcdebug.minifier.investigation.script_failure import judge_script
 from tcdebug.minifier.investigation.whole_script import investigate_script
+from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import FAULT, PARTIAL, REPORT, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.subjects.script import kill_group
 from tcdebug.reading.run_dir import Tail, find, runs
@@ -102,6 +104,9 @@ class Supervisor:
                 return report
             if recorded == LATE:
                 return self._unfinished("budget", "its graphs were being searched")
+            wanted = self.job.wanted
+            if not (self.job.toggles or wanted.check or wanted.of_graphs):
+                return self._by_layers(recorded)
             self.progress.say("no graph fails alone: running the script in eager")
             status = self._session("eager")
             if status == LATE:
@@ -184,14 +189,38 @@ class Supervisor:
 
     # -- the script as a whole --------------------------------------------------------------
 
+    def _by_layers(self, recorded: int) -> Report:
+        """Run the script as it is; if it fails, find the layer at fault, and then the unit."""
+        try:
+            failed = judge_script(self.job, self.log, self._seconds_left, self.progress.say)
+        except BudgetUsed:
+            return self._unfinished("budget", "the script ran as a whole")
+        notes = self._whole_notes(recorded)
+        if failed is None:
+            healthy = Report("no_failure", run_dir=str(self.folder), notes=notes)
+            return self._sometimes_failing() or healthy
+        report = failed.report()
+        report = msgspec.structs.replace(report, notes=[*notes, *report.notes])
+        if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
+            return report
+        units = self._whole_script(recorded)
+        if units.status == "confirmed":
+            return msgspec.structs.replace(units, layer=report.layer, ladder=report.ladder)
+        failed.write_repro()
+        return report
+
+    def _whole_notes(self, recorded: int) -> list[str]:
+        """What a report of the whole script says of how its graphs were judged."""
+        recording = _recording_notes(recorded, self.folder)
+        return [*_fallbacks(self.folder), *recording, *self._unwatched()]
+
     def _whole_script(self, recorded: int) -> Report:
         """No graph failed: does the script fail when it is really compiled?"""
         if self.job.wanted.of_graphs:
             return Report("no_failure", run_dir=str(self.folder), notes=_fallbacks(self.folder))
         self.progress.say("running the whole script compiled")
-        notes = [*_fallbacks(self.folder), *_recording_notes(recorded, self.folder)]
         report = investigate_script(self.job, self.log, self._seconds_left)
-        notes += self._unwatched()
+        notes = self._whole_notes(recorded)
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 
     def _unwatched(self) -> list[str]:

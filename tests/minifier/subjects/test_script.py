@@ -152,6 +152,31 @@ def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     assert verify(path).status == 125, "so is the one at the place of the first"
 
 
+SECOND_PROCESS = """
+import os
+import sys
+marker = os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "marker")
+if os.path.exists(marker):
+    raise ValueError("a second process")
+open(marker, "w").close()
+"""
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(("processes", "status"), [(1, 0), (2, 1)])
+def test_a_repro_runs_as_many_processes_with_the_same_caches_as_it_takes(
+    tmp_path: Path, processes: int, status: int
+) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(SECOND_PROCESS)
+    job = Job("search", str(script), [], str(tmp_path))
+    outcome = Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: a second")
+    path = tmp_path / "out" / "repro.py"
+    path.parent.mkdir()
+    write_repro(job, outcome, [], path, processes)
+    assert verify(path).status == status
+
+
 SOMETIMES = """
 from pathlib import Path
 counter = Path("runs")

@@ -1,0 +1,124 @@
+"""A program without some of torch's layers: what `layer.*` toggles do in its process."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch._C._dynamo.eval_frame import reset_code
+from torch._dynamo import convert_frame
+
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.capture.interception import compile_patched
+from tcdebug.minifier.cases.layer_names import CACHES, DYNAMO, GUARDS, STAND_INS
+from tcdebug.minifier.processes.callers import called_by_user
+
+Enter = Callable[[], Callable[[], None]]
+"""Called before a compiled function is called; what it returns is called afterwards."""
+
+
+@contextlib.contextmanager
+def layers_off(toggles: Toggles) -> Iterator[None]:
+    """Run the program in this block without the layers that are off.
+
+    What torch compiles for its own purposes keeps its layers, but not its caches.
+    """
+    with contextlib.ExitStack() as stack:
+        stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
+        if DYNAMO in toggles.off:
+            stack.enter_context(compile_is_identity())
+        elif stand_ins:
+            stack.enter_context(compile_patched(lambda backend: stand_ins[0]))
+        caches = _Caches([name for name in CACHES if toggles.rules_out(name)])
+        if caches.names:
+            stack.enter_context(caches.off())
+            stack.enter_context(each_call(caches.set))
+        if any(name in toggles.off for name in GUARDS.values()):
+            stack.enter_context(each_call(_Anew().enter))
+        yield
+
+
+@contextlib.contextmanager
+def each_call(enter: Enter) -> Iterator[None]:
+    """Call `enter` before each call of a function that the program compiles in this block."""
+    original = torch._dynamo.optimize
+
+    def optimize(*args: Any, **kwargs: Any) -> Any:
+        context = original(*args, **kwargs)
+        hooks = getattr(context, "enter_exit_hooks", None)
+        if hooks is not None and called_by_user(sys._getframe(1)):
+            hooks.append(enter)
+        return context
+
+    torch._dynamo.optimize = optimize
+    try:
+        yield
+    finally:
+        torch._dynamo.optimize = original
+
+
+@dataclass
+class _Caches:
+    """Caches that are off, also where the script sets them."""
+
+    names: list[str]
+
+    @contextlib.contextmanager
+    def off(self) -> Iterator[None]:
+        """The caches off for as long as the block lasts."""
+        with contextlib.ExitStack() as stack:
+            for module, setting in self._settings():
+                stack.enter_context(module.patch({setting: False}))
+            yield
+
+    def set(self) -> Callable[[], None]:
+        """Switch them off again before a call."""
+        for module, setting in self._settings():
+            setattr(module, setting, False)
+        return lambda: None
+
+    def _settings(self) -> Iterator[tuple[Any, str]]:
+        """The config modules and the settings that this torch has."""
+        for name in self.names:
+            for path, setting in CACHES[name]:
+                module: Any = import_module(path)
+                if hasattr(module, setting):
+                    yield module, setting
+
+
+@dataclass
+class _Anew:
+    """Drops what Dynamo has compiled before every outermost call.
+
+    What it has learned of sizes stays, so that the same sizes are symbolic. While another thread is
+    in compiled code nothing is dropped.
+    """
+
+    active: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def enter(self) -> Callable[[], None]:
+        """Before a call."""
+        with self.lock:
+            if self.active == 0:
+                self._drop()
+            self.active += 1
+        return self._leave
+
+    def _leave(self) -> None:
+        with self.lock:
+            self.active -= 1
+
+    def _drop(self) -> None:
+        with convert_frame.compile_lock:
+            seen = [*convert_frame.input_codes.seen, *convert_frame.output_codes.seen]
+            for reference in seen:
+                if (code := reference()) is not None:
+                    reset_code(code)

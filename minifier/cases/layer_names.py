@@ -1,0 +1,55 @@
+"""Names of the layers that can be switched off in a whole script.
+
+A layer is switched off like a unit: the same name works for a rerun, for `--off` of a repro and for
+`tcdebug.switched_off`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SCRIPT = "layer.script"
+"""The user's program: it fails in the same way in eager."""
+DYNAMO = "layer.dynamo"
+"""Dynamo. Without it the user's torch.compile does nothing."""
+
+STAND_INS: dict[str, str] = {
+    "layer.autograd": "eager",
+    "layer.decompositions": "aot_eager",
+    "layer.backend": "aot_eager_decomp_partition",
+}
+"""Layer -> the backend of torch that does all that comes before it; the first layer first."""
+
+ORDER = (DYNAMO, *STAND_INS)
+"""The layers in the order in which a compile passes through them."""
+
+GUARDS: Mapping[str, str] = {
+    layer: f"{layer}.guards" for layer in (DYNAMO, "layer.autograd", "layer.backend")
+}
+"""Layer -> its reuse of compiled code. Without it every call is compiled anew."""
+
+CACHE = "layer.cache"
+"""All caches of compiles below."""
+CACHES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "layer.cache.aotautograd": (("torch._functorch.config", "enable_autograd_cache"),),
+    "layer.cache.fx_graph": (
+        ("torch._inductor.config", "fx_graph_cache"),
+        ("torch._inductor.config", "fx_graph_remote_cache"),
+    ),
+    "layer.cache.autotune": (
+        ("torch._inductor.config", "autotune_local_cache"),
+        ("torch._inductor.config", "autotune_remote_cache"),
+        ("torch._inductor.config", "bundled_autotune_remote_cache"),
+    ),
+    "layer.cache.precompile": (("torch._dynamo.config", "caching_precompile"),),
+    "layer.cache.profile": (
+        ("torch._dynamo.config", "automatic_dynamic_local_pgo"),
+        ("torch._dynamo.config", "automatic_dynamic_remote_pgo"),
+    ),
+}
+"""Cache -> the settings that are false without it."""
+
+
+def is_layer(name: str) -> bool:
+    """Whether a toggle is about a layer rather than a unit of a backend."""
+    return name.startswith("layer.")

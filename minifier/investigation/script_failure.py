@@ -1,0 +1,145 @@
+"""A script that fails as a whole: whose fault it is, by layers, with a repro that shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.cases.layer_names import DYNAMO, SCRIPT, STAND_INS
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.investigation.report import (
+    Culprit,
+    Report,
+    ReportedFailure,
+    ReportedFault,
+    ReportedRung,
+)
+from tcdebug.minifier.investigation.script_layers import LayerFinding, Off, Search, described
+from tcdebug.minifier.investigation.script_runs import ScriptRuns
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.repros.verify import PASSES, Verified, verify
+from tcdebug.minifier.search.repeats import Rate, confidence
+
+LONGER = 3.0
+"""A script may take so many times the seconds that the first run of a graph may."""
+HAS_UNITS = ("layer.decompositions", "layer.backend")
+"""Layers some of whose steps are units: a search for the unit says more."""
+
+
+@dataclass(frozen=True)
+class ScriptFailure:
+    """A script that fails as it is, and the layer at fault."""
+
+    job: Job
+    failure: Outcome
+    finding: LayerFinding
+    processes: int
+    """How many times it has to run with the same caches until it fails."""
+    reruns: int
+    logs: Mapping[Off, Path]
+    """What the runs printed."""
+
+    @property
+    def has_units(self) -> bool:
+        """Whether a unit of the layer may be at fault."""
+        return self.finding.layer in HAS_UNITS or not self.finding.settled
+
+    @property
+    def ladder(self) -> list[ReportedRung]:
+        """The runs as a report has them."""
+        return [
+            ReportedRung(_backend(off), outcome.kind.value, list(off))
+            for off, outcome in self.finding.runs.items()
+            if off
+        ]
+
+    def report(self) -> Report:
+        """The report; what it claims of the layer is run once more, as it is and without the layer.
+
+        A command is in it only if it was run and did what it is there for.
+        """
+        folder = Path(self.job.run_dir)
+        if self.finding.layer == SCRIPT:
+            return self._eager_report(folder)
+        path = self.write_repro()
+        off = [self.finding.layer] if self.finding.layer else []
+        failing, passing = _both(path, off)
+        notes = list(self.finding.notes)
+        if not failing.reproduced:
+            notes.append("the repro script does not fail by itself")
+        if passing is not None and passing.status != PASSES:
+            notes.append(f"the repro does not pass with {off[0]} off")
+        passed = passing is not None and passing.status == PASSES
+        confirmed = self.finding.settled and failing.reproduced and passed
+        shown = ReportedFailure(
+            self.failure.kind.value, self.failure.signature, "script", self.failure.message[:2000]
+        )
+        named = [Culprit(layer, Path(self.job.script).name, "", 0) for layer in off]
+        command = f"python {path.name}"
+        fault = ReportedFault(
+            shown, named, confirmed=confirmed, repro=str(path),
+            fails=command if failing.reproduced else "",
+            passes=f"{command} --off={off[0]}" if passed else "",
+        )  # fmt: skip
+        return Report(
+            "confirmed" if confirmed else "unconfirmed", shown, culprits=named, faults=[fault],
+            layer=self.finding.layer, ladder=self.ladder, confirmed=confirmed, repro=str(path),
+            confidence=confidence(Rate(1, 1), 2), reruns=self.reruns, run_dir=str(folder),
+            notes=[*notes, "the script fails as a whole, none of its graphs alone"],
+        )  # fmt: skip
+
+    def write_repro(self) -> Path:
+        """Write the repro into the run folder."""
+        path = Path(self.job.run_dir) / "repro.py"
+        off = [self.finding.layer] if self.finding.layer else []
+        write_repro(self.job, self.failure, off, path, self.processes)
+        return path
+
+    def _eager_report(self, folder: Path) -> Report:
+        path = self.logs[(DYNAMO,)]
+        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        failure = ReportedFailure("exception", "eager", "forward", lines[-1] if lines else "")
+        how = self.finding.runs[(DYNAMO,)].message.partition("\n")[0][:160]
+        return Report(
+            "fails_in_eager", failure, layer=SCRIPT, ladder=self.ladder, reruns=self.reruns,
+            run_dir=str(folder), notes=[f"{how}; its output is in {path}"],
+        )  # fmt: skip
+
+
+def judge_script(
+    job: Job, log: EventLog, seconds: float, say: Callable[[str], None]
+) -> ScriptFailure | None:
+    """Run the script as it is and, if it fails, find the layer at fault; None if it passes.
+
+    Every run has empty caches of its own. What passes runs once more with the caches of its first
+    run. Raises BudgetUsed after so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    runs = ScriptRuns(job, log, job.limits.seconds * LONGER, deadline)
+    say("no graph fails alone: running the script as it is")
+    failure = runs.as_it_is()
+    if not failure.failed:
+        return None
+    say("it fails: looking for the layer at fault")
+    search = Search(runs.ask, failure, {(): failure})
+    finding = search.find()
+    return ScriptFailure(job, failure, finding, runs.processes, runs.runs, runs.logs)
+
+
+def _both(path: Path, off: list[str]) -> tuple[Verified, Verified | None]:
+    """How a repro ends as it is, and with a layer off if there is one; side by side."""
+    if not off:
+        return verify(path), None
+    with ThreadPoolExecutor(2) as pool:
+        failing, passing = pool.submit(verify, path), pool.submit(verify, path, off)
+        return failing.result(), passing.result()
+
+
+def _backend(off: Off) -> str:
+    """The backend of a run, or how it differs from the script as it is."""
+    return STAND_INS.get(off[0], described(off)) if len(off) == 1 else described(off)

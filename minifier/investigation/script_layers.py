@@ -1,0 +1,172 @@
+"""Which layer of torch makes a script fail: each statement is a run of the script.
+
+The script fails as it is. It then runs in eager, with torch's own backends in place of its own, and
+with one kind of reuse off. The layer at fault is the one with which it fails in the same way and
+without which it passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tcdebug.minifier.cases.layer_names import (
+    CACHE,
+    CACHES,
+    DYNAMO,
+    GUARDS,
+    ORDER,
+    SCRIPT,
+    STAND_INS,
+)
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+
+Off = tuple[str, ...]
+"""The layers that are off in a run."""
+Ask = Callable[[tuple[Off, ...]], Mapping[Off, Outcome]]
+"""Runs the script once for each of several questions."""
+
+IN_WORDS = {
+    SCRIPT: "it fails in the same way in eager",
+    DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
+    "layer.autograd": "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
+    "layer.decompositions": (
+        "decompositions or the partition: it fails with aot_eager_decomp_partition, and passes "
+        "with aot_eager"
+    ),
+    "layer.backend": "the backend: it passes with aot_eager_decomp_partition",
+    GUARDS[DYNAMO]: (
+        "a guard is missing in Dynamo: with every call compiled anew it passes, also with the "
+        "backend eager"
+    ),
+    GUARDS["layer.autograd"]: (
+        "AOTAutograd depends on something that no guard checks: with every call compiled anew it "
+        "passes, also with the backend aot_eager"
+    ),
+    GUARDS["layer.backend"]: (
+        "the backend's code is reused for a call that it is wrong for: with every call compiled "
+        "anew it passes"
+    ),
+    CACHE: "the caches of compiles, together: with all of them off it passes",
+}
+"""Layer -> what the runs said."""
+
+
+@dataclass(frozen=True)
+class LayerFinding:
+    """A layer, and the runs that lead to it: what was off, and how the script ended.
+
+    `layer` is empty where the runs do not tell. `settled` says that the script fails in the same
+    way with the layer and passes without it.
+    """
+
+    layer: str
+    runs: Mapping[Off, Outcome]
+    settled: bool
+    notes: tuple[str, ...] = ()
+
+
+def words(layer: str) -> str:
+    """What the runs say about a layer."""
+    if layer in CACHES:
+        return f"a cache: with {layer} off, and no other layer, it passes"
+    return IN_WORDS[layer]
+
+
+@dataclass
+class Search:
+    """One search for a layer, and the answers it has so far."""
+
+    ask: Ask
+    failure: Outcome
+    runs: dict[Off, Outcome] = field(default_factory=dict)
+
+    def find(self) -> LayerFinding:
+        """Ask the cheapest questions first: what needs no backend, then what needs it."""
+        self._run((DYNAMO,), ("layer.autograd",))
+        if self._same(DYNAMO):
+            return self._settled(SCRIPT)
+        if self._passes(DYNAMO) and self._same("layer.autograd"):
+            return self._with_guards(DYNAMO, "layer.autograd")
+        self._run(("layer.decompositions",), ("layer.backend",))
+        lowest = next((layer for layer in ORDER if self._same(layer)), "")
+        passing = [layer for layer in ORDER if self._passes(layer)]
+        if not lowest:
+            if "layer.backend" in passing:
+                return self._above_torchs_backends()
+            return self._unsettled(passing)
+        layer = ORDER[ORDER.index(lowest) - 1]
+        if layer not in passing:
+            below = [p for p in passing if ORDER.index(p) < ORDER.index(lowest)]
+            return self._unsettled(below)
+        if layer == "layer.autograd":
+            return self._with_guards(layer, lowest)
+        return self._settled(layer)
+
+    def _with_guards(self, layer: str, above: str) -> LayerFinding:
+        """A layer that fails with a stand-in for what is `above` it, or only its reuse of code."""
+        guards = GUARDS[layer]
+        self._run((above, guards), (guards,))
+        only_guards = self._passes(above, guards) and self._passes(guards)
+        return self._settled(guards if only_guards else layer)
+
+    def _above_torchs_backends(self) -> LayerFinding:
+        """The backend, its caches, or its reuse of code."""
+        guards = GUARDS["layer.backend"]
+        self._run((CACHE,), (guards,))
+        if self._passes(CACHE):
+            names = [*CACHES]
+            for pair in (names[:2], names[2:]):
+                self._run(*((name,) for name in pair))
+                if found := next((name for name in pair if self._passes(name)), ""):
+                    return self._settled(found)
+            return self._settled(CACHE)
+        return self._settled(guards if self._passes(guards) else "layer.backend")
+
+    def _run(self, *questions: Off) -> None:
+        fresh = tuple(q for q in questions if q not in self.runs)
+        self.runs |= self.ask(fresh)
+
+    def _passes(self, *off: str) -> bool:
+        return self.runs[off].kind is Kind.OK
+
+    def _same(self, *off: str) -> bool:
+        return off in self.runs and self.failure.same_bug(self.runs[off])
+
+    def _settled(self, layer: str) -> LayerFinding:
+        return LayerFinding(layer, self.runs, True, (words(layer), *self._others()))
+
+    def _unsettled(self, passing: list[str]) -> LayerFinding:
+        """The failure changes on the way: it may be any layer from the last that passes on."""
+        layer = passing[-1] if passing else ""
+        note = (
+            f"it is {layer} or a later one" if layer else "the runs do not tell which layer it is"
+        )
+        return LayerFinding(layer, self.runs, False, (note, *self._others()))
+
+    def _others(self) -> tuple[str, ...]:
+        """The runs that failed in another way."""
+        return tuple(
+            f"it fails in another way {described(off)}: {' '.join(outcome.message.split())[:160]}"
+            for off, outcome in self.runs.items()
+            if outcome.kind is not Kind.OK and not self.failure.same_bug(outcome)
+        )
+
+
+def described(off: Off) -> str:
+    """How a run differs from the script as it is."""
+    if not off:
+        return "as it is"
+    parts = []
+    for name in off:
+        if name == DYNAMO:
+            parts.append("in eager")
+        elif name in STAND_INS:
+            parts.append(f"with the backend {STAND_INS[name]}")
+        elif name in GUARDS.values():
+            parts.append("with every call compiled anew")
+        elif name == CACHE:
+            parts.append("with all caches off")
+        else:
+            parts.append(f"with {name} off")
+    return " and ".join(parts)

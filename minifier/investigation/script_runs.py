@@ -1,0 +1,190 @@
+"""Runs of a whole script without some layers, each in fresh processes with caches of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import CandidateRan
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.script_layers import Off, described
+from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.processes.job import Job, start
+from tcdebug.minifier.subjects.script import kill_group, outcome_of
+
+GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
+"""Beginnings of the names of folders in inductor's cache that hold more than kernels."""
+POLL = 0.05
+"""Seconds between looks at a run."""
+SLOWER = 5.0
+LEAST = 60.0
+"""A run may take this many times the seconds of the failing run, and these seconds more."""
+
+
+@dataclass
+class ScriptRuns:
+    """Answers questions about a script; questions of one call run side by side.
+
+    `processes`: how many times the script runs with the same caches; the last run counts, unless an
+    earlier one fails.
+    """
+
+    job: Job
+    log: EventLog
+    seconds: float
+    """What a run may take before it counts as a hang."""
+    deadline: float
+    """When, by the monotonic clock, the budget is used up."""
+    hunted: Outcome | None = None
+    processes: int = 1
+    runs: int = 0
+    logs: dict[Off, Path] = field(default_factory=dict)
+    """What the last run of each question printed."""
+    left: int = 0
+    """Processes that the last question did without, for an earlier one failed."""
+
+    def ask(self, questions: tuple[Off, ...]) -> Mapping[Off, Outcome]:
+        """How the script ends without these layers.
+
+        What fails in another way beside another run is run again alone: they may be in each
+        other's way. Raises BudgetUsed.
+        """
+        answers = self._side_by_side(questions)
+        if len(questions) > 1 and self.hunted is not None:
+            for off, outcome in answers.items():
+                if outcome.failed and not self.hunted.same_bug(outcome):
+                    answers |= self._side_by_side((off,))
+        return answers
+
+    def as_it_is(self) -> Outcome:
+        """How the script ends in a first process, and in a second one with the same caches.
+
+        From now on this failure is looked for: in as many processes as it took, and not in runs
+        that take much longer.
+        """
+        self.processes = 2
+        failure = self.ask(((),))[()]
+        self.processes = 2 - self.left
+        self._tighten(failure)
+        return failure
+
+    def _tighten(self, failure: Outcome) -> None:
+        self.hunted = failure
+        if failure.kind is not Kind.HANG:
+            self.seconds = min(self.seconds, SLOWER * failure.seconds + LEAST)
+
+    def _side_by_side(self, questions: tuple[Off, ...]) -> dict[Off, Outcome]:
+        with contextlib.ExitStack() as stack:
+            going = [_Going(self, off, stack.enter_context(own_caches())) for off in questions]
+            try:
+                for run in going:
+                    run.start()
+                while not all([run.ended() for run in going]):
+                    if time.monotonic() > self.deadline:
+                        raise BudgetUsed
+                    time.sleep(POLL)
+            finally:
+                for run in going:
+                    run.stop()
+            for run in going:
+                self._tell(run)
+            self.left = max(run.left for run in going)
+            return {run.off: run.outcome for run in going}
+
+    def _tell(self, run: _Going) -> None:
+        outcome = run.outcome
+        self.logs[run.off] = run.output
+        self.log.emit(
+            CandidateRan(
+                run.number, f"the script {described(run.off)}", list(run.off), 0,
+                outcome.kind.value, outcome.signature, False, round(outcome.seconds, 3), 0.0,
+            )
+        )  # fmt: skip
+
+
+class _Going:
+    """One question at work: a process, or several one after another."""
+
+    def __init__(self, runs: ScriptRuns, off: Off, caches: Path) -> None:
+        runs.runs += 1
+        self.runs, self.off, self.caches, self.number = runs, off, caches, runs.runs
+        self.output = Path(runs.job.run_dir) / f"layers-{self.number}.log"
+        self.outcome = Outcome(Kind.OK)
+        self.left = runs.processes
+        self.process: subprocess.Popen[bytes] | None = None
+        self.began = time.monotonic()
+
+    def start(self) -> None:
+        """Start the next process."""
+        self.left -= 1
+        toggles = [*self.runs.job.toggles, *self.off]
+        variables = {
+            "TCDEBUG_OFF": ",".join(toggles),
+            "TCDEBUG_RUN_DIR": self.runs.job.run_dir,
+            "TCDEBUG_ARTIFACTS": "0",
+            "TORCHINDUCTOR_CACHE_DIR": str(self.caches),
+        }
+        job = msgspec.structs.replace(self.runs.job, mode="layers")
+        with self.output.open("wb") as file:
+            self.process = start(job, file, variables)
+        self.began = time.monotonic()
+
+    def ended(self) -> bool:
+        """Whether the question is answered."""
+        if self.process is None:
+            return True
+        seconds = time.monotonic() - self.began
+        status = self.process.poll()
+        if status is None and seconds < self.runs.seconds:
+            return False
+        self.stop()
+        text = self.output.read_text(errors="replace")
+        if status is None:
+            message = f"no end after {self.runs.seconds:.0f} s"
+            outcome = Outcome(Kind.HANG, "script", "script | hang", message)
+        else:
+            outcome = outcome_of(status, text)
+        outcome = replace(outcome, seconds=seconds)
+        if outcome.failed and not self.runs.job.wanted.counts(outcome):
+            outcome = replace(outcome, kind=Kind.INVALID)
+        self.outcome = outcome
+        if self.left and not self.outcome.failed:
+            self.start()
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End the process, if it has not ended."""
+        if self.process is not None:
+            kill_group(self.process.pid)
+            self.process.wait()
+            self.process = None
+
+
+@contextlib.contextmanager
+def own_caches() -> Iterator[Path]:
+    """An empty cache folder for inductor, but for kernels that were compiled before.
+
+    Kernels are kept by their source, so they are right for any compile; a compile without them
+    takes seconds for its C++.
+    """
+    root = Options.from_env().cache_dir.resolve()
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="script-", dir=root) as folder:
+        known = root / "inductor"
+        for entry in known.iterdir() if known.is_dir() else ():
+            if entry.is_dir() and not entry.name.startswith(GRAPHS):
+                with contextlib.suppress(OSError):  # a candidate may be writing there
+                    shutil.copytree(entry, Path(folder, entry.name), copy_function=os.link)
+        yield Path(folder)

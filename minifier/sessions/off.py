@@ -1,0 +1,29 @@
+"""Units and layers switched off in a process that compiles as it pleases."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.layers_off import layers_off
+from tcdebug.minifier.cases.layer_names import is_layer
+
+
+@contextlib.contextmanager
+def switched(toggles: Toggles) -> Iterator[list[Decision]]:
+    """Compiles in this block go without what is off; yields the decisions as they are taken.
+
+    Where only layers are off, nothing else changes: the caches of compiles stay on.
+    """
+    texts = toggles.texts()
+    with layers_off(toggles):
+        if texts and all(is_layer(text) for text in texts):
+            yield []
+            return
+        from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
+
+        with inductor.switched(toggles, EventLog(None)) as gate:
+            yield gate.decisions

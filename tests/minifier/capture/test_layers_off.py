@@ -1,0 +1,120 @@
+"""What a program is without some of torch's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
+
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.layers_off import layers_off
+from tcdebug.minifier.cases.layer_names import CACHES, STAND_INS
+
+
+def off(*names: str) -> Any:
+    torch._dynamo.reset()
+    return layers_off(Toggles.parse(names))
+
+
+def never(graph: Any, inputs: Any) -> Any:
+    raise AssertionError("the backend of the script compiles")
+
+
+def is_captured(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.compiler.is_compiling()
+
+
+@pytest.mark.parametrize("layer", STAND_INS)
+def test_a_backend_of_torch_stands_in_for_the_one_of_the_script(layer: str) -> None:
+    with off(layer):
+        assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 1.0
+
+
+def test_without_dynamo_nothing_is_captured() -> None:
+    with off("layer.dynamo"):
+        assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 0.0
+
+
+FACTOR = {0: 2.0}
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # torch has no types here
+def factor() -> float:
+    return FACTOR[0]
+
+
+class Scaled(torch.nn.Module):
+    """Reads what nothing guards."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The input times the factor."""
+        return x * factor()
+
+
+def in_place() -> torch.nn.Module:
+    module = Scaled()
+    module.compile(backend="eager")
+    return module
+
+
+UNGUARDED: dict[str, Callable[[], Callable[..., Any]]] = {
+    "a function": lambda: torch.compile(lambda x: x * factor(), backend="eager"),
+    "a module": lambda: torch.compile(Scaled(), backend="eager"),
+    "a module in place": in_place,
+    "a bound method": lambda: torch.compile(Scaled().forward, backend="eager"),
+    "one graph": lambda: torch.compile(lambda x: x * factor(), backend="eager", fullgraph=True),
+    "dynamic": lambda: torch.compile(lambda x: x * factor(), backend="eager", dynamic=True),
+}
+
+
+@pytest.mark.parametrize("make", UNGUARDED.values(), ids=UNGUARDED)
+@pytest.mark.parametrize(
+    ("names", "results"), [((), [2.0, 2.0]), (("layer.dynamo.guards",), [2.0, 3.0])]
+)
+def test_every_call_is_compiled_anew_without_guards(
+    make: Callable[[], Callable[..., Any]], names: tuple[str, ...], results: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    with off(*names):
+        call = make()
+        monkeypatch.setitem(FACTOR, 0, 2.0)
+        first = call(torch.ones(1)).item()
+        FACTOR[0] = 3.0
+        assert [first, call(torch.ones(1)).item()] == results
+
+
+def test_sizes_that_changed_stay_symbolic_when_calls_are_compiled_anew() -> None:
+    seen: list[bool] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        seen.append(any(isinstance(i, torch.SymInt) for i in inputs))
+        return graph.forward
+
+    with off("layer.dynamo.guards"):
+        call = torch.compile(lambda x: x * 2, backend=backend)
+        for size in (2, 3, 4):
+            call(torch.ones(size))
+    assert seen == [False, True, True]
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_a_cache_is_off_also_where_the_script_switches_it_on(name: str) -> None:
+    seen: list[bool] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        seen.append(bool(functorch_config.enable_autograd_cache))
+        seen.append(bool(inductor_config.fx_graph_cache))
+        return graph.forward
+
+    with (
+        functorch_config.patch(enable_autograd_cache=True),
+        inductor_config.patch(fx_graph_cache=True),
+        off(name),
+    ):
+        functorch_config.enable_autograd_cache = inductor_config.fx_graph_cache = True
+        torch.compile(lambda x: x * 2, backend=backend)(torch.ones(2))
+    assert seen == [name != "layer.cache.aotautograd", name != "layer.cache.fx_graph"]

@@ -1,0 +1,94 @@
+"""Which layer the runs of a script lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.script_layers import LayerFinding, Off, Search
+
+FAILS = Outcome(Kind.EXCEPTION, "script", "script | AssertionError", "AssertionError: [9, 9]")
+OTHER = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 3")
+HANGS = Outcome(Kind.HANG, "script", "script | hang", "no end after 60 s")
+PASSES = Outcome(Kind.OK, "script")
+
+EAGER, DYNAMO = ("layer.dynamo",), ("layer.autograd",)
+AOT, DECOMPOSED = ("layer.decompositions",), ("layer.backend",)
+CACHES = ("layer.cache",)
+ANEW, BACKEND_ANEW = ("layer.dynamo.guards",), ("layer.backend.guards",)
+AOT_ANEW = ("layer.autograd.guards",)
+
+Runs = Mapping[Off, Outcome]
+
+
+def found(runs: Runs) -> tuple[LayerFinding, list[Off]]:
+    """The finding and the questions, where all runs pass but these."""
+    asked: list[Off] = []
+
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        asked.extend(questions)
+        return {off: runs.get(off, PASSES) for off in questions}
+
+    return Search(ask, FAILS, {(): FAILS}).find(), asked
+
+
+FAILING: dict[str, tuple[Off, ...]] = {
+    "layer.script": (EAGER, DYNAMO),
+    "layer.dynamo": (DYNAMO, AOT, DECOMPOSED, ANEW, (*DYNAMO, *ANEW)),
+    "layer.dynamo.guards": (DYNAMO, AOT, DECOMPOSED),
+    "layer.autograd": (AOT, DECOMPOSED, AOT_ANEW, (*AOT, *AOT_ANEW)),
+    "layer.autograd.guards": (AOT, DECOMPOSED),
+    "layer.decompositions": (DECOMPOSED,),
+    "layer.backend": (CACHES, BACKEND_ANEW),
+    "layer.backend.guards": (CACHES,),
+    "layer.cache.aotautograd": (("layer.cache.fx_graph",), BACKEND_ANEW),
+    "layer.cache.fx_graph": (("layer.cache.aotautograd",), BACKEND_ANEW),
+    "layer.cache.precompile": (
+        ("layer.cache.aotautograd",), ("layer.cache.fx_graph",), ("layer.cache.autotune",),
+        ("layer.cache.profile",),
+    ),
+    "layer.cache": (
+        ("layer.cache.aotautograd",), ("layer.cache.fx_graph",), ("layer.cache.autotune",),
+        ("layer.cache.profile",), ("layer.cache.precompile",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("layer", "failing"), FAILING.items(), ids=FAILING)
+def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple[Off, ...]) -> None:
+    finding, _ = found(dict.fromkeys(failing, FAILS))
+    assert (finding.layer, finding.settled) == (layer, True)
+
+
+def test_a_fault_in_dynamo_needs_no_run_with_a_backend_of_its_own() -> None:
+    _, asked = found({DYNAMO: FAILS, AOT: FAILS})
+    assert asked == [EAGER, DYNAMO, (*DYNAMO, *ANEW), ANEW]
+
+
+def test_no_question_is_asked_twice() -> None:
+    _, asked = found(dict.fromkeys(FAILING["layer.cache"], FAILS))
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(
+    ("runs", "layer"),
+    [
+        ({AOT: OTHER, DECOMPOSED: FAILS}, "layer.autograd"),
+        ({AOT: OTHER, DECOMPOSED: OTHER}, "layer.autograd"),
+        ({DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS}, "layer.dynamo"),
+        ({EAGER: OTHER, DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS}, ""),
+        ({EAGER: OTHER, DYNAMO: OTHER, AOT: OTHER, DECOMPOSED: HANGS}, ""),
+    ],
+)
+def test_another_failure_on_the_way_settles_nothing(runs: Runs, layer: str) -> None:
+    finding, _ = found(runs)
+    assert (finding.layer, finding.settled) == (layer, False)
+    assert any("it fails in another way" in note for note in finding.notes)
+
+
+def test_a_script_that_needs_torch_compile_to_run_still_has_a_layer() -> None:
+    finding, _ = found({EAGER: OTHER, DECOMPOSED: FAILS})
+    assert (finding.layer, finding.settled) == ("layer.decompositions", True)
+    assert finding.notes[1] == "it fails in another way in eager: KeyError: 3"

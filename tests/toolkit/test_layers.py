@@ -1,0 +1,84 @@
+"""tcdebug bisect on scripts that fail, or pass, only as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+UNGUARDED = """
+FACTOR = {0: 2.0}
+
+@torch._dynamo.assume_constant_result
+def factor():
+    return FACTOR[0]
+
+f = torch.compile(lambda x: x * factor())
+results = [f(torch.ones(2))[0].item()]
+FACTOR[0] = 3.0
+results.append(f(torch.ones(2))[0].item())
+assert results == [2.0, 3.0], results
+"""
+
+ONE_KEY = """
+import os
+from torch._functorch._aot_autograd import autograd_cache
+right = autograd_cache.autograd_cache_key
+autograd_cache.autograd_cache_key = lambda *a, **k: ("a" * 52, right(*a, **k)[1])
+marker = os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "first")
+first = not os.path.exists(marker)
+open(marker, "w").close()
+f, expected = (lambda x: x + 1, 4.0) if first else (lambda x: x * 2, 6.0)
+assert torch.compile(f)(torch.full((8,), 3.0))[0].item() == expected
+"""
+
+HEALTHY = """
+linear = torch.nn.Linear(4, 4)
+
+@torch.compile(backend="aot_eager")
+def f(x):
+    assert torch.compiler.is_compiling(), "it has to be compiled"
+    h = linear(x)
+    return torch.cond(h.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (h,))
+
+f(torch.ones(2, 4))
+"""
+
+
+@pytest.mark.slow
+def test_a_missing_guard_is_found_and_the_repro_shows_it(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(UNGUARDED))
+    report = done.json
+    assert done.status == 0, done.stderr
+    assert report["layer"] == "layer.dynamo.guards"
+    assert report["faults"][0]["passes"] == "python repro.py --off=layer.dynamo.guards"
+    assert {rung["backend"]: rung["outcome"] for rung in report["ladder"]} == {
+        "in eager": "ok",
+        "eager": "exception",
+        "with the backend eager and with every call compiled anew": "ok",
+        "with every call compiled anew": "ok",
+    }
+    assert python(report["repro"]).status == 1
+    assert python(report["repro"], "--off=layer.dynamo.guards").status == 0
+    assert python(report["repro"], "--off=layer.cache").status == 1
+
+
+@pytest.mark.slow
+def test_a_cache_that_only_a_second_process_reads_is_found(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(ONE_KEY))
+    assert done.status == 0, done.stderr
+    assert done.json["layer"] == "layer.cache.aotautograd"
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_in_eager_alone_does_not_fail(tcdebug: Command, script: Script) -> None:
+    done = tcdebug("bisect", "--json", script(HEALTHY))
+    assert (done.status, done.json["status"]) == (4, "no_failure")
