@@ -17,7 +17,7 @@ import torch
 from tcdebug.minifier.capture.running import RUNNING, mark, unmark
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
-from tcdebug.minifier.cases.case import Case, Input, tensors_of
+from tcdebug.minifier.cases.case import Case, CaseInput, tensors_of
 from tcdebug.minifier.cases.lineage import lineage
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.stored import LiveTensors
@@ -177,7 +177,7 @@ def snug(case: Case) -> Case:
             key = value.untyped_storage().data_ptr()
             owners[key] = owners.get(key, 0) + 1
 
-    def copied(spec: Input) -> Input:
+    def copied(spec: CaseInput) -> CaseInput:
         value = spec.value
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             return spec

@@ -59,11 +59,11 @@ class Recording:
             return compiled
         ordinal = self.recorder.graphs
         self.recorder.graphs += 1
-        return _Graph(self, module, for_eager(module), ordinal)
+        return _RecordedGraph(self, module, for_eager(module), ordinal)
 
 
 @dataclass(eq=False)
-class _Graph:
+class _RecordedGraph:
     """One captured graph as a callable."""
 
     recording: Recording

@@ -60,9 +60,9 @@ class Watcher:
 
     def wrap(self, backend: Any) -> Any:
         """The backend with its graphs watched."""
-        if isinstance(backend, _Watched) or sets_up(backend):
+        if isinstance(backend, _WatchedBackend) or sets_up(backend):
             return backend
-        return _Watched(self, backend, describe(backend, str(self.folder)))
+        return _WatchedBackend(self, backend, describe(backend, str(self.folder)))
 
     def backward_failed(self, error: BaseException) -> None:
         """An exception came out of torch.autograd: if it is a compiled graph's, keep its repro."""
@@ -102,7 +102,7 @@ class Watcher:
 
 
 @dataclass(eq=False)
-class _Watched:
+class _WatchedBackend:
     """A backend whose graphs are watched."""
 
     watcher: Watcher
@@ -159,7 +159,7 @@ class _Watched:
 class _WatchedGraph:
     """A compiled graph whose calls are watched."""
 
-    watched: _Watched
+    watched: _WatchedBackend
     scene: Scene
     """The latest call, as long as its backward may come or it is being judged."""
     names: tuple[str, ...]

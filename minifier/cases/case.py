@@ -34,7 +34,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Input:
+class CaseInput:
     """An argument of the graph. `dynamic` are the dimensions of symbolic size."""
 
     name: str
@@ -48,7 +48,7 @@ class Case:
     """A graph and its inputs. Edits make new cases; nothing here is changed in place."""
 
     module: fx.GraphModule
-    inputs: tuple[Input, ...]
+    inputs: tuple[CaseInput, ...]
 
     @property
     def graph(self) -> fx.Graph:
@@ -83,10 +83,10 @@ class Case:
         """The arguments themselves."""
         return [i.value for i in self.inputs]
 
-    def with_graph(self, graph: fx.Graph, inputs: Sequence[Input] | None = None) -> Case:
+    def with_graph(self, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None) -> Case:
         """Another graph over the same module, its unused inputs dropped."""
         graph.lint()
-        kept: list[Input] = []
+        kept: list[CaseInput] = []
         given = {i.name: i for i in (self.inputs if inputs is None else inputs)}
         for node in list(graph.nodes):
             if node.op == "placeholder":
@@ -141,7 +141,7 @@ def _value_key(value: Any) -> str:
     return type(value).__name__
 
 
-def _input_key(spec: Input) -> str:
+def _input_key(spec: CaseInput) -> str:
     if isinstance(spec.value, torch.Tensor):
         flags = (spec.value.requires_grad, spec.dynamic)
         return f"{tensor_key(spec.value)} {flags}"
@@ -209,11 +209,11 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     """
     graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-    inputs: list[Input] = []
+    inputs: list[CaseInput] = []
     for node, value in zip(placeholders, values, strict=True):
         example = node.meta.get("example_value")
         plain = int(value) if isinstance(value, torch.SymInt) else value
-        inputs.append(Input(str(node.target), plain, _dynamic_dims(example)))
+        inputs.append(CaseInput(str(node.target), plain, _dynamic_dims(example)))
     _read_sizes_from_tensors(graph, placeholders, copies)
     return Case(module, tuple(inputs)).with_graph(graph)
 

@@ -215,12 +215,12 @@ def is_plain(value: object) -> bool:
 
 def lineage(values: Sequence[Any]) -> Lineage:
     """The lineage of values, with the bases of views that are not among them."""
-    found = _Found()
+    found = _TensorFound()
     places = tuple(found.add(v) if is_plain(v) else None for v in values)
     return Lineage(tuple(found.members), tuple(found.memories), places)
 
 
-class _Found:
+class _TensorFound:
     """A lineage in the making."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedFault,
     ReportedRung,
 )
-from tcdebug.minifier.investigation.script_layers import LayerFinding, Off, Search, described
+from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search, described
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
@@ -37,7 +37,7 @@ class ScriptFailure:
 
     job: Job
     failure: Outcome
-    finding: LayerFinding
+    finding: ScriptLayer
     processes: int
     """How many times it has to run with the same caches until it fails."""
     reruns: int

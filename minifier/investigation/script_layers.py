@@ -53,7 +53,7 @@ IN_WORDS = {
 
 
 @dataclass(frozen=True)
-class LayerFinding:
+class ScriptLayer:
     """A layer, and the runs that lead to it: what was off, and how the script ended.
 
     `layer` is empty where the runs do not tell. `settled` says that the script fails in the same
@@ -81,7 +81,7 @@ class Search:
     failure: Outcome
     runs: dict[Off, Outcome] = field(default_factory=dict)
 
-    def find(self) -> LayerFinding:
+    def find(self) -> ScriptLayer:
         """Ask the cheapest questions first: what needs no backend, then what needs it."""
         self._run((DYNAMO,), ("layer.autograd",))
         if self._same(DYNAMO):
@@ -103,14 +103,14 @@ class Search:
             return self._with_guards(layer, lowest)
         return self._settled(layer)
 
-    def _with_guards(self, layer: str, above: str) -> LayerFinding:
+    def _with_guards(self, layer: str, above: str) -> ScriptLayer:
         """A layer that fails with a stand-in for what is `above` it, or only its reuse of code."""
         guards = GUARDS[layer]
         self._run((above, guards), (guards,))
         only_guards = self._passes(above, guards) and self._passes(guards)
         return self._settled(guards if only_guards else layer)
 
-    def _above_torchs_backends(self) -> LayerFinding:
+    def _above_torchs_backends(self) -> ScriptLayer:
         """The backend, its caches, or its reuse of code."""
         guards = GUARDS["layer.backend"]
         self._run((CACHE,), (guards,))
@@ -133,16 +133,16 @@ class Search:
     def _same(self, *off: str) -> bool:
         return off in self.runs and self.failure.same_bug(self.runs[off])
 
-    def _settled(self, layer: str) -> LayerFinding:
-        return LayerFinding(layer, self.runs, True, (words(layer), *self._others()))
+    def _settled(self, layer: str) -> ScriptLayer:
+        return ScriptLayer(layer, self.runs, True, (words(layer), *self._others()))
 
-    def _unsettled(self, passing: list[str]) -> LayerFinding:
+    def _unsettled(self, passing: list[str]) -> ScriptLayer:
         """The failure changes on the way: it may be any layer from the last that passes on."""
         layer = passing[-1] if passing else ""
         note = (
             f"it is {layer} or a later one" if layer else "the runs do not tell which layer it is"
         )
-        return LayerFinding(layer, self.runs, False, (note, *self._others()))
+        return ScriptLayer(layer, self.runs, False, (note, *self._others()))
 
     def _others(self) -> tuple[str, ...]:
         """The runs that failed in another way."""

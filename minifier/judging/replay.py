@@ -11,7 +11,7 @@ import torch
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import restored
-from tcdebug.minifier.cases.case import Case, Input, clone_values, flatten
+from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import load
@@ -39,7 +39,7 @@ class Called(Protocol):
     """What a graph is called with: a case, or any other inputs."""
 
     @property
-    def inputs(self) -> tuple[Input, ...]: ...
+    def inputs(self) -> tuple[CaseInput, ...]: ...
 
     def values(self) -> list[Any]: ...
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from tcdebug.minifier.cases.case import Case
 
 
-class Reduction(Protocol):
+class CaseReduction(Protocol):
     """One way to make a case smaller. An edit is named by a string that the case gives meaning."""
 
     @property

@@ -14,7 +14,7 @@ from functools import cached_property
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import MinifyStep
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.reduction import Reduction
+from tcdebug.minifier.reduction import CaseReduction
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
 from tcdebug.minifier.reduction.details.shrink_dimensions import ShrinkDimensions
@@ -35,7 +35,7 @@ from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.search import reducing
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
 
-OPERATORS: tuple[Reduction, ...] = (
+OPERATORS: tuple[CaseReduction, ...] = (
     Truncate(),
     CutNodes(),
     DropOutputs(),
@@ -45,7 +45,7 @@ OPERATORS: tuple[Reduction, ...] = (
 )
 """What leaves operators out, the biggest steps first."""
 
-DETAILS: tuple[Reduction, ...] = (
+DETAILS: tuple[CaseReduction, ...] = (
     StaticShapes(),
     LiftConstants(),
     DropGradients(),
@@ -68,7 +68,7 @@ Interesting = reducing.Interesting[Case]
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _SizedCase:
     """A case that may be tried."""
 
     case: Case
@@ -83,14 +83,14 @@ class Reducer:
     """The search for a smaller case that is still interesting."""
 
     def __init__(self, case: Case, log: EventLog) -> None:
-        self._best = _Candidate(case)
+        self._best = _SizedCase(case)
         self._log = log
         self._answers = {case.key: True}
-        self._left: list[Reduction] = []
+        self._left: list[CaseReduction] = []
         self._tried: Sequence[object] | None = None
         self._before = ""
-        self._edits: dict[tuple[Reduction, str], list[str]] = {}
-        self._made: dict[tuple[Reduction, str, tuple[str, ...]], _Candidate | None] = {}
+        self._edits: dict[tuple[CaseReduction, str], list[str]] = {}
+        self._made: dict[tuple[CaseReduction, str, tuple[str, ...]], _SizedCase | None] = {}
 
     @property
     def best(self) -> Case:
@@ -127,7 +127,7 @@ class Reducer:
         self._edits = {k: v for k, v in self._edits.items() if k[1] == here}
         self._made = {k: v for k, v in self._made.items() if k[1] == here}
 
-    def _next(self) -> Reduction | None:
+    def _next(self) -> CaseReduction | None:
         """The reduction whose turn it is, None at the end.
 
         Operators are looked at again when they have changed, but not for other values or sizes.
@@ -143,7 +143,7 @@ class Reducer:
             self._left = list(again)
         return self._left.pop(0)
 
-    def reduce(self, reduction: Reduction, interesting: Interesting) -> None:
+    def reduce(self, reduction: CaseReduction, interesting: Interesting) -> None:
         """Apply as many edits of one reduction as the failure survives."""
         case = self.best
 
@@ -164,7 +164,7 @@ class Reducer:
         minimal_subset(edits[::-1], survives)
 
     def _keep(
-        self, reduction: Reduction, case: Case, edits: Sequence[str], interesting: Interesting
+        self, reduction: CaseReduction, case: Case, edits: Sequence[str], interesting: Interesting
     ) -> bool:
         """Try a set of edits; the result is kept when it is interesting and smaller."""
         candidate = self._candidate(reduction, case, edits)
@@ -180,17 +180,17 @@ class Reducer:
             self._best = candidate
         return True
 
-    def _edits_of(self, reduction: Reduction, case: Case) -> list[str]:
+    def _edits_of(self, reduction: CaseReduction, case: Case) -> list[str]:
         key = reduction, case.key
         if key not in self._edits:
             self._edits[key] = reduction.edits(case)
         return self._edits[key]
 
     def _candidate(
-        self, reduction: Reduction, case: Case, edits: Sequence[str]
-    ) -> _Candidate | None:
+        self, reduction: CaseReduction, case: Case, edits: Sequence[str]
+    ) -> _SizedCase | None:
         key = reduction, case.key, tuple(edits)
         if key not in self._made:
             made = reduction.apply(case, edits) if edits else case
-            self._made[key] = None if made is None else _Candidate(made)
+            self._made[key] = None if made is None else _SizedCase(made)
         return self._made[key]

@@ -58,13 +58,13 @@ def observed(case: Case) -> Observed:
     Left out are values inside a vmap, and those of which there are no fake ones: sparse tensors.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    watcher = _Watcher(case.module, mode)
+    watcher = _RegionWatcher(case.module, mode)
     with restored(), torch.no_grad():
         watcher.run(*clone_values(case.values()))
     return Observed(watcher.values, mode)
 
 
-class _Watcher(fx.Interpreter):
+class _RegionWatcher(fx.Interpreter):
     def __init__(self, module: fx.GraphModule, mode: FakeTensorMode) -> None:
         super().__init__(module)
         self.values: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.case import Case, Input, overlaps
+from tcdebug.minifier.cases.case import Case, CaseInput, overlaps
 from tcdebug.minifier.cases.lineage import (
     INFERENCE,
     NO_GRAD,
@@ -28,7 +28,7 @@ NO_LITERAL = re.compile(r"-?\binf\b|\bnan\b")
 class InputsText:
     """What a repro script says of its inputs."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[CaseInput, ...]
     how: Mapping[str, str]
     """How each tensor comes into the script: literal, seeded, inlined, stored or derived."""
     stored: Mapping[str, torch.Tensor]
@@ -116,7 +116,7 @@ class InputsText:
             head = f"@torch.inference_mode(False)\n{head}"
         return head
 
-    def _member(self, place: int, member: Member, spec: Input | None) -> list[str]:
+    def _member(self, place: int, member: Member, spec: CaseInput | None) -> list[str]:
         """The lines that make one tensor."""
         name, how = self.names[place], self.how[self.names[place]]
         if member.how is How.MEMORY:
@@ -157,7 +157,7 @@ class InputsText:
         specs = {i.name: i for i in self.inputs}
         recipe = next((specs[n].recipe for n in self._relatives(place) if n in specs), None)
         content = _content(self.family, place, {})
-        text = input_text(Input(name, content, recipe=recipe), how)
+        text = input_text(CaseInput(name, content, recipe=recipe), how)
         text = f"wide({text}{'.clone()' * (member.inference and how == 'stored')})"
         if not _whole(self.family, place):
             text += f".as_strided({member.size}, {member.stride}, {member.offset})"
@@ -192,7 +192,7 @@ def _names(case: Case, family: Lineage) -> tuple[str, ...]:
     return tuple(given[k] for k in range(len(family.members)))
 
 
-def _content(family: Lineage, place: int, specs: Mapping[int, Input]) -> torch.Tensor:
+def _content(family: Lineage, place: int, specs: Mapping[int, CaseInput]) -> torch.Tensor:
     """What has to be kept of a tensor: itself where it is alone, or else all of its memory."""
     if place in specs and place not in family.related:
         value = specs[place].value
@@ -210,7 +210,7 @@ def _whole(family: Lineage, place: int) -> bool:
     return member.fills and not member.lazy and member.end == family.numel(place)
 
 
-def _kind(value: torch.Tensor, spec: Input, *, store: bool) -> str:
+def _kind(value: torch.Tensor, spec: CaseInput, *, store: bool) -> str:
     if store:
         return "stored"
     if spec.recipe is not None:
@@ -250,7 +250,7 @@ def stored():
 '''
 
 
-def input_text(spec: Input, how: str = "") -> str:
+def input_text(spec: CaseInput, how: str = "") -> str:
     """The expression that makes an input, by itself; seeded or inlined where `how` is empty."""
     value = spec.value
     if not isinstance(value, torch.Tensor):
@@ -268,7 +268,7 @@ def input_text(spec: Input, how: str = "") -> str:
     return text + ".requires_grad_()" if value.requires_grad else text
 
 
-def _recipe_text(spec: Input) -> str:
+def _recipe_text(spec: CaseInput) -> str:
     recipe, value = spec.recipe, spec.value
     assert recipe is not None
     size = tuple(value.shape)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tcdebug.minifier.cases.case import Input, clone_values, tensors_of
+from tcdebug.minifier.cases.case import CaseInput, clone_values, tensors_of
 from tcdebug.minifier.cases.lineage import Change
 from tcdebug.minifier.judging.draws import with_equal_draws
 from tcdebug.minifier.judging.replay import SEED, Results, run
@@ -44,12 +44,12 @@ WIDE = {
 class NoiseArguments:
     """What a program is called with."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[CaseInput, ...]
 
     @classmethod
     def of(cls, values: Sequence[torch.Tensor]) -> NoiseArguments:
         """The values as inputs."""
-        return cls(tuple(Input(f"a{k}", v) for k, v in enumerate(values)))
+        return cls(tuple(CaseInput(f"a{k}", v) for k, v in enumerate(values)))
 
     def values(self) -> list[Any]:
         """The values themselves."""

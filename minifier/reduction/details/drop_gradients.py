@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.lineage import Member
 from tcdebug.minifier.reduction.details.related_inputs import firsts, groups, rebuilt
 
@@ -33,7 +33,7 @@ class DropGradients:
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The case with these inputs as plain data."""
         shared = firsts(case)
-        changed: dict[str, Input] = {}
+        changed: dict[str, CaseInput] = {}
         for spec in case.inputs:
             if spec.name in edits and spec.name in shared:
                 changed |= rebuilt(case, shared[spec.name], edit=_without_gradients)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.reduction.operators.surgery import editable
 
 
@@ -33,7 +33,7 @@ class LiftConstants:
             with graph.inserting_before(first):
                 placeholder = graph.placeholder(name)
             placeholder.meta = {"example_value": known[target]}
-            inputs.append(Input(name, known[target]))
+            inputs.append(CaseInput(name, known[target]))
             for node in [n for n in graph.nodes if n.op == "get_attr" and n.target == target]:
                 node.replace_all_uses_with(placeholder)
                 graph.erase_node(node)

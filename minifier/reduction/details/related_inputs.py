@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.lineage import Change, Lineage, Member, lineage
 
 
@@ -41,7 +41,7 @@ def rebuilt(
     *,
     change: Change | None = None,
     edit: Callable[[Member], Member] | None = None,
-) -> dict[str, Input]:
+) -> dict[str, CaseInput]:
     """A group made again with its memory or its members changed; the recipes are kept."""
     family = group_lineage(case, names)
     if edit is not None:
@@ -57,7 +57,7 @@ def rebuilt(
 
 def resized_group(
     case: Case, names: Sequence[str], sizes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Input]:
+) -> dict[str, CaseInput]:
     """A group whose inputs have their first elements only; each stays where it is in memory."""
     family = group_lineage(case, names)
     members = list(family.members)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case, Input, flatten
+from tcdebug.minifier.cases.case import Case, CaseInput, flatten
 from tcdebug.minifier.reduction.details.related_inputs import (
     firsts,
     group_lineage,
@@ -55,7 +55,7 @@ class SimplifyDtypes:
                 if node.op == "call_method":
                     copy.target = CASTS.get(str(node.target), node.target)
         shared = firsts(case)
-        changed: dict[str, Input] = {}
+        changed: dict[str, CaseInput] = {}
         for spec in case.inputs:
             if spec.name in edits and spec.name in shared:
                 changed |= rebuilt(case, shared[spec.name], change=_converted_memory)
@@ -106,7 +106,7 @@ def _converted_memory(memory: torch.Tensor) -> torch.Tensor:
     return (memory.real if real else memory).to(dtype, copy=True)
 
 
-def _converted(spec: Input) -> Input:
+def _converted(spec: CaseInput) -> CaseInput:
     old = spec.value
     plain = old.detach()
     dtype = simpler(plain.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.minifier.cases.case import Case, Input, Recipe, overlaps
+from tcdebug.minifier.cases.case import Case, CaseInput, Recipe, overlaps
 from tcdebug.minifier.cases.lineage import is_plain
 from tcdebug.minifier.reduction.details.related_inputs import (
     firsts,
@@ -49,7 +49,7 @@ class SimplifyInputs:
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The case with values of the same layout by a recipe in these inputs."""
-        changed: dict[str, Input] = {}
+        changed: dict[str, CaseInput] = {}
         related, memories = groups(case), _memories(case)
         for position, spec in enumerate(case.inputs):
             if spec.name not in edits:
@@ -74,7 +74,7 @@ def _memories(case: Case) -> dict[str, torch.Tensor]:
     return found
 
 
-def _by_recipe(case: Case, names: Sequence[str], recipe: Recipe) -> dict[str, Input]:
+def _by_recipe(case: Case, names: Sequence[str], recipe: Recipe) -> dict[str, CaseInput]:
     made = rebuilt(case, names, change=lambda memory: make(recipe, memory))
     return {name: replace(spec, recipe=recipe) for name, spec in made.items()}
 

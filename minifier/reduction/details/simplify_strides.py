@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.reduction.details.related_inputs import firsts, groups
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 
@@ -44,7 +44,7 @@ def is_strided(value: object) -> bool:
     return computed or larger or not value.is_contiguous() or value.is_conj() or value.is_neg()
 
 
-def _contiguous(spec: Input) -> Input:
+def _contiguous(spec: CaseInput) -> CaseInput:
     old = spec.value
     new = old.detach().resolve_conj().resolve_neg()
     new = new.clone(memory_format=torch.contiguous_format)

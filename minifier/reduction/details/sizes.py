@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case, Input, flatten
+from tcdebug.minifier.cases.case import Case, CaseInput, flatten
 from tcdebug.minifier.reduction.details.related_inputs import firsts, groups, resized_group
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 from tcdebug.minifier.reduction.operators.surgery import editable, name_of
@@ -51,7 +51,7 @@ def resized(
     """
     smaller = {i.name for i in case.inputs if i.name in sizes and i.value.shape != sizes[i.name]}
     shared = groups(case)
-    changed: dict[str, Input] = {}
+    changed: dict[str, CaseInput] = {}
     for names in firsts(case).values():
         if not smaller.isdisjoint(names):
             changed |= resized_group(case, names, sizes)
@@ -71,7 +71,7 @@ def resized(
     return None
 
 
-def _narrowed(spec: Input, size: tuple[int, ...]) -> Input:
+def _narrowed(spec: CaseInput, size: tuple[int, ...]) -> CaseInput:
     """An input with the first elements of its values, or made by its recipe in another size."""
     old = spec.value
     new = old.detach()
@@ -84,7 +84,7 @@ def _narrowed(spec: Input, size: tuple[int, ...]) -> Input:
     return replace(spec, value=new if spec.recipe is None else make(spec.recipe, new))
 
 
-def indices_below(spec: Input, bound: int) -> Input:
+def indices_below(spec: CaseInput, bound: int) -> CaseInput:
     """An input whose integers are small enough to index a dimension of this size."""
     value = spec.value
     integers = isinstance(value, torch.Tensor) and not (

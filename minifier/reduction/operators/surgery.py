@@ -10,7 +10,14 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.ambient import restored
-from tcdebug.minifier.cases.case import Case, Input, clone_values, copy_graph, flatten, tensors_of
+from tcdebug.minifier.cases.case import (
+    Case,
+    CaseInput,
+    clone_values,
+    copy_graph,
+    flatten,
+    tensors_of,
+)
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.reduction.operators.regions import changes_state, regions
 
@@ -109,14 +116,14 @@ def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, 
 
     Values inside a vmap are left out: they mean nothing outside it. Raises TooLarge.
     """
-    recorder = _Recorder(case.module, wanted)
+    recorder = _ValueRecorder(case.module, wanted)
     torch.manual_seed(SEED)
     with restored(), torch.no_grad():
         recorder.run(*clone_values(case.values()))
     return recorder.values
 
 
-class _Recorder(fx.Interpreter):
+class _ValueRecorder(fx.Interpreter):
     def __init__(self, module: fx.GraphModule, wanted: Collection[str] | None) -> None:
         super().__init__(module)
         self.values: dict[str, Any] = {}
@@ -170,9 +177,9 @@ def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
     return finished(case, graph, inputs)
 
 
-def _as_inputs(graph: fx.Graph, node: fx.Node, value: Any) -> tuple[Any, list[Input]]:
+def _as_inputs(graph: fx.Graph, node: fx.Node, value: Any) -> tuple[Any, list[CaseInput]]:
     """What stands for a node's value in the graph, and the inputs that were made for it."""
-    made: list[Input] = []
+    made: list[CaseInput] = []
     first = next(n for n in graph.nodes if n.op != "placeholder")
     count = len(flatten(value))
     known = flatten(node.meta.get("example_value"))
@@ -187,7 +194,7 @@ def _as_inputs(graph: fx.Graph, node: fx.Node, value: Any) -> tuple[Any, list[In
             placeholder = graph.placeholder(name)
         placeholder.meta = {"example_value": example}
         wanted = part.is_floating_point() and getattr(example, "requires_grad", False)
-        made.append(Input(name, part.detach().requires_grad_(wanted)))
+        made.append(CaseInput(name, part.detach().requires_grad_(wanted)))
         return placeholder
 
     return fx.node.map_aggregate(value, given), made
@@ -206,7 +213,7 @@ def substitute(node: fx.Node, argument: Any) -> None:
 
 
 def finished(
-    case: Case, graph: fx.Graph, inputs: Sequence[Input] | None = None
+    case: Case, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None
 ) -> Case | None:
     """A case of an edited graph, None where nothing is left to run."""
     remove_dead(graph)

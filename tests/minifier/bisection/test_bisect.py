@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import given
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from property_settings import property_settings
 

@@ -12,7 +12,7 @@ import torch
 from captured import captured, targets
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case, Input, clone_values, flatten, tensors_of
+from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten, tensors_of
 
 
 def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -88,7 +88,7 @@ def test_an_unused_input_is_dropped() -> None:
 
 def test_inputs_are_replaced_by_name() -> None:
     case = captured(product, torch.zeros(2, 3), torch.zeros(3, 4))
-    changed = case.with_inputs({"L_y_": Input("L_y_", torch.ones(3, 4))})
+    changed = case.with_inputs({"L_y_": CaseInput("L_y_", torch.ones(3, 4))})
     assert torch.equal(changed.values()[1], torch.ones(3, 4))
     assert torch.equal(case.values()[1], torch.zeros(3, 4))
     assert changed.values()[0] is case.values()[0]
@@ -149,11 +149,11 @@ def test_whatever_an_input_is_changes_the_key(other: torch.Tensor) -> None:
 
 
 def test_dtypes_without_arithmetic_have_keys_by_content() -> None:
-    one = Input("x", torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn))
-    two = Input("x", torch.tensor([1.0, 4.0]).to(torch.float8_e4m3fn))
+    one = CaseInput("x", torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn))
+    two = CaseInput("x", torch.tensor([1.0, 4.0]).to(torch.float8_e4m3fn))
     case = captured(lambda x: x.to(torch.float32), one.value)
     name = case.inputs[0].name
-    keys = {case.with_inputs({name: Input(name, i.value)}).key for i in (one, two)}
+    keys = {case.with_inputs({name: CaseInput(name, i.value)}).key for i in (one, two)}
     assert len(keys) == 2
 
 
@@ -161,7 +161,7 @@ def test_a_lazily_conjugated_input_has_another_key() -> None:
     x = torch.tensor([1 + 2j])
     case = captured(torch.abs, x)
     name = case.inputs[0].name
-    assert case.with_inputs({name: Input(name, x.conj())}).key != case.key
+    assert case.with_inputs({name: CaseInput(name, x.conj())}).key != case.key
 
 
 def test_a_dynamic_dimension_changes_the_key() -> None:
@@ -175,7 +175,7 @@ def constant_case(value: torch.Tensor) -> Case:
     graph.output((graph.call_function(torch.add, (x, graph.get_attr("c"))),))
     root = torch.nn.Module()
     root.register_buffer("c", value)
-    return Case(fx.GraphModule(root, graph), (Input("x", torch.ones(2)),))
+    return Case(fx.GraphModule(root, graph), (CaseInput("x", torch.ones(2)),))
 
 
 def test_a_constant_changes_the_key() -> None:
@@ -208,7 +208,7 @@ def test_a_constant_of_an_inner_graph_changes_the_key() -> None:
         graph.output((graph.call_module("inner", (x,)),))
         root = torch.nn.Module()
         root.inner = constant_case(value).module
-        return Case(fx.GraphModule(root, graph), (Input("x", torch.ones(2)),))
+        return Case(fx.GraphModule(root, graph), (CaseInput("x", torch.ones(2)),))
 
     assert outer(torch.ones(2)).key == outer(torch.ones(2)).key
     assert outer(torch.ones(2)).key != outer(torch.zeros(2)).key

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case, Input, clone_values
+from tcdebug.minifier.cases.case import Case, CaseInput, clone_values
 from tcdebug.minifier.cases.lineage import How, SharedDtypes, leaves, lineage
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.repros.repro import Repro, write
@@ -118,7 +118,7 @@ def script_inputs(values: list[torch.Tensor], path: Path, *, store: bool) -> lis
     graph = fx.Graph()
     given = [graph.placeholder(f"x{k}") for k in range(len(values))]
     graph.output(tuple(graph.call_method("detach", (g,)) for g in given))
-    inputs = tuple(Input(f"x{k}", v) for k, v in enumerate(values))
+    inputs = tuple(CaseInput(f"x{k}", v) for k, v in enumerate(values))
     case = Case(fx.GraphModule(torch.nn.Module(), graph), inputs)
     write(case, Repro(Outcome(Kind.OK), {"backend": "eager"}), path, store=store)
     namespace: dict[str, Any] = {"__name__": "repro", "__file__": str(path)}
@@ -159,7 +159,7 @@ def test_equal_layouts_that_come_about_in_another_way_are_other_cases() -> None:
     module = fx.GraphModule(torch.nn.Module(), graph)
     x = plain()
     seconds = [x.view(4, 6), x.detach(), x.data, x.clone(), x]
-    keys = {Case(module, (Input("a", x), Input("b", s))).key for s in seconds}
+    keys = {Case(module, (CaseInput("a", x), CaseInput("b", s))).key for s in seconds}
     assert len(keys) == 5
 
 

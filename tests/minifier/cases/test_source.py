@@ -15,7 +15,7 @@ from torch import fx
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
-from tcdebug.minifier.cases.case import Case, Input, clone_values, flatten
+from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten
 from tcdebug.minifier.cases.source import Source, load, module_source, readable_names
 from tcdebug.minifier.judging.replay import run
 
@@ -149,7 +149,7 @@ def names_of(*placeholders: str) -> list[str]:
     graph.output((graph.call_function(torch.stack, (nodes,)),))
     case = Case(
         fx.GraphModule(torch.nn.Module(), graph),
-        tuple(Input(p, torch.full((2,), float(k))) for k, p in enumerate(placeholders)),
+        tuple(CaseInput(p, torch.full((2,), float(k))) for k, p in enumerate(placeholders)),
     )
     readable = readable_names(case)
     assert [float(i.value[0]) for i in readable.inputs] == list(range(len(placeholders)))
@@ -232,7 +232,7 @@ def constant_case(value: torch.Tensor, target: str = "c") -> Case:
         holder.register_parameter(last, value)
     else:
         holder.register_buffer(last, value)
-    return Case(fx.GraphModule(root, graph), (Input("x", torch.ones(2)),))
+    return Case(fx.GraphModule(root, graph), (CaseInput("x", torch.ones(2)),))
 
 
 @pytest.mark.parametrize("target", ["c", "a.b.c"])

@@ -12,7 +12,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault
-from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.investigate import Investigation
@@ -42,7 +42,7 @@ class Told(Investigation[Case]):
     units: list[str] = field(default_factory=list)
 
     def _minimise(self, branch: Branch[Case]) -> None:
-        x = Input("L_args_0_", torch.full((3,), len(self.branches)))
+        x = CaseInput("L_args_0_", torch.full((3,), len(self.branches)))
         branch.best = Case(branch.best.module, (x,))
 
     def _bisect(self, branch: Branch[Case]) -> None:

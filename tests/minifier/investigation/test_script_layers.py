@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.script_layers import LayerFinding, Off, Search
+from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search
 
 FAILS = Outcome(Kind.EXCEPTION, "script", "script | AssertionError", "AssertionError: [9, 9]")
 OTHER = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 3")
@@ -23,7 +23,7 @@ AOT_ANEW = ("layer.autograd.guards",)
 Runs = Mapping[Off, Outcome]
 
 
-def found(runs: Runs) -> tuple[LayerFinding, list[Off]]:
+def found(runs: Runs) -> tuple[ScriptLayer, list[Off]]:
     """The finding and the questions, where all runs pass but these."""
     asked: list[Off] = []
 

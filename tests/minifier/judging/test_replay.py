@@ -15,7 +15,7 @@ from torch._higher_order_ops import scan
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import Ambient
-from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.criteria import ORACLES, Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
@@ -114,7 +114,7 @@ def test_an_exception_is_told_with_its_phase(
 def test_a_case_on_which_eager_fails_is_none(tmp_path: Path) -> None:
     case = captured(lambda x: x.view(4), torch.ones(4))
     name = case.inputs[0].name
-    broken = case.with_inputs({name: Input(name, torch.ones(3))})
+    broken = case.with_inputs({name: CaseInput(name, torch.ones(3))})
     outcome, phases = judged(broken, backends.target("eager"), tmp_path)
     assert outcome.kind is Kind.INVALID
     assert outcome.message.startswith("RuntimeError: shape '[4]' is invalid")
@@ -124,7 +124,7 @@ def test_a_case_on_which_eager_fails_is_none(tmp_path: Path) -> None:
 def test_a_graph_in_which_dynamo_finds_nothing_is_none(tmp_path: Path) -> None:
     graph = fx.Graph()
     graph.output((graph.call_method("size", (graph.placeholder("x"), 0)),))
-    case = Case(fx.GraphModule({}, graph), (Input("x", torch.ones(3)),))
+    case = Case(fx.GraphModule({}, graph), (CaseInput("x", torch.ones(3)),))
     outcome, phases = judged(case, backends.target("eager"), tmp_path)
     found = "Dynamo found nothing to compile in it"
     assert outcome == Outcome(Kind.INVALID, "capture", "", found)
@@ -171,7 +171,7 @@ def test_every_run_draws_the_same_numbers(tmp_path: Path) -> None:
 
 def test_inputs_of_a_case_are_not_written(tmp_path: Path) -> None:
     x = torch.zeros(3)
-    results = run(lambda v: v.add_(1), Case(fx.GraphModule({}, fx.Graph()), (Input("x", x),)))
+    results = run(lambda v: v.add_(1), Case(fx.GraphModule({}, fx.Graph()), (CaseInput("x", x),)))
     assert results.inputs[0].tolist() == [1.0, 1.0, 1.0]
     assert x.tolist() == [0.0, 0.0, 0.0]
 
@@ -239,7 +239,7 @@ def test_what_raises_fails_for_every_oracle_and_counts_for_some(tmp_path: Path) 
 
 def test_eager_that_fails_is_no_case_for_an_oracle_that_compares_nothing(tmp_path: Path) -> None:
     case = captured(lambda x: x.view(2, 2), torch.ones(4))
-    broken_case = case.with_inputs({i.name: Input(i.name, torch.ones(3)) for i in case.inputs})
+    broken_case = case.with_inputs({i.name: CaseInput(i.name, torch.ones(3)) for i in case.inputs})
     candidates = Candidates(backends.target("eager"), Ambient())
     judge_crash = judge_of(Wanted("crash"), candidates, tmp_path)
     assert judge_crash(broken_case, Toggles(), lambda phase: None).kind is Kind.INVALID

@@ -14,11 +14,11 @@ from torch._higher_order_ops.scan import scan
 from torch.utils.checkpoint import checkpoint
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.cases.case import Case, Input
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.lineage import How, lineage
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.reduction import Reduction
+from tcdebug.minifier.reduction import CaseReduction
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
 from tcdebug.minifier.reduction.details.shrink_dimensions import ShrinkDimensions
@@ -37,7 +37,7 @@ from tcdebug.minifier.repros.repro import Repro, write
 PROGRAMS = user_programs.arguments()
 
 
-def edited(reduction: Reduction, case: Case) -> Case:
+def edited(reduction: CaseReduction, case: Case) -> Case:
     """The case with all edits made."""
     reduced = reduction.apply(case, reduction.edits(case))
     assert reduced is not None
@@ -274,7 +274,7 @@ def test_a_tensor_of_the_module_becomes_an_input() -> None:
     x = graph.placeholder("x")
     scale = graph.get_attr("scale")
     graph.output((graph.call_function(torch.mul, (x, scale)),))
-    case = Case(torch.fx.GraphModule(module, graph), (Input("x", torch.ones(2)),))
+    case = Case(torch.fx.GraphModule(module, graph), (CaseInput("x", torch.ones(2)),))
     reduced = edited(LiftConstants(), case)
     assert [i.name for i in reduced.inputs] == ["x", "scale_value"]
     assert reduced.attributes() == {}
@@ -392,7 +392,7 @@ def related() -> Case:
         ShrinkShapes(),
     ],
 )
-def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: Reduction) -> None:
+def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: CaseReduction) -> None:
     case = related()
     edits = reduction.edits(case)
     assert case.inputs[1].name not in edits, "the first input names them all"

@@ -16,7 +16,7 @@ from property_settings import property_settings
 from tcdebug.minifier.cases.ambient import Ambient, restored
 from tcdebug.minifier.cases.case import Case, clone_values
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.reduction import Reduction
+from tcdebug.minifier.reduction import CaseReduction
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs, make, recipe_for
 from tcdebug.minifier.reduction.details.static_shapes import StaticShapes
@@ -56,7 +56,7 @@ def check(case: Case) -> None:
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_any_subset_of_edits_gives_a_case_that_runs(name: str, reduction: Reduction) -> None:
+def test_any_subset_of_edits_gives_a_case_that_runs(name: str, reduction: CaseReduction) -> None:
     torch._dynamo.reset()
     case = case_of(name)
     edits = reduction.edits(case)
@@ -80,7 +80,7 @@ def test_any_subset_of_edits_gives_a_case_that_runs(name: str, reduction: Reduct
         some()
 
 
-def sizes(reduction: Reduction, case: Case) -> list[int]:
+def sizes(reduction: CaseReduction, case: Case) -> list[int]:
     """The number of nodes after the first edit, the first two, and so on."""
     edits = reduction.edits(case)
     made = [reduction.apply(case, edits[: n + 1]) for n in range(len(edits))]

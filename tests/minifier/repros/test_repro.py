@@ -18,7 +18,7 @@ from property_settings import property_settings
 from torch.utils.checkpoint import checkpoint
 
 from tcdebug.minifier.cases.ambient import Ambient
-from tcdebug.minifier.cases.case import Case, Input, clone_values
+from tcdebug.minifier.cases.case import Case, CaseInput, clone_values
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.judging.compare import difference
@@ -321,12 +321,12 @@ def test_numbers_are_inputs_too(tmp_path: Path) -> None:
     graph = torch.fx.Graph()
     x, n, f = (graph.placeholder(k) for k in ("x", "n", "f"))
     graph.output((graph.call_function(torch.clamp, (x, n, f)),))
-    inputs = (Input("x", torch.ones(3)), Input("n", 2), Input("f", math.inf))
+    inputs = (CaseInput("x", torch.ones(3)), CaseInput("n", 2), CaseInput("f", math.inf))
     case = Case(torch.fx.GraphModule({}, graph), inputs)
     written(case, tmp_path / "repro.py")
     check_inputs(case, tmp_path / "repro.py")
-    assert input_text(Input("f", -math.inf)) == "float('-inf')"
-    assert input_text(Input("x", torch.ones(1))) == "torch.tensor([1.0], dtype=torch.float32)"
+    assert input_text(CaseInput("f", -math.inf)) == "float('-inf')"
+    assert input_text(CaseInput("x", torch.ones(1))) == "torch.tensor([1.0], dtype=torch.float32)"
 
 
 def test_names_of_the_script_and_of_inputs_do_not_clash(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_names_of_the_script_and_of_inputs_do_not_clash(tmp_path: Path) -> None:
     names = ["L_data_", "L_torch_", "L_inputs_", "L_os_", "L_stored_", "L_Graph_", "L_inf_"]
     nodes = [graph.placeholder(n) for n in names]
     graph.output((graph.call_function(torch.stack, (nodes,)),))
-    inputs = tuple(Input(n, torch.full((100,), float(k))) for k, n in enumerate(names))
+    inputs = tuple(CaseInput(n, torch.full((100,), float(k))) for k, n in enumerate(names))
     case = Case(torch.fx.GraphModule({}, graph), inputs)
     written(case, tmp_path / "repro.py")
     check_inputs(case, tmp_path / "repro.py")
@@ -379,7 +379,7 @@ def test_constants_of_the_graph_are_stored(tmp_path: Path) -> None:
     root = torch.nn.Module()
     root.a = torch.nn.Module()
     root.a.register_buffer("c", torch.tensor([1.0, 2.0]))
-    case = Case(torch.fx.GraphModule(root, graph), (Input("x", torch.ones(2)),))
+    case = Case(torch.fx.GraphModule(root, graph), (CaseInput("x", torch.ones(2)),))
     _, kind = written(case, tmp_path / "repro.py")
     assert kind == "inlined"
     names = check_inputs(case, tmp_path / "repro.py")

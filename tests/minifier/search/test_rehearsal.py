@@ -21,7 +21,7 @@ from tcdebug.minifier.bisection.bisect import Verdict, bisect
 from tcdebug.minifier.bisection.enabled import fewest_enabled
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.reduction import Reduction
+from tcdebug.minifier.reduction import CaseReduction
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.reduction.reducer import Interesting, Reducer
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
@@ -174,7 +174,7 @@ def test_one_job_makes_no_candidate_that_is_not_asked_about(graph: Case) -> None
     class Watched:
         """A reduction that says what it makes."""
 
-        reduction: Reduction
+        reduction: CaseReduction
         name: str = "watched"
         ordered: bool = True
 
