@@ -21,7 +21,7 @@ from tcdebug.minifier.bisection.bisect import bisect
 from tcdebug.minifier.cases.case import Case, from_captured
 from tcdebug.minifier.investigation.stages import find_stage
 from tcdebug.minifier.oracles.budget import Budget
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 

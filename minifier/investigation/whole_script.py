@@ -15,8 +15,8 @@ from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
-from tcdebug.minifier.processes.isolation import Limits
 from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript
 
 LONGER = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature
-from tcdebug.minifier.processes.isolation import Ended
+from tcdebug.minifier.processes.process import Ended
 
 BEFORE = ("", "eager", "capture")
 """Phases in which the target has not been reached."""

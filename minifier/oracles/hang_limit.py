@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 
 SLOWER = 10.0
 """A candidate may take this many times the seconds of the first run."""

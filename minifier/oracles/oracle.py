@@ -26,7 +26,7 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.oracles.runner import Runner
 from tcdebug.minifier.oracles.runs import CandidateRun, Runs
-from tcdebug.minifier.processes.isolation import Child, Limits
+from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.search.repeats import Rate, Tally
 
 FURTHEST = 8

@@ -8,7 +8,7 @@ from typing import Protocol
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.oracles.question import CandidateType, Question
-from tcdebug.minifier.processes.isolation import Child, Ended, Limits
+from tcdebug.minifier.processes.process import Child, Ended, Limits
 
 
 class Runner(Protocol[CandidateType]):

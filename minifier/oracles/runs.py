@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from tcdebug.minifier.processes.isolation import Child, Ended, wait
+from tcdebug.minifier.processes.process import Child, Ended, wait
 
 Question = TypeVar("Question")
 

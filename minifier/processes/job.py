@@ -13,7 +13,7 @@ import msgspec
 
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.minifier.cases.criteria import Wanted
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 
 REPORT = "report.json"
 """Where a session writes what it found."""

@@ -1,7 +1,7 @@
 """Shared objects that a killed compiler left half-written.
 
 Inductor has its compiler write a kernel where it is looked for, and takes one that is there for
-whole. What a candidate is writing goes when it is ended (see `isolation`); this is for what the end
+whole. What a candidate is writing goes when it is ended (see `process`); this is for what the end
 of a whole session left.
 """
 

@@ -1,8 +1,8 @@
 """The mode `search`: judges the graphs of a script, and investigates the first that fails.
 
 The investigation happens at the very call, with everything in force that the script has set up;
-candidates are forked from this process (see `isolation`). The result is a report file; the events
-are the progress.
+candidates are forked from this process (see `processes.fork`). The result is a report file; the
+events are the progress.
 """
 
 from __future__ import annotations

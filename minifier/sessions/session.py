@@ -15,7 +15,6 @@ from typing import NoReturn
 
 import msgspec
 
-from tcdebug.minifier.processes.isolation import die_with_parent
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.subprocess_hook import followed
 from tcdebug.minifier.sessions.execution import leave, run_script
@@ -24,7 +23,6 @@ from tcdebug.minifier.sessions.modes import MODES
 
 def main() -> NoReturn:
     """Do the job whose file is the only argument."""
-    die_with_parent()
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
     os.environ["TCDEBUG_SESSION"] = "1"
     with contextlib.ExitStack() as patches:

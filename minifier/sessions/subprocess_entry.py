@@ -41,5 +41,3 @@ def attach() -> None:
         dynamo.optimize = first  # not before: Dynamo is imported in the middle of other imports
 
     sys.meta_path.insert(0, AfterImport({"torch": begun, "torch._dynamo": compiles}))
-
-

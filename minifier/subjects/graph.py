@@ -29,14 +29,8 @@ from tcdebug.minifier.oracles.budget import Budget, Spending
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
-from tcdebug.minifier.processes.isolation import (
-    Child,
-    Ended,
-    Fork,
-    Limits,
-    fork_past_handlers,
-    start,
-)
+from tcdebug.minifier.processes.fork import Fork, fork, fork_past_handlers
+from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
@@ -132,7 +126,7 @@ class GraphSubject:
             judge = keeper_of(self._candidates, self.folder, kept) if kept else self._judge
             return msgspec.json.encode(judge(question.candidate, question.toggles, notify))
 
-        return start(work, limits, self.folder / "candidates.log", self._fork)
+        return fork(work, limits, self.folder / "candidates.log", self._fork)
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
         """The outcome; None where the child could not run backward, and a different fork can."""

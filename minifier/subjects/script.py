@@ -29,14 +29,12 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, norma
 from tcdebug.minifier.judging.check import most_decisions, run_check
 from tcdebug.minifier.judging.endings import outcome_of as ending_of
 from tcdebug.minifier.oracles.question import Question
-from tcdebug.minifier.processes.isolation import Child, Ended, Limits, Notify, start
+from tcdebug.minifier.processes.fork import Notify, fork
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.job import start as start_session
+from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
-
-UNLIMITED = 1 << 60
-"""Bytes: a script of the user's may use what there is."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class ScriptSubject:
             notify("script")
             return msgspec.json.encode(self._run(question.toggles, name))
 
-        return start(work, Limits(limits.seconds, UNLIMITED), self._folder / "script-runs.log")
+        return fork(work, Limits(limits.seconds, None), self._folder / "script-runs.log")
 
     def _run(self, toggles: Toggles, name: str) -> Outcome:
         if check := self.job.wanted.check:

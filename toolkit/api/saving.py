@@ -13,10 +13,9 @@ import torch
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture, every_backend
-from tcdebug.minifier.processes.isolation import Limits, run_isolated
+from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.process import finished
 from tcdebug.minifier.repros.verify import PASSES, verify
-
-UNLIMITED = Limits(seconds=float(1 << 30), memory=1 << 60)
 
 
 class NotSaved(Exception):
@@ -80,7 +79,7 @@ def _saved_in_child(capture: Capture, call: Callable[[], None]) -> Saved:
         return msgspec.json.encode(_saved(capture, call))
 
     log = capture.folder / "capture.log"
-    ended = run_isolated(work, UNLIMITED, log)
+    ended = finished(fork(work, output=log))
     if ended.answer is None:
         raise NotSaved(f"the call ended its process; what it printed is in {log}")
     return msgspec.json.decode(ended.answer, type=Saved)

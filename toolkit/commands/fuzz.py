@@ -24,7 +24,7 @@ from tcdebug.fuzz.findings import Finding, Findings, State
 from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.on_ray import RayCampaign
 from tcdebug.fuzz.tally import CampaignTally
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.reading.run_dir import NoRun, Run, find, runs
 
 FAILS, FAULT, INTERRUPTED = 1, 3, 130

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 
 BAD_JOB = 2
 """Exit status of a worker that cannot do its job; it has printed why."""

@@ -6,8 +6,6 @@ verdict on the program that brought it about.
 
 from __future__ import annotations
 
-import os
-import select
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,15 +15,14 @@ import msgspec
 
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.judging.endings import outcome_of
-from tcdebug.minifier.processes.isolation import POLL, Child, Limits, start
+from tcdebug.minifier.processes.channel import Parent
+from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.strategies.program import Program
 
 Notify = Callable[[str], None]
-ANSWER = "="
-"""How a verdict begins among the phases that a child tells."""
 LIFETIME = 150
 """Programs that one child judges; what they leave behind in it goes with it."""
-HEADER = 8
 
 
 class ProgramJudge(Protocol):
@@ -42,7 +39,6 @@ class ProgramRunner:
         self.limits = limits
         self.output = output
         self._child: Child | None = None
-        self._requests = -1
         self._served = 0
 
     def __call__(self, program: Program) -> ProgramVerdict:
@@ -63,58 +59,36 @@ class ProgramRunner:
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
-            os.close(self._requests)
             self._child.end()
             self._child = None
 
     def _judged(self, program: Program) -> ProgramVerdict:
+        """The verdict of the child; its death is the verdict on the program that it was judging."""
         if self._served >= LIFETIME:
             self.close()
+        reply = self._asked(program)
+        if isinstance(reply, Ended) and self._served > 1 and not reply.phase:
+            reply = self._asked(program)  # it had died before it began with this program
+        if isinstance(reply, Ended):
+            return failed(outcome_of(reply))
+        return reply
+
+    def _asked(self, program: Program) -> ProgramVerdict | Ended:
+        """What the child says of a program, or how it ended instead."""
         if self._child is None:
-            self._fork()
+            self._child, self._served = fork(self._serve, self.limits, self.output), 0
         self._served += 1
-        assert self._child is not None
-        child = self._child
-        child.left, child.phase = self.limits.seconds, ""
         began = time.monotonic()
-        request = msgspec.json.encode(program)
-        os.write(self._requests, len(request).to_bytes(HEADER, "little") + request)
-        while not child.phase.startswith(ANSWER):
-            looked = time.monotonic()
-            ready, _, _ = select.select([child.pipe], [], [], POLL)
-            if child.look(bool(ready), time.monotonic() - looked):
-                return self._death(child)
-        verdict = msgspec.json.decode(child.phase.removeprefix(ANSWER), type=ProgramVerdict)
+        reply = self._child.ask(msgspec.json.encode(program))
+        if isinstance(reply, Ended):
+            self._child = None
+            return reply
+        verdict = msgspec.json.decode(reply, type=ProgramVerdict)
         return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - began, 3))
 
-    def _death(self, child: Child) -> ProgramVerdict:
-        """The verdict on the program that ended a child, which may have been its first."""
-        os.close(self._requests)
-        self._child = None
-        return failed(outcome_of(child.end()))
-
-    def _fork(self) -> None:
-        reader, writer = os.pipe()
-
-        def work(notify: Notify) -> bytes:
-            os.close(writer)
-            while header := os.read(reader, HEADER):
-                text = _read(reader, int.from_bytes(header, "little"))
-                verdict = self.judge(msgspec.json.decode(text, type=Program), notify)
-                notify(ANSWER + msgspec.json.encode(verdict).decode())
-            return b""
-
-        self._child = start(work, self.limits, self.output)
-        os.close(reader)
-        self._requests, self._served = writer, 0
-
-
-def _read(pipe: int, length: int) -> bytes:
-    parts: list[bytes] = []
-    while length > 0:
-        part = os.read(pipe, length)
-        if not part:
-            break
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
+    def _serve(self, parent: Parent) -> bytes:
+        """In the child: judge what the parent sends."""
+        while (request := parent.request()) is not None:
+            verdict = self.judge(msgspec.json.decode(request, type=Program), parent)
+            parent.reply(msgspec.json.encode(verdict))
+        return b""

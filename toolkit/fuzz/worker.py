@@ -29,7 +29,6 @@ from tcdebug.fuzz.runner import Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.judging.replay import SEED
-from tcdebug.minifier.processes.isolation import die_with_parent
 from tcdebug.minifier.processes.threads import one_thread
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
@@ -185,7 +184,6 @@ def unfit(job: FuzzJob) -> str:
 
 def main() -> None:
     """Do the job whose file is the only argument."""
-    die_with_parent()
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=FuzzJob)
     if problem := unfit(job):
         sys.exit(_said(problem))

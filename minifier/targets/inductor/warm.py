@@ -15,8 +15,9 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.cases.settings import changed
-from tcdebug.minifier.processes.isolation import Limits, Notify, run_isolated
+from tcdebug.minifier.processes.fork import Notify, fork
 from tcdebug.minifier.processes.partial_objects import remove_torn
+from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
 
 
@@ -41,7 +42,7 @@ def warm_up(log: EventLog) -> None:
         _compile_one()
         return b"compiled"
 
-    if run_isolated(work, Limits()).answer is None:
+    if finished(fork(work, Limits())).answer is None:
         log.emit(Fallback("warm-up", "inductor does not compile even a small sum"))
     else:
         _compile_one()

@@ -20,7 +20,7 @@ from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import Question
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 from tcdebug.minifier.targets.backends import Backend
 

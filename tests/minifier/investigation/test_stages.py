@@ -18,7 +18,7 @@ from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.investigation.stages import find_stage, first_difference, read_stages
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.oracles.oracle import Oracle
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 from tcdebug.minifier.targets.backends import Backend
 

@@ -18,7 +18,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.check import outcome_of, run_check
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.oracles.oracle import Oracle
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 BAD = Outcome(Kind.BAD, "check", "check | bad")

@@ -20,7 +20,7 @@ from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.perf import Seconds, resized, slow
 from tcdebug.minifier.oracles.budget import Budget
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 

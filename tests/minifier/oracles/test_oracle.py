@@ -30,7 +30,7 @@ from tcdebug.minifier.oracles.hang_limit import HangLimit
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
-from tcdebug.minifier.processes.isolation import Ended, Limits
+from tcdebug.minifier.processes.process import Ended, Limits
 from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.search.repeats import Rate, Tally
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
@@ -421,7 +421,7 @@ def test_an_edited_source_is_another_question(
 
 
 def ended(**changes: Any) -> Ended:
-    plain = Ended(None, "compile", 0, False, False, pid=1, seconds=2.0, cpu_seconds=1.0)
+    plain = Ended(None, "compile", None, 0, False, False, pid=1, seconds=2.0, cpu_seconds=1.0)
     return replace(plain, **changes)
 
 

@@ -23,7 +23,7 @@ from tcdebug.minifier.oracles.answers import read_answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import Question
-from tcdebug.minifier.processes.isolation import Limits
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.reduction.reducer import Interesting, Reducer
 from tcdebug.minifier.search.reducing import reduce_ahead
 from tcdebug.minifier.search.repeats import Rate

@@ -16,8 +16,8 @@ from tcdebug.minifier.oracles.budget import Budget, Spending
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
-from tcdebug.minifier.processes.isolation import Limits
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import verify
 from tcdebug.minifier.search.repeats import Rate

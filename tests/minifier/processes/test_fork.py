@@ -15,17 +15,8 @@ import psutil
 import pytest
 import torch
 
-from tcdebug.minifier.processes.isolation import (
-    Ended,
-    Fork,
-    Limits,
-    Notify,
-    Work,
-    fork_past_handlers,
-    run_isolated,
-    start,
-    wait,
-)
+from tcdebug.minifier.processes.fork import Fork, Notify, Work, fork, fork_past_handlers
+from tcdebug.minifier.processes.process import Ended, Limits, finished, wait
 
 SOON = Limits(seconds=1.0)
 
@@ -34,10 +25,10 @@ def ended(
     work: Work,
     limits: Limits | None = None,
     output: Path | None = None,
-    fork: Fork = os.fork,
+    system_call: Fork = os.fork,
 ) -> Ended:
     """How a piece of work ends in a child of its own."""
-    return run_isolated(work, limits or Limits(seconds=30.0), output, fork)
+    return finished(fork(work, limits or Limits(seconds=30.0), output, system_call))
 
 
 def gone(pid: int) -> bool:
@@ -269,7 +260,7 @@ def test_ctrl_c_in_the_parent_ends_the_child_at_once() -> None:
 def test_a_child_that_answers_and_hangs_while_ending_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tcdebug.minifier.processes.isolation.PATIENCE", 0.3)
+    monkeypatch.setattr("tcdebug.minifier.processes.process.PATIENCE", 0.3)
 
     def work(notify: Notify) -> bytes:
         class Stuck:
@@ -304,7 +295,7 @@ def test_several_children_are_watched_at_once() -> None:
         return sleep
 
     started = time.monotonic()
-    children = [start(work(s), Limits(30.0)) for s in (3.0, 1.0, 2.0)]
+    children = [fork(work(s), Limits(30.0)) for s in (3.0, 1.0, 2.0)]
     answers: list[bytes | None] = []
     while children:
         for child, result in wait(children):
@@ -319,7 +310,7 @@ def test_each_child_has_its_own_time() -> None:
         time.sleep(1000)
         return b""
 
-    first, second = start(hang, Limits(1.0)), start(hang, Limits(3.0))
+    first, second = fork(hang, Limits(1.0)), fork(hang, Limits(3.0))
     ((child, result),) = wait([first, second])
     assert (child, result.timed_out) == (first, True)
     ((child, result),) = wait([second])
@@ -332,7 +323,7 @@ def test_time_counts_only_while_it_is_watched() -> None:
         notify("forward")
         return b"done"
 
-    child = start(work, Limits(0.5))
+    child = fork(work, Limits(0.5))
     time.sleep(2.0)
     ((_, result),) = wait([child])
     assert result.answer == b"done"
@@ -344,7 +335,7 @@ def test_ctrl_c_ends_all_children() -> None:
         time.sleep(1000)
         return b""
 
-    children = [start(hang, Limits(30.0)) for _ in range(3)]
+    children = [fork(hang, Limits(30.0)) for _ in range(3)]
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
@@ -367,7 +358,7 @@ def test_a_fork_past_handlers_is_a_fork(tmp_path: Path) -> None:
         subprocess.run(["true"], check=True)
         return f"{os.getpid()} {gradient.tolist()} {called}".encode()
 
-    result = ended(work, fork=fork_past_handlers)
+    result = ended(work, system_call=fork_past_handlers)
     assert result.answer == f"{result.pid} [3.0, 3.0, 3.0] ['python', 'thread']".encode()
     assert result.signal == 0
 
@@ -377,12 +368,12 @@ def test_a_crash_past_handlers_is_a_crash() -> None:
         ctypes.string_at(0)
         return b""
 
-    assert ended(work, fork=fork_past_handlers).signal == signal.SIGSEGV
+    assert ended(work, system_call=fork_past_handlers).signal == signal.SIGSEGV
 
 
 HANDLER = """
 import ctypes, os
-from tcdebug.minifier.processes.isolation import fork_past_handlers
+from tcdebug.minifier.processes.fork import fork_past_handlers
 handled = []
 handler = ctypes.CFUNCTYPE(None)(lambda: handled.append("C"))
 ctypes.CDLL(None).__register_atfork(None, None, handler, None)
@@ -416,7 +407,7 @@ with open({str(part)!r}, "w") as file:
             subprocess.run([sys.executable, "-c", text], stdout=file, check=False)
         return b""
 
-    child = start(work, Limits(seconds=60.0))
+    child = fork(work, Limits(seconds=60.0))
     while not part.exists():
         time.sleep(0.02)
     child.end()

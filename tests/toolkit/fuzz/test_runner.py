@@ -1,0 +1,89 @@
+"""What the child that judges programs does to itself is told of the right program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tcdebug.fuzz.runner import ProgramRunner
+from tcdebug.fuzz.verdict import ProgramVerdict, Status
+from tcdebug.minifier.processes.process import Limits
+from tcdebug.strategies.program import Argument, Program, Step
+
+
+def program(text: str) -> Program:
+    """A program of one line, which the judge below takes for an order."""
+    return Program((Argument("a0", "0", "0"),), (Step("v0", text, "row"),), ("v0",), ())
+
+
+def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
+    """Do what the line of a program says; the message tells the process that did it."""
+    notify("eager")
+    notify("forward")
+    match program.steps[0].text:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "hang":
+            time.sleep(1000)
+        case "die later":  # as by the kernel, when the machine has no memory left
+            if os.fork() == 0:
+                time.sleep(0.3)
+                os.kill(os.getppid(), signal.SIGKILL)
+                os._exit(0)
+    return ProgramVerdict(Status.PASSED, message=str(os.getpid()))
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[ProgramRunner]:
+    """A runner that ends with the test, and its child with it."""
+    made = ProgramRunner(obey, Limits(3.0, 200 << 20), tmp_path / "output.log")
+    before = set(psutil.Process().children(recursive=True))
+    yield made
+    made.close()
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_programs_are_judged_in_one_child(runner: ProgramRunner) -> None:
+    pids = {runner(program("pass")).message for _ in range(3)}
+    assert len(pids) == 1
+    assert pids != {str(os.getpid())}
+
+
+def test_a_crash_is_the_verdict_on_the_program_that_crashed(runner: ProgramRunner) -> None:
+    assert runner(program("pass")).status is Status.PASSED
+    crashed = runner(program("crash"))
+    assert (crashed.status, crashed.signature) == (Status.FAILED, "forward | SIGSEGV")
+    assert runner(program("pass")).status is Status.PASSED
+
+
+def test_a_hang_is_the_verdict_on_the_program_that_hung(runner: ProgramRunner) -> None:
+    hung = runner(program("hang"))
+    assert (hung.status, hung.signature) == (Status.FAILED, "forward | hang")
+
+
+def test_a_child_that_died_while_idle_is_no_verdict_on_the_next_program(runner: ProgramRunner) -> None:
+    first = runner(program("pass"))
+    os.kill(int(first.message), signal.SIGKILL)
+    time.sleep(0.2)
+    second = runner(program("pass"))
+    assert second.status is Status.PASSED
+    assert second.message != first.message
+
+
+def test_a_child_that_dies_of_an_earlier_program_is_no_verdict_on_the_next(runner: ProgramRunner) -> None:
+    assert runner(program("die later")).status is Status.PASSED
+    time.sleep(0.6)
+    assert runner(program("pass")).status is Status.PASSED
+    assert runner(program("crash")).signature == "forward | SIGSEGV"
+
+
+def test_a_child_that_was_stopped_while_idle_is_no_verdict_on_the_next(runner: ProgramRunner) -> None:
+    first = runner(program("pass"))
+    os.kill(int(first.message), signal.SIGSTOP)
+    assert runner(program("pass")).status is Status.PASSED
