@@ -14,7 +14,7 @@ import psutil
 PAGE = os.sysconf("SC_PAGE_SIZE")
 STATE, PARENT, SESSION, STARTED, RESIDENT = 0, 1, 3, 19, 21
 """Places in /proc/PID/stat behind the name of the program, see proc_pid_stat(5)."""
-ZOMBIE = "Z"
+ZOMBIE = b"Z"
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ def snapshot() -> Snapshot:
 def process(pid: int) -> Process | None:
     """A process, None where there is none or it has ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()
     if fields[STATE] == ZOMBIE:
         return None
     numbers = (int(fields[place]) for place in (STARTED, PARENT, SESSION, RESIDENT))

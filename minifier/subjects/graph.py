@@ -78,7 +78,7 @@ class GraphSubject:
     """The setup of the scripts that a user's command judges."""
     place: str = ""
     """Tells apart graphs of backends that have no name."""
-    memory: int = Limits().memory
+    memory: int | None = Limits().memory
     ambient: Ambient = field(default_factory=Ambient.current)
     _fork: Fork = os.fork
 

@@ -14,12 +14,12 @@ import pytest
 from tcdebug.fuzz.runner import ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.minifier.processes.process import Limits
-from tcdebug.strategies.program import Argument, Program, Step
+from tcdebug.strategies.program import Argument, Program, ProgramStep
 
 
 def program(text: str) -> Program:
     """A program of one line, which the judge below takes for an order."""
-    return Program((Argument("a0", "0", "0"),), (Step("v0", text, "row"),), ("v0",), ())
+    return Program((Argument("a0", "0", "0"),), (ProgramStep("v0", text, "row"),), ("v0",), ())
 
 
 def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
@@ -67,7 +67,9 @@ def test_a_hang_is_the_verdict_on_the_program_that_hung(runner: ProgramRunner) -
     assert (hung.status, hung.signature) == (Status.FAILED, "forward | hang")
 
 
-def test_a_child_that_died_while_idle_is_no_verdict_on_the_next_program(runner: ProgramRunner) -> None:
+def test_a_child_that_died_while_idle_is_no_verdict_on_the_next_program(
+    runner: ProgramRunner,
+) -> None:
     first = runner(program("pass"))
     os.kill(int(first.message), signal.SIGKILL)
     time.sleep(0.2)
@@ -76,14 +78,18 @@ def test_a_child_that_died_while_idle_is_no_verdict_on_the_next_program(runner: 
     assert second.message != first.message
 
 
-def test_a_child_that_dies_of_an_earlier_program_is_no_verdict_on_the_next(runner: ProgramRunner) -> None:
+def test_a_child_that_dies_of_an_earlier_program_is_no_verdict_on_the_next(
+    runner: ProgramRunner,
+) -> None:
     assert runner(program("die later")).status is Status.PASSED
     time.sleep(0.6)
     assert runner(program("pass")).status is Status.PASSED
     assert runner(program("crash")).signature == "forward | SIGSEGV"
 
 
-def test_a_child_that_was_stopped_while_idle_is_no_verdict_on_the_next(runner: ProgramRunner) -> None:
+def test_a_child_that_was_stopped_while_idle_is_no_verdict_on_the_next(
+    runner: ProgramRunner,
+) -> None:
     first = runner(program("pass"))
     os.kill(int(first.message), signal.SIGSTOP)
     assert runner(program("pass")).status is Status.PASSED
