@@ -9,8 +9,8 @@ import msgspec
 from tcdebug.display.console import write
 from tcdebug.display.report import show_report
 from tcdebug.minifier.cases.criteria import Wanted
-from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.reading.results import of_report
 from tcdebug.supervision.supervisor import begin
