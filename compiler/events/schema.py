@@ -441,6 +441,28 @@ class MinifyStep(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GuardMissing(Event):
+    """Dynamo reused what it had captured of a frame, where a capture from scratch is different.
+
+    `call` counts the calls of the function from 1. `where` and `detail` say what came out wrong.
+    `changed` lists what the call could read and has changed since the capture. `line`, `reused` and
+    `fresh` are the first operation that differs: its source line, the one that ran, and the one
+    that a new capture has.
+    """
+
+    kind: ClassVar[str] = "guard.missing"
+    level: ClassVar[str] = "error"
+    frame: str
+    call: int
+    where: str
+    detail: str
+    changed: list[str]
+    line: str
+    reused: str
+    fresh: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReproWrite(Event):
     """A repro script was written; it is announced only after `repro.verify`."""
 
@@ -565,6 +587,7 @@ EVENTS: tuple[type[Event], ...] = (
     BisectStep,
     BisectResult,
     MinifyStep,
+    GuardMissing,
     ReproWrite,
     ReproVerify,
     FuzzCase,

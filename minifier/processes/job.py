@@ -56,6 +56,8 @@ class Job(msgspec.Struct, frozen=True):
     """An interrupted run of the same job, whose answers still hold."""
     compare: bool = False
     """watch: compare compiled results with those of eager."""
+    guards: bool = False
+    """watch: compare calls that reuse what Dynamo captured with a capture from scratch."""
     every_call: bool = False
     """watch: keep the inputs of every call, for a failure that ends the process."""
     graph: int | None = None

@@ -24,6 +24,7 @@ from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.threads import one_thread
 from tcdebug.minifier.repros.script_setup import Script
+from tcdebug.minifier.reuse.check import GuardCheck
 from tcdebug.minifier.sessions.child_search import ChildSession
 from tcdebug.minifier.sessions.search import Session, warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
@@ -79,7 +80,15 @@ def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(traced(log))
     patches.enter_context(backward_watched(watcher.backward_failed))
     forced = job.backend
-    patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend)))
+    if not job.guards:
+        patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend)))
+        return
+    one_thread()  # calls are made in forked children
+    check = GuardCheck(log)
+    patches.enter_context(check.watching())
+    patches.enter_context(
+        compile_patched(lambda backend: check.graphs.wrap(forced or backend, watcher.wrap))
+    )
 
 
 def explain(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:

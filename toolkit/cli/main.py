@@ -19,6 +19,7 @@ from tcdebug.cli.logs import logs
 from tcdebug.cli.options import (
     ARGS,
     BACKEND,
+    CHECK_RUN,
     CONTEXT,
     JSON,
     JSON_FORMAT,
@@ -28,6 +29,7 @@ from tcdebug.cli.options import (
     QUIET,
     RUN,
     SCRIPT,
+    RunCommand,
     call,
     complete_run,
     options,
@@ -154,10 +156,10 @@ def minify(**arguments: Any) -> None:
     call("minify", **arguments)
 
 
-@cli.command(context_settings=PASS_ON)
+@cli.command(cls=RunCommand, context_settings=PASS_ON)
 @BACKEND
 @OFF
-@click.option("--check", is_flag=True, help="Compare every call of a compiled graph with eager.")
+@CHECK_RUN
 @click.option("--every-call", is_flag=True, help="Journal the inputs of every call of a graph.")
 @QUIET
 @SCRIPT
@@ -165,8 +167,8 @@ def minify(**arguments: Any) -> None:
 def run(**arguments: Any) -> None:
     """Run SCRIPT with ARGS; whatever fails in a compiled graph leaves a repro.
 
-    Exit status: that of the script; 1 when --check found a wrong result; 128 + n when the process
-    died of signal n.
+    Exit status: that of the script; 1 when --check found a wrong result or a missing guard;
+    128 + n when the process died of signal n.
     """
     call("run", **arguments)
 

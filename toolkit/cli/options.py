@@ -65,6 +65,45 @@ OFF = click.option(
 )
 
 
+CHECKS = ("results", "guards")
+"""What `run --check` compares: results of graphs, or graphs that are reused with fresh ones."""
+CHECK_RUN = click.option(
+    "--check",
+    is_flag=False,
+    flag_value=CHECKS[0],
+    type=click.Choice(CHECKS),
+    help="Compare every call of a compiled graph with eager; `guards`: look for missing guards.",
+)
+
+
+class RunCommand(click.Command):
+    """A command whose `--check` may stand alone, whatever comes behind it."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Write `--check` with its value, as far as options go."""
+        return super().parse_args(context, _with_value(self, args))
+
+
+def _with_value(command: click.Command, args: list[str]) -> list[str]:
+    """The same arguments with `--check=VALUE` in place of `--check` and `--check VALUE`."""
+    takes = {
+        name
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.is_flag
+        for name in parameter.opts
+    }
+    given, left = [], list(args)
+    while left and left[0].startswith("-") and left[0] != "--":
+        option = left.pop(0)
+        if option == "--check":
+            chosen = left.pop(0) if left and left[0] in CHECKS else CHECKS[0]
+            option = f"--check={chosen}"
+        given.append(option)
+        if option in takes and left:
+            given.append(left.pop(0))
+    return given + left
+
+
 def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several options as one decorator, in the order in which help shows them."""
 

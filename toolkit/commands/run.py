@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tcdebug.display.console import note
+from tcdebug.display.guards import show_missing_guards
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, start_in_foreground
@@ -25,12 +27,15 @@ def run(
     args: Sequence[str],
     backend: str | None,
     off: Sequence[str],
-    check: bool,
+    check: str | None,
     every_call: bool,
     quiet: bool,
 ) -> int:
     """Run the script watched; the exit status."""
-    job = Job("watch", script, list(args), "", backend, compare=check, every_call=every_call)
+    job = Job(
+        "watch", script, list(args), "", backend,
+        compare=check == "results", guards=check == "guards", every_call=every_call,
+    )  # fmt: skip
     supervisor = begin("run", job, quiet=True, fresh=True)
     folder = supervisor.folder
     environment = {"TCDEBUG_RUN_DIR": str(folder)}
@@ -47,7 +52,9 @@ def run(
     repros = _repros(folder)
     supervisor.finish(status)
     announce_repros(repros, hints=not quiet)
-    return _exit_status(status, bool(repros))
+    missing = _missing_guards(folder)
+    show_missing_guards(missing)
+    return _exit_status(status, bool(repros or missing))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -68,6 +75,12 @@ def _exit_status(status: int, failed: bool) -> int:
     if status == SCRIPT_FAILED:
         return 1
     return status or (CHECK_FAILED if failed else 0)
+
+
+def _missing_guards(folder: Path) -> list[Mapping[str, Any]]:
+    """What `--check guards` found."""
+    events = find(str(folder)).events()
+    return [r["data"] for r in events if r["event"] == "guard.missing"]
 
 
 def _repros(folder: Path) -> list[Path]:

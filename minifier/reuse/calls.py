@@ -1,0 +1,40 @@
+"""Where calls of compiled functions begin."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch._dynamo.eval_frame import OptimizeContext, _TorchDynamoContext
+
+from tcdebug.minifier.reuse.rerun import Call
+from tcdebug.minifier.targets.patching import patched
+
+
+@contextlib.contextmanager
+def compiled_calls(around: Callable[[Call], Any]) -> Iterator[None]:
+    """Calls of functions that are compiled in this block are made by `around`, which calls them."""
+
+    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def decorate(self: Any, function: Any) -> Any:
+            compiled = original(self, function)
+            inner = getattr(compiled, "_torchdynamo_orig_callable", None)
+            if not isinstance(self, OptimizeContext) or inner is None or isinstance(compiled, type):
+                return compiled
+            if not hasattr(compiled, "__code__"):
+                return compiled  # a module: its forward comes through here by itself
+
+            @functools.wraps(compiled)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return around(Call(inner, compiled, args, kwargs))
+
+            vars(call)["_torchdynamo_wrapper_id"] = id(call)  # how Dynamo tells it from a copy
+            return call
+
+        return decorate
+
+    with patched(_TorchDynamoContext, "__call__", watching):
+        yield

@@ -1,0 +1,168 @@
+"""Whether a captured graph that is called again is still right: does Dynamo lack a guard?
+
+Before a call of a compiled function it is made in two forked children: with the graphs that the
+program has, and in eager. Graphs run as they were captured, so later layers have no part in it. If
+results, or anything that the call can write, differ, a third child captures all anew. A guard is
+missing where that agrees with eager, and the reused graph does not. It is said only after a
+second round has shown the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback, GuardMissing
+from tcdebug.minifier.processes.isolation import Limits, wait
+from tcdebug.minifier.reuse.calls import compiled_calls
+from tcdebug.minifier.reuse.differences import Differs, differences
+from tcdebug.minifier.reuse.graphs import Graphs, first_difference
+from tcdebug.minifier.reuse.reachable import Reachable, reachable
+from tcdebug.minifier.reuse.rerun import Call, How, Left, begin, received
+
+LIMITS = Limits(seconds=120.0)
+ALWAYS = 4
+"""Calls of a function that are checked whatever has changed."""
+MOST_CHANGES = 8
+"""Changed values that a finding lists."""
+
+
+class NotMade(Exception):
+    """A call could not be made in a child; the message says why."""
+
+
+@dataclass
+class _History:
+    """What is known of a compiled function."""
+
+    calls: int = 0
+    captures: dict[str, str] | None = None
+    """What it could read when it was last captured, by path."""
+    seen: set[int] = field(default_factory=set)
+    """States before calls that were checked."""
+    found: bool = False
+
+
+@dataclass
+class GuardCheck:
+    """Checks the calls of a process."""
+
+    log: EventLog
+    graphs: Graphs = field(default_factory=Graphs)
+    histories: dict[Any, _History] = field(default_factory=dict)
+    """By code object, as Dynamo's cache is."""
+    inside: bool = False
+    refused: set[str] = field(default_factory=set)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """In this block calls are checked."""
+        with compiled_calls(self.call), self.graphs.following():
+            yield
+
+    def call(self, call: Call) -> Any:
+        """Check a call, and make it."""
+        if self.inside or self.graphs.rehearsing or torch.compiler.is_compiling():
+            return call.compiled(*call.args, **call.kwargs)
+        self.inside = True
+        try:
+            history = self._history(call)
+            before = self._checked(call, history)
+            captured = self.graphs.captured
+            made = call.compiled(*call.args, **call.kwargs)
+            if self.graphs.captured != captured:
+                history.captures = before
+            return made
+        finally:
+            self.inside = False
+
+    def _history(self, call: Call) -> _History:
+        function = getattr(call.function, "__func__", call.function)
+        key = getattr(function, "__code__", None) or id(function)
+        return self.histories.setdefault(key, _History())
+
+    def _checked(self, call: Call, history: _History) -> dict[str, str]:
+        """Check a call; what it can read, by path. What goes wrong here is not the program's."""
+        try:
+            before = reachable(call.roots())
+            self._check(call, history, before)
+            return before.paths()
+        except Exception as error:
+            self._refuse(f"{type(error).__name__}: {error}")
+            return {}
+
+    def _check(self, call: Call, history: _History, before: Reachable) -> None:
+        history.calls += 1
+        if history.captures is None or history.found:
+            return  # nothing can be reused, or it is known
+        state = hash(tuple(before.paths().items()))
+        often = history.calls.bit_count() == 1 or history.calls <= ALWAYS
+        if state in history.seen and not often:
+            return
+        history.seen.add(state)
+        if reason := _unforkable():
+            self._refuse(reason)
+            return
+        finding = self._finding(call, history, before)
+        if finding is not None and self._finding(call, history, before) is not None:
+            history.found = True
+            self.log.emit(finding)
+
+    def _finding(self, call: Call, history: _History, before: Reachable) -> GuardMissing | None:
+        reused, eager = self._made(call, [How.REUSING, How.EAGER], before)
+        if next(differences(eager.state, reused.state), None) is None:
+            return None
+        (fresh,) = self._made(call, [How.FRESH], before)
+        found = next(differences(fresh.state, reused.state, eager.state), None)
+        if found is None:
+            return None
+        return self._reported(call, history, before, found, reused, fresh)
+
+    def _made(self, call: Call, ways: list[How], before: Reachable) -> list[Left]:
+        """Make a call in children, side by side."""
+        children = [begin(call, how, self.graphs, before, LIMITS) for how in ways]
+        answers: dict[int, bytes | None] = {}
+        left = list(children)
+        while left:
+            for child, ended in wait(left):
+                answers[id(child)] = ended.answer
+                left.remove(child)
+        made = [answers[id(child)] for child in children]
+        if lacking := [how for how, answer in zip(ways, made, strict=True) if answer is None]:
+            raise NotMade(f"a {lacking[0]} call did not end well in a child")
+        return [received(answer, before) for answer in made if answer is not None]
+
+    def _reported(
+        self, call: Call, history: _History, before: Reachable,
+        found: Differs, reused: Left, fresh: Left,
+    ) -> GuardMissing:  # fmt: skip
+        frame, line, was, now = first_difference(reused.called, fresh.called)
+        name = getattr(call.function, "__qualname__", type(call.function).__qualname__)
+        changed = list(_changes(history.captures or {}, before.paths()))[:MOST_CHANGES]
+        return GuardMissing(
+            frame or name, history.calls, found.path, found.detail, changed, line, was, now
+        )
+
+    def _refuse(self, reason: str) -> None:
+        """Say once that calls are not checked."""
+        if reason not in self.refused:
+            self.refused.add(reason)
+            self.log.emit(Fallback("a call is not checked for missing guards", reason))
+
+
+def _unforkable() -> str:
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch does not say
+        return "CUDA is in use, and a process that uses it cannot be forked"
+    return ""
+
+
+def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[str]:
+    """What a call can read and has changed since a capture, nearest first."""
+    paths = [p for p in [*before, *now] if before.get(p) != now.get(p)]
+    for path in sorted(dict.fromkeys(paths), key=len):
+        yield f"{path}: {before.get(path, 'nothing')} -> {now.get(path, 'nothing')}"

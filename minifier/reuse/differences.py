@@ -1,0 +1,90 @@
+"""How what calls left behind differs: a graph that is reused, one captured anew, and eager."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from tcdebug.minifier.judging.compare import difference
+from tcdebug.minifier.reuse.reachable import Node, Reachable
+
+CLOSE = 1e-6
+"""Error up to which numbers of Python are the same."""
+NUMBERS = ("int", "float", "bool", "complex")
+
+
+@dataclass(frozen=True)
+class Differs:
+    """A place at which two calls left different values."""
+
+    path: str
+    detail: str
+
+
+def differences(
+    right: Reachable, other: Reachable, reference: Reachable | None = None
+) -> Iterator[Differs]:
+    """Where `other` is wrong, if `right` is right.
+
+    With a reference, only what is further from it than `right` is, and where `right` agrees with it
+    in all that is no matter of rounding.
+    """
+    seen: set[tuple[int, int]] = set()
+    stack: list[tuple[int, int, int | None, str]] = [(0, 0, 0, "")]
+    while stack:
+        r, o, third, path = stack.pop()
+        if (r, o) in seen:
+            continue
+        seen.add((r, o))
+        wanted, now = right.nodes[r], other.nodes[o]
+        if reference is not None and (third is None or not _same(wanted, reference.nodes[third])):
+            continue  # nobody can say what is right
+        if not _same(wanted, now):
+            yield Differs(path, f"{_text(now)} instead of {_text(wanted)}")
+            continue
+        if found := _tensors_differ(right, other, reference, (r, o, third), path):
+            yield found
+        behind = {} if reference is None or third is None else dict(reference.nodes[third].children)
+        pairs = zip(wanted.children, now.children, strict=True)
+        for (label, a), (_, b) in reversed(list(pairs)):
+            stack.append((a, b, behind.get(label), path + label))
+
+
+def _tensors_differ(
+    right: Reachable, other: Reachable, reference: Reachable | None,
+    places: tuple[int, int, int | None], path: str,
+) -> Differs | None:  # fmt: skip
+    """How two tensors differ, if the nodes are tensors whose values are known."""
+    r, o, third = places
+    if r not in right.tensors or o not in other.tensors:
+        return None
+    judge = None if reference is None or third is None else reference.tensors.get(third)
+    if reference is not None and judge is None:
+        return None
+    found = difference(right.tensors[r], other.tensors[o], judge, path)
+    if found is None:
+        return None
+    return Differs(path, _values(right.tensors[r], other.tensors[o], found.detail))
+
+
+def _same(left: Node, right: Node) -> bool:
+    """Whether two nodes are equal but for what they refer to, numbers of Python nearly so."""
+    if left.kind != right.kind or [c for c, _ in left.children] != [c for c, _ in right.children]:
+        return False
+    if left.kind == "float" and left.value != right.value:
+        return math.isclose(float(left.value), float(right.value), rel_tol=CLOSE, abs_tol=CLOSE)
+    return bool(left.value == right.value)
+
+
+def _text(node: Node) -> str:
+    return str(node.value) if node.kind in NUMBERS else f"{node.kind} {node.value or ''}".strip()
+
+
+def _values(right: torch.Tensor, other: torch.Tensor, detail: str) -> str:
+    """Both values where they are single numbers, or else how many differ."""
+    if right.numel() == 1 and other.numel() == 1:
+        return f"{other.item()} instead of {right.item()}"
+    return detail

@@ -1,0 +1,151 @@
+"""Captured graphs, kept so that they can run in eager, with the frame that each is of."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from torch import fx
+from torch._dynamo import convert_frame
+
+from tcdebug.minifier.targets.dynamo.frame import function_of
+from tcdebug.minifier.targets.dynamo.source_line import shown_path
+from tcdebug.minifier.targets.patching import patched
+
+PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<text>.*)')
+"""A frame in the stack trace of a node."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A graph: the frame that it is of, and its calls, each with the source line it comes from."""
+
+    frame: str
+    calls: tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Graphs:
+    """The graphs that a process captures. In a child they run in eager, and say so."""
+
+    rehearsing: bool = False
+    """Whether nothing is compiled, and graphs run as they were captured."""
+    called: list[Captured] = field(default_factory=list)
+    """While rehearsing: the graphs that ran, in order."""
+    captured: int = 0
+    frames: list[CodeType] = field(default_factory=list)
+    """The frames that are being captured, innermost last."""
+    backends: list[Kept] = field(default_factory=list)
+
+    def wrap(self, backend: Any, inner: Callable[[Any], Any]) -> Any:
+        """A backend that keeps its graphs and compiles by `inner(backend)`.
+
+        Equal backends get the same one, for Dynamo shares graphs among them.
+        """
+        for kept in self.backends:
+            if kept.given is backend or (
+                type(kept.given) is type(backend) and kept.given == backend
+            ):
+                return kept
+        self.backends.append(Kept(self, backend, inner(backend)))
+        return self.backends[-1]
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """In this block it is known of which frame a graph is."""
+
+        def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def capture(code: CodeType, *args: Any, **kwargs: Any) -> Any:
+                self.frames.append(code)
+                self.captured += 1
+                try:
+                    return original(code, *args, **kwargs)
+                finally:
+                    self.frames.pop()
+
+            return capture
+
+        with patched(convert_frame, "_compile", noting):
+            yield
+
+
+@dataclass(eq=False)
+class Kept:
+    """A backend whose graphs are kept."""
+
+    graphs: Graphs
+    given: Any
+    compile: Any
+
+    @property
+    def compiler_name(self) -> str:
+        """What torch calls the backend in its messages."""
+        return str(getattr(self.given, "compiler_name", None) or self.given)
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs = self.graphs
+        kept = fx.GraphModule(module, copy.deepcopy(module.graph))  # backends edit what they get
+        named = _captured(module.graph, graphs.frames[-1] if graphs.frames else None)
+        compiled = kept if graphs.rehearsing else self.compile(module, inputs)
+
+        def call(*values: Any) -> Any:
+            if not graphs.rehearsing:
+                return compiled(*values)
+            graphs.called.append(named)
+            return kept(*values)
+
+        return call
+
+
+def _captured(graph: fx.Graph, code: CodeType | None) -> Captured:
+    if code is None:
+        frame = "?"
+    else:
+        function, line = function_of(code)
+        frame = f"{function} ({shown_path(code)}:{line or code.co_firstlineno})"
+    number: dict[fx.Node, str] = {}
+    calls = []
+    for node in graph.nodes:
+        number[node] = f"%{len(number)}"
+        if node.op not in ("placeholder", "get_attr"):
+            target = getattr(node.target, "__name__", str(node.target))
+            args = fx.node.map_arg((node.args, node.kwargs), lambda n: _Shown(number[n]))
+            given = ", ".join([*map(str, args[0]), *(f"{k}={v}" for k, v in args[1].items())])
+            calls.append((f"{target}({given})", _place(node)))
+    return Captured(frame, tuple(calls))
+
+
+class _Shown(str):
+    """A name that is printed without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _place(node: fx.Node) -> str:
+    """The innermost source line of a node."""
+    found = list(PLACE.finditer(node.meta.get("stack_trace") or ""))
+    return f"{found[-1]['file']}:{found[-1]['line']}: {found[-1]['text']}" if found else ""
+
+
+def first_difference(
+    stale: Sequence[Captured], fresh: Sequence[Captured]
+) -> tuple[str, str, str, str]:
+    """Where a fresh capture goes another way: frame, source line, the call there, and instead."""
+    for old, new in zip(stale, fresh, strict=False):
+        for k in range(max(len(old.calls), len(new.calls))):
+            before = old.calls[k] if k < len(old.calls) else ("nothing", "")
+            now = new.calls[k] if k < len(new.calls) else ("nothing", "")
+            if before[0] != now[0]:
+                return new.frame, now[1] or before[1], before[0], now[0]
+    frame = fresh[-1].frame if fresh else (stale[-1].frame if stale else "")
+    return frame, "", "", ""

@@ -1,0 +1,115 @@
+"""A call of a compiled function, made in a child: nothing that it does reaches the program."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.processes.isolation import Child, Limits, Notify, start
+from tcdebug.minifier.reuse.graphs import Captured, Graphs
+from tcdebug.minifier.reuse.reachable import Node, Reachable, reachable
+
+
+class How(StrEnum):
+    """How a call is made."""
+
+    REUSING = "reusing"
+    """With the graphs that the program has."""
+    FRESH = "fresh"
+    """With none: all is captured anew."""
+    EAGER = "eager"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a compiled function that the program is about to make."""
+
+    function: Callable[..., Any]
+    """As the program wrote it."""
+    compiled: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def roots(self) -> dict[str, Any]:
+        """What the call can read, by the names that a report uses."""
+        target = getattr(self.function, "__func__", self.function)
+        owner = getattr(self.function, "__self__", None)
+        found = {"args": self.args, "kwargs": dict(self.kwargs), "function": target}
+        return found if owner is None else {**found, "self": owner}
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a call left: its result and all that it could write; the graphs that it ran."""
+
+    state: Reachable
+    called: tuple[Captured, ...]
+
+
+def begin(call: Call, how: How, graphs: Graphs, before: Reachable, limits: Limits) -> Child:
+    """Make a call in a child, whose answer `received` reads.
+
+    The process must have one thread already (see `one_thread`): Dynamo guards on their number.
+    """
+    known = {id(t): (k, _version(t), t.data_ptr()) for k, t in before.tensors.items() if _plain(t)}
+
+    def work(notify: Notify) -> bytes:
+        graphs.rehearsing = True
+        raised = result = None
+        try:
+            result = _made(call, how)
+        except Exception as error:
+            raised = type(error).__name__
+        state = reachable({"result": result, "exception": raised, **call.roots()})
+        values = {k: _packed(t, known) for k, t in state.tensors.items()}
+        buffer = io.BytesIO()
+        torch.save((state.nodes, values, tuple(graphs.called)), buffer)
+        return buffer.getvalue()
+
+    return start(work, limits)
+
+
+def _made(call: Call, how: How) -> Any:
+    if how is How.EAGER:
+        torch.compiler.set_stance("force_eager")
+        return call.function(*call.args, **call.kwargs)
+    if how is How.FRESH:
+        torch._dynamo.reset()
+    return call.compiled(*call.args, **call.kwargs)
+
+
+def received(answer: bytes, before: Reachable) -> Left:
+    """What the child of a call has sent."""
+    nodes, values, called = torch.load(io.BytesIO(answer), weights_only=False)
+    tensors = {
+        k: before.tensors[v] if isinstance(v, int) else v
+        for k, v in values.items()
+        if v is not None
+    }
+    typed: list[Node] = nodes
+    return Left(Reachable(typed, tensors), called)
+
+
+def _packed(value: torch.Tensor, known: Mapping[int, tuple[int, int, int]]) -> Any:
+    """A tensor's values; or its place among those from before, if it is one and was not written."""
+    if not _plain(value):
+        return None
+    place, version, address = known.get(id(value), (None, None, None))
+    if place is not None and (version, address) == (_version(value), value.data_ptr()):
+        return place
+    return value.detach().clone()
+
+
+def _plain(value: torch.Tensor) -> bool:
+    """Whether a tensor is one whose values can be sent."""
+    kinds = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    return type(value) in kinds and value.layout == torch.strided and value.device.type == "cpu"
+
+
+def _version(value: torch.Tensor) -> int:
+    return -1 if value.is_inference() else value._version
