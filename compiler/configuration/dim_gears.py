@@ -1,4 +1,4 @@
-"""Sizes of a dimension that are worth a CUDA graph each."""
+"""The sizes of a dynamic dimension for which CUDA graphs are captured."""
 
 from __future__ import annotations
 

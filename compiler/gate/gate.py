@@ -1,11 +1,11 @@
-"""May this step be taken? Every optional step of a compile asks here, last, and is recorded.
+"""The gate: every optional step of a compile asks it last, and it records every answer.
 
     if fusible(a, b) and gate.allows("fuse.vertical", f"{a.name}+{b.name}"):
         fuse(a, b)
 
-`Toggles` is the answer as data: it crosses processes as JSON and is what a bisection searches
-over. A unit is a dotted name; switching `lower` off switches `lower.aten.erf.default` off. What
-correctness needs is not a unit.
+`Toggles` hold the answers as data; they cross processes as text, and a bisection searches over
+them. A unit is a dotted name: switching `lower` off switches `lower.aten.erf.default` off. A step
+that correctness needs is not a unit.
 """
 
 from __future__ import annotations

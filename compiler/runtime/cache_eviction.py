@@ -1,4 +1,4 @@
-"""Keeps a folder of files that can be made again within a number of bytes."""
+"""Bounds the size of the cache of built kernels, by removing the least recently used files."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import time
 from pathlib import Path
 
 SUFFIXES = (".so", ".cpp")
-"""What is counted and removed: not locks, nor what is being built."""
+"""The files that are counted and removed: neither locks nor files that are being built."""
 BETWEEN = 86400.0
-"""Seconds between two looks: counting many files takes a while."""
+"""Seconds between two counts: counting many files takes a while."""
 LOOKED = ".looked"
 
 
 def keep_within(folder: Path, most: int) -> int:
-    """Remove what was used longest ago, if it is time to look; how many files went.
+    """Remove the least recently used files of a folder above `most` bytes; return how many.
 
-    Half of the room is made free, so that the next look finds little to do. Another process may
-    remove the same files, or use one that goes: it builds that again.
+    Does nothing within `BETWEEN` seconds of the last count. Removes down to half of `most`, so that
+    the next count finds little to do. Another process may remove the same files, or use one that
+    is removed; it then builds that file again.
     """
     if not _time_to_look(folder / LOOKED):
         return 0

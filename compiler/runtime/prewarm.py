@@ -1,4 +1,4 @@
-"""What a compile will need, begun before it is needed, once a process."""
+"""Starts in a thread what a later stage of a compile needs; each call once per process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _threads() -> ThreadPoolExecutor:
 
 @lru_cache(maxsize=16)
 def begin(make: Callable[..., Result], *given: Any) -> Future[Result]:
-    """Call a function in a thread; what it returns is kept for the rest of the process."""
+    """Call a function in a thread and keep its result for the rest of the process."""
     return _threads().submit(make, *given)
 
 
 def finished(make: Callable[..., Result], *given: Any) -> Result:
-    """The result of a call that was begun, or is now; one that failed is tried again next time."""
+    """The result of a call, which starts now if it has not begun. A call that failed is retried."""
     made: Future[Result] = begin(make, *given)
     try:
         return made.result()

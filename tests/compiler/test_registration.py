@@ -16,7 +16,7 @@ from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.lower.interface.site import Site
 from tcdebug.compiler.lower.interface.tensor import Tensor
 from tcdebug.compiler.registration import BadRegistration
-from tcdebug.compiler.registry import REGISTRY
+from tcdebug.compiler.registry import REGISTRY, read_through
 from tcdebug.compiler.units import units
 
 ran: list[str] = []
@@ -107,6 +107,15 @@ def test_an_operator_without_overload_is_refused(wrong: Any) -> None:
 def test_a_stage_without_passes_is_refused() -> None:
     with pytest.raises(BadRegistration, match="run in passes and pregrad, not in 'lower'"):
         tcdebug.register_pass("lower")
+
+
+def test_a_replaced_entry_keeps_its_place_and_a_new_one_comes_last() -> None:
+    registered: dict[str, int] = {}
+    table: Any = read_through({"a": 1, "b": 2}, registered)
+    registered |= {"c": 4, "a": 3}
+    assert list(table.items()) == [("a", 3), ("b", 2), ("c", 4)]
+    with pytest.raises(TypeError):
+        table["d"] = 5  # only the registry is written to
 
 
 # -- a bare graph -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Reading against the grain: loads whose neighbours in memory lie across the innermost loop.
+"""Loads that are contiguous in memory across the innermost loop, read through a transposed tile.
 
 Each costs a cache line an element. So the loops run over blocks, and what such a load reads of a
 block is first copied to a small array in which it lies along the innermost loop.

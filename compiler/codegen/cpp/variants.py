@@ -1,4 +1,4 @@
-"""How a kernel may be written, and when each way makes a difference."""
+"""The variants in which a C++ kernel can be written, and when each of them differs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRAIN = 1 << 15
 
 @dataclass(frozen=True)
 class KernelVariant:
-    """How a kernel is written; each was asked of the gate."""
+    """How a kernel is written. The gate was asked about each field that is set."""
 
     vectorize: bool = False
     parallelize: bool = False

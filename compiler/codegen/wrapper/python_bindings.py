@@ -1,4 +1,4 @@
-"""Operators that the wrapper calls by torch's Python bindings: the same call, some 4 us cheaper.
+"""Operators that the wrapper calls through torch's Python bindings, which is some 4 us faster.
 
 An overload as an object goes through the interpreter of schemas at each call; a binding has its
 arguments parsed in C++ that was generated for it.
