@@ -20,7 +20,7 @@ from tcdebug.compiler.events.schema import CandidateRan
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
-from tcdebug.minifier.processes.job import Job, start
+from tcdebug.minifier.processes.job import Job, check_session, start
 from tcdebug.minifier.subjects.script import kill_group, outcome_of
 
 GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
@@ -148,8 +148,10 @@ class _Going:
         status = self.process.poll()
         if status is None and seconds < self.runs.seconds:
             return False
+        pid = self.process.pid
         self.stop()
         text = self.output.read_text(errors="replace")
+        check_session(self.runs.job, pid, status, text)
         if status is None:
             message = f"no end after {self.runs.seconds:.0f} s"
             outcome = Outcome(Kind.HANG, "script", "script | hang", message)

@@ -25,6 +25,10 @@ FAULT = 70
 """Exit status of a session that failed by a fault of ours; its traceback is the last it printed."""
 
 
+class SessionFault(Exception):
+    """tcdebug failed in the process that runs the script; the message is its traceback."""
+
+
 class Job(msgspec.Struct, frozen=True):
     """A script, and what to do while it runs.
 
@@ -66,6 +70,21 @@ class Job(msgspec.Struct, frozen=True):
     """capture: the folder of the repros."""
 
 
+def begun(job: Job, pid: int) -> Path:
+    """The file that says that a session process got as far as running the script."""
+    return Path(job.run_dir) / f"begun-{pid}"
+
+
+def check_session(job: Job, pid: int, status: int | None, text: str) -> None:
+    """Make sure that a session's end is the end of the script, not of tcdebug.
+
+    `status` is None where the session was ended, and `text` what it printed. Raises SessionFault.
+    """
+    if status == FAULT or (status != 0 and not begun(job, pid).exists()):
+        start = max(text.rfind("Traceback (most recent call last)"), 0)
+        raise SessionFault(text[start:] or f"the session ended with status {status}")
+
+
 def own_caches() -> dict[str, str]:
     """Environment by which inductor keeps kernels of candidates apart from the user's."""
     return {
@@ -82,7 +101,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start the session process of a job; what it prints goes to `output`, or to ours."""
     return subprocess.Popen(
-        _command(job),
+        command(job),
         stdin=subprocess.DEVNULL if output is not None else None,
         stdout=output,
         stderr=subprocess.STDOUT if output is not None else None,
@@ -99,14 +118,14 @@ def start_in_foreground(
     It has our terminal, so Ctrl-C reaches it, and the user's caches.
     """
     return subprocess.Popen(
-        _command(job),
+        command(job),
         stdout=output,
         stderr=None if output is None else subprocess.STDOUT,
         env={**os.environ, **environment},
     )
 
 
-def _command(job: Job) -> list[str]:
+def command(job: Job) -> list[str]:
     """The command of the session process, and the file that it reads its job from."""
     path = Path(job.run_dir) / f"job-{job.mode}.json"
     path.write_bytes(msgspec.json.encode(job))

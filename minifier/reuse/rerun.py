@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.processes.isolation import Child, Limits, Notify, start
-from tcdebug.minifier.reuse.graphs import Captured, Graphs
-from tcdebug.minifier.reuse.reachable import Node, Reachable, reachable
+from tcdebug.minifier.processes.fork import Notify, fork
+from tcdebug.minifier.processes.process import Child, Limits
+from tcdebug.minifier.reuse.graphs import CapturedGraph, Graphs
+from tcdebug.minifier.reuse.reachable import Reachable, ReachableNode, reachable
 
 
-class How(StrEnum):
+class CallMode(StrEnum):
     """How a call is made."""
 
     REUSING = "reusing"
@@ -26,7 +27,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class Call:
+class ReusingCall:
     """A call of a compiled function that the program is about to make."""
 
     function: Callable[..., Any]
@@ -48,10 +49,12 @@ class Left:
     """What a call left: its result and all that it could write; the graphs that it ran."""
 
     state: Reachable
-    called: tuple[Captured, ...]
+    called: tuple[CapturedGraph, ...]
 
 
-def begin(call: Call, how: How, graphs: Graphs, before: Reachable, limits: Limits) -> Child:
+def begin(
+    call: ReusingCall, how: CallMode, graphs: Graphs, before: Reachable, limits: Limits
+) -> Child:
     """Make a call in a child, whose answer `received` reads.
 
     The process must have one thread already (see `one_thread`): Dynamo guards on their number.
@@ -71,14 +74,14 @@ def begin(call: Call, how: How, graphs: Graphs, before: Reachable, limits: Limit
         torch.save((state.nodes, values, tuple(graphs.called)), buffer)
         return buffer.getvalue()
 
-    return start(work, limits)
+    return fork(work, limits)
 
 
-def _made(call: Call, how: How) -> Any:
-    if how is How.EAGER:
+def _made(call: ReusingCall, how: CallMode) -> Any:
+    if how is CallMode.EAGER:
         torch.compiler.set_stance("force_eager")
         return call.function(*call.args, **call.kwargs)
-    if how is How.FRESH:
+    if how is CallMode.FRESH:
         torch._dynamo.reset()
     return call.compiled(*call.args, **call.kwargs)
 
@@ -91,7 +94,7 @@ def received(answer: bytes, before: Reachable) -> Left:
         for k, v in values.items()
         if v is not None
     }
-    typed: list[Node] = nodes
+    typed: list[ReachableNode] = nodes
     return Left(Reachable(typed, tensors), called)
 
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import Job, begun
 from tcdebug.minifier.processes.subprocess_hook import followed
 from tcdebug.minifier.sessions.execution import leave, run_script
 from tcdebug.minifier.sessions.modes import MODES
@@ -28,6 +28,7 @@ def main() -> NoReturn:
     with contextlib.ExitStack() as patches:
         MODES[job.mode](job, patches, child=False)
         patches.enter_context(followed(f"{job.mode}:{sys.argv[1]}", Path(job.run_dir)))
+        begun(job, os.getpid()).touch()
         status = run_script(job.script, job.args)
     leave(status)
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import platform
 import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,9 +29,15 @@ from tcdebug.minifier.judging.check import most_decisions, run_check
 from tcdebug.minifier.judging.endings import outcome_of as ending_of
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.fork import Notify, fork
-from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
-from tcdebug.minifier.processes.job import start as start_session
+from tcdebug.minifier.processes.job import (
+    SCRIPT_FAILED,
+    Job,
+    check_session,
+    command,
+    own_caches,
+)
 from tcdebug.minifier.processes.process import Child, Ended, Limits
+from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
@@ -66,6 +71,8 @@ class ScriptSubject:
     keeps_stages: bool = False
     runs: int = 0
     _folder: Path = field(init=False)
+    _known: set[Path] = field(default_factory=set)
+    """The event files that were there before the latest run: one runs at a time."""
 
     def __post_init__(self) -> None:
         self._folder = Path(self.job.run_dir)
@@ -88,26 +95,54 @@ class ScriptSubject:
         return 0.0
 
     def start(self, question: Question[WholeScript], limits: Limits) -> Child:
-        """Run the script in a fresh process."""
+        """Run the script in a fresh process, or have the user's command judge it."""
         self.runs += 1
-        name = f"compiled-{self.runs}.log"
+        limits = Limits(limits.seconds, None)
+        if check := self.job.wanted.check:
+            return self._start_check(check, question.toggles, limits)
+        variables = {
+            "TCDEBUG_OFF": ",".join(question.toggles.texts()),
+            "TCDEBUG_RUN_DIR": self.job.run_dir,
+            "TCDEBUG_ARTIFACTS": "0",
+        }
+        self._known = set(self._folder.glob("events*.jsonl"))
+        environment = {**os.environ, **own_caches(), **variables}
+        return spawn(command(self._compiled), environment, output=self._output, limits=limits)
+
+    @property
+    def _output(self) -> Path:
+        """What the latest run prints."""
+        return self._folder / f"compiled-{self.runs}.log"
+
+    @property
+    def _compiled(self) -> Job:
+        return msgspec.structs.replace(self.job, mode="compiled")
+
+    def _start_check(self, check: str, toggles: Toggles, limits: Limits) -> Child:
+        script, path = Path(self.job.script).resolve(), self._output
 
         def work(notify: Notify) -> bytes:
-            notify("script")
-            return msgspec.json.encode(self._run(question.toggles, name))
+            notify("check")
+            with path.open("wb") as output:
+                outcome = run_check(check, script, self._folder, toggles.texts(), output=output)
+            return msgspec.json.encode(outcome)
 
-        return fork(work, Limits(limits.seconds, None), self._folder / "script-runs.log")
-
-    def _run(self, toggles: Toggles, name: str) -> Outcome:
-        if check := self.job.wanted.check:
-            script = Path(self.job.script).resolve()
-            with (self._folder / name).open("wb") as output:
-                return run_check(check, script, self._folder, toggles.texts(), output=output)
-        return run_script(msgspec.structs.replace(self.job, mode="compiled"), toggles, name)
+        return fork(work, limits, self._folder / "script-runs.log")
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
-        """What the process found, or how it ended."""
-        outcome = ending_of(ended)
+        """How the script ended, with the decisions of its compiles. Raises SessionFault."""
+        if self.job.wanted.check:
+            outcome = ending_of(ended)
+        else:
+            text = self._output.read_text(errors="replace")
+            check_session(self.job, ended.pid, ended.returncode, text)
+            if ended.returncode is None:
+                message = f"no end after {ended.seconds:.0f} s"
+                outcome = Outcome(Kind.HANG, "script", "script | hang", message)
+            else:
+                outcome = outcome_of(ended.returncode, text)
+            fresh = sorted(set(self._folder.glob("events*.jsonl")) - self._known)
+            outcome = replace(outcome, decisions=most_decisions(fresh))
         return replace(outcome, seconds=ended.seconds, cpu_seconds=ended.cpu_seconds)
 
     def write(
@@ -134,28 +169,6 @@ class ScriptSubject:
     def lines(self, candidate: WholeScript) -> list[str]:
         """No line of a script is more at fault than another."""
         return []
-
-
-def run_script(job: Job, toggles: Toggles, log_name: str) -> Outcome:
-    """Run a session process to its end; its outcome, with the decisions of its compiles."""
-    folder = Path(job.run_dir)
-    output = folder / log_name
-    variables = {
-        "TCDEBUG_OFF": ",".join(toggles.texts()),
-        "TCDEBUG_RUN_DIR": job.run_dir,
-        "TCDEBUG_ARTIFACTS": "0",
-    }
-    known = set(folder.glob("events*.jsonl"))
-    with output.open("wb") as file:
-        process: subprocess.Popen[bytes] = start_session(job, file, variables)
-        try:
-            status = process.wait()
-        finally:
-            kill_group(process.pid)
-            process.wait()
-    fresh = sorted(set(folder.glob("events*.jsonl")) - known)
-    outcome = outcome_of(status, output.read_text(errors="replace"))
-    return replace(outcome, decisions=most_decisions(fresh))
 
 
 def kill_group(pid: int) -> None:

@@ -28,7 +28,14 @@ from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedF
 from tcdebug.minifier.investigation.script_failure import judge_script
 from tcdebug.minifier.investigation.whole_script import investigate_script
 from tcdebug.minifier.oracles.budget import BudgetUsed
-from tcdebug.minifier.processes.job import FAULT, PARTIAL, REPORT, SCRIPT_FAILED, Job, start
+from tcdebug.minifier.processes.job import (
+    PARTIAL,
+    REPORT,
+    SCRIPT_FAILED,
+    Job,
+    check_session,
+    start,
+)
 from tcdebug.minifier.subjects.script import kill_group
 from tcdebug.reading.run_dir import Tail, find, runs
 from tcdebug.supervision.descendants import Descendants
@@ -50,10 +57,6 @@ ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     # a script that needs the device is rerun as a whole
     "search": {"CUDA_VISIBLE_DEVICES": ""},
 }
-
-
-class SessionFault(Exception):
-    """A fault of ours in the process that ran the script; the message is its traceback."""
 
 
 @dataclass
@@ -138,11 +141,7 @@ class Supervisor:
 
     def _searched(self, passes: int = 1) -> int:
         """Search the graphs, each of which has to pass so often; the script's exit status."""
-        status = self._session("search", passes)
-        if status == FAULT:
-            text = (self.folder / "search.log").read_text(errors="replace")
-            raise SessionFault(text[text.rfind("Traceback (most recent call last)") :])
-        return status
+        return self._session("search", passes)
 
     def _session(self, mode: str, passes: int = 1) -> int:
         """Run the script in a session and show its progress; its exit status, or LATE."""
@@ -156,6 +155,9 @@ class Supervisor:
             status = self._follow(process, began + seconds + GRACE)
         finally:
             _kill_tree(process)
+        if status != LATE:
+            text = (self.folder / f"{mode}.log").read_text(errors="replace")
+            check_session(self.job, process.pid, status, text)
         took = round(time.monotonic() - began, 3)
         self.log.emit(WorkerExit(mode, process.pid, status, took))
         return status
