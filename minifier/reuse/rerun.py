@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.processes.isolation import Child, Limits, Notify, start
+from tcdebug.minifier.processes.channel import Parent
+from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.reuse.graphs import Captured, Graphs
 from tcdebug.minifier.reuse.reachable import Node, Reachable, reachable
 
@@ -58,7 +60,7 @@ def begin(call: Call, how: How, graphs: Graphs, before: Reachable, limits: Limit
     """
     known = {id(t): (k, _version(t), t.data_ptr()) for k, t in before.tensors.items() if _plain(t)}
 
-    def work(notify: Notify) -> bytes:
+    def work(parent: Parent) -> bytes:
         graphs.rehearsing = True
         raised = result = None
         try:
@@ -71,7 +73,7 @@ def begin(call: Call, how: How, graphs: Graphs, before: Reachable, limits: Limit
         torch.save((state.nodes, values, tuple(graphs.called)), buffer)
         return buffer.getvalue()
 
-    return start(work, limits)
+    return fork(work, limits)
 
 
 def _made(call: Call, how: How) -> Any:
