@@ -18,7 +18,7 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback, GuardMissing
-from tcdebug.minifier.processes.process import Limits, wait
+from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.reuse.calls import compiled_calls
 from tcdebug.minifier.reuse.differences import Differs, differences
 from tcdebug.minifier.reuse.graphs import Graphs, first_difference
@@ -128,13 +128,7 @@ class GuardCheck:
     def _made(self, call: ReusingCall, ways: list[CallMode], before: Reachable) -> list[Left]:
         """Make a call in children, side by side."""
         children = [begin(call, how, self.graphs, before, LIMITS) for how in ways]
-        answers: dict[int, bytes | None] = {}
-        left = list(children)
-        while left:
-            for child, ended in wait(left):
-                answers[id(child)] = ended.answer
-                left.remove(child)
-        made = [answers[id(child)] for child in children]
+        made = [finished(child).answer for child in children]
         if lacking := [how for how, answer in zip(ways, made, strict=True) if answer is None]:
             raise NotMade(f"a {lacking[0]} call did not end well in a child")
         return [received(answer, before) for answer in made if answer is not None]

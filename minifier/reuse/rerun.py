@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.processes.fork import Notify, fork
+from tcdebug.minifier.processes.channel import Parent
+from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.reuse.graphs import CapturedGraph, Graphs
 from tcdebug.minifier.reuse.reachable import Reachable, ReachableNode, reachable
@@ -61,7 +62,7 @@ def begin(
     """
     known = {id(t): (k, _version(t), t.data_ptr()) for k, t in before.tensors.items() if _plain(t)}
 
-    def work(notify: Notify) -> bytes:
+    def work(parent: Parent) -> bytes:
         graphs.rehearsing = True
         raised = result = None
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch._inductor.compile_fx
 from torch._dynamo.backends import common
+from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._inductor import lowering
 
@@ -16,6 +17,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.targets.patching import patched
 
 RECOMPUTE = "partition.recompute"
+CSE = "partition.cse"
 DEFAULT_TAKES = ("num_fwd_outputs", "static_lifetime_input_indices", "static_lifetime_input_nodes")
 """Arguments that the partition without recomputation knows."""
 
@@ -30,7 +32,9 @@ def decompositions_and_partition(gate: Gate) -> Iterator[None]:
     def recomputing(original: Function) -> Function:
         def partition(joint: Any, inputs: Any, **kwargs: Any) -> Any:
             if gate.allows(RECOMPUTE, "joint graph"):
-                return original(joint, inputs, **kwargs)
+                shares = functorch_config.cse and gate.allows(CSE, "joint graph")
+                with functorch_config.patch(cse=shares):
+                    return original(joint, inputs, **kwargs)
             return default_partition(
                 joint, inputs, **{k: v for k, v in kwargs.items() if k in DEFAULT_TAKES}
             )
@@ -42,7 +46,8 @@ def decompositions_and_partition(gate: Gate) -> Iterator[None]:
         def trace(module: Any, args: Any, **kwargs: Any) -> Any:
             if table := kwargs.get("decompositions"):
                 kwargs["decompositions"] = {
-                    op: _asking(gate, op, f, fallbacks) for op, f in table.items()
+                    op: f if is_required(op) else _asking(gate, op, f, fallbacks)
+                    for op, f in table.items()
                 }
             given: Any = kwargs.get("partition_fn")
             if getattr(given, "func", given) is min_cut_rematerialization_partition:
@@ -59,6 +64,12 @@ def decompositions_and_partition(gate: Gate) -> Iterator[None]:
     for op in fallbacks:
         lowering.lowerings.pop(op, None)
         lowering.fallbacks.discard(op)
+
+
+def is_required(op: Any) -> bool:
+    """Whether an operator writes its arguments: no graph of AOTAutograd may hold it."""
+    schema = getattr(op, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def _asking(gate: Gate, op: Any, decomposition: Function, fallbacks: list[Any]) -> Function:

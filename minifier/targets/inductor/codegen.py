@@ -14,7 +14,7 @@ from torch._inductor.virtualized import V
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.targets.inductor.fusion import kernel_name
-from tcdebug.minifier.targets.inductor.settings import CODEGEN, asked
+from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, asked
 from tcdebug.minifier.targets.patching import patched
 
 
@@ -35,7 +35,8 @@ def kernels(gate: Gate) -> Iterator[None]:
     def configured(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with config.patch(asked(gate, CODEGEN)):
+            on_gpu = any(device != "cpu" for device in self.device_types)
+            with config.patch(asked(gate, {**CODEGEN, **(GPU if on_gpu else {})})):
                 return original(self, *args, **kwargs)
 
         return codegen

@@ -74,10 +74,10 @@ def lowerings(gate: Gate) -> Iterator[None]:
 
 
 def _is_optional(node: torch.fx.Node) -> bool:
-    """Whether a node gives tensors: what gives sizes has no fallback."""
+    """Whether a node gives tensors: what gives sizes, or asserts something, has no fallback."""
     value = node.meta.get("val")
-    leaves = value if isinstance(value, tuple | list) else (value,)
-    return all(isinstance(leaf, torch.Tensor) for leaf in leaves if leaf is not None)
+    leaves = [v for v in (value if isinstance(value, tuple | list) else [value]) if v is not None]
+    return bool(leaves) and all(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _is_inlined(result: Any, node: torch.fx.Node) -> bool:

@@ -60,6 +60,8 @@ CALLED_DIRECTLY = (
 
 REQUIRED_FAMILY = ""
 """The family inside a required pass: nothing there is asked."""
+OUTSIDE = "pass"
+"""The family of what runs outside all stages."""
 
 
 @contextlib.contextmanager
@@ -84,7 +86,7 @@ class _Seam:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._families = ["pass"]
+        self._families = [OUTSIDE]
 
     def stage(self, family: str, original: Function) -> Function:
         """A function that runs all passes of a stage."""
@@ -114,11 +116,16 @@ class _Seam:
         return apply
 
     def called_directly(self, original: Function) -> Function:
-        """A pass that is called as a function."""
+        """A pass that is called as a function. Outside all stages it is required.
+
+        Freezing packs weights, and at its end the packing has to be folded.
+        """
 
         @functools.wraps(original)
         def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
             name = original.__name__
+            if self._families[-1] == OUTSIDE:
+                return original(graph, *args, **kwargs)
             if not self._gate.allows(f"{self._families[-1]}.{name}", name):
                 return graph
             return original(graph, *args, **kwargs)

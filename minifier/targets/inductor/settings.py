@@ -26,19 +26,35 @@ LOWERING: Mapping[str, Any] = {
     "comprehensive_padding": False,
     "constant_and_index_propagation": False,
     "emulate_precision_casts": True,
+    "inplace_padding": False,
+    "max_pointwise_cat_inputs": 0,
     "pick_loop_orders": False,
     "split_reductions": False,
+    "unroll_reductions_threshold": 0,
 }
 """Setting -> its careful value; asked when a graph begins to be lowered."""
 
 CODEGEN: Mapping[str, Any] = {
     "allow_buffer_reuse": False,
+    "cpp.enable_loop_tail_vec": False,
+    "cpp.no_redundant_loops": False,
     "cpp.threads": 1,
     "inplace_buffers": False,
+    "loop_index_inversion_in_fusion": False,
     "loop_ordering_after_fusion": False,
     "reorder_for_peak_memory": False,
 }
 """The same, asked when its kernels begin to be written."""
+
+GPU: Mapping[str, Any] = {
+    "dynamic_scale_rblock": False,
+    "graph_partition": False,
+    "triton.coalesce_tiling_analysis": False,
+    "triton.divisible_by_16": False,
+    "triton.mix_order_reduction": False,
+    "triton.persistent_reductions": False,
+}
+"""The same, asked where a graph computes on a GPU."""
 
 NO_UNIT = ("fallback_random", "custom", "TESTING_ONLY")
 """Random numbers are eager's, or all that is drawn looks wrong; custom passes are asked when they
@@ -46,11 +62,15 @@ run; bugs that a test of torch's has switched on are what is looked for."""
 
 
 def asked(gate: Gate, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a table that the gate holds back, with their careful values."""
+    """The settings of a table that the gate holds back, with their careful values.
+
+    A setting that this torch does not have is not asked.
+    """
     return {
         name: careful
         for name, careful in table.items()
-        if value(config, name) != careful and not gate.allows(f"config.{name}", name)
+        if value(config, name) not in (None, careful)
+        and not gate.allows(f"config.{name}", name)
     }
 
 

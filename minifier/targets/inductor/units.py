@@ -9,8 +9,8 @@ from torch._inductor import lowering
 from torch._inductor.decomposition import select_decomp_table
 
 from tcdebug.compiler.units import Unit
-from tcdebug.minifier.targets.inductor.autograd import RECOMPUTE
-from tcdebug.minifier.targets.inductor.settings import CODEGEN, LOWERING
+from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
+from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
 from tcdebug.minifier.targets.ladder import BELOW
 
 FUSION = {
@@ -33,9 +33,10 @@ def units() -> Iterator[Unit]:
     yield Unit("option", "option.NAME: each option that a script gives to torch.compile")
     yield Unit("config", "config.NAME: each setting that a script or a variable changed")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
-    for op in sorted(select_decomp_table(), key=str):
+    for op in sorted((o for o in select_decomp_table() if not is_required(o)), key=str):
         yield Unit(f"decompose.{op}", f"write {op} in simpler operators")
     yield Unit("joint", "joint.PASS: passes and patterns on forward and backward together")
+    yield Unit(CSE, "compute what forward and backward have in common once")
     yield Unit(RECOMPUTE, "recompute cheap values in backward rather than save them")
     yield Unit("postgrad", "postgrad.PASS: passes and patterns on forward and on backward")
     yield Unit("freezing", "freezing.PASS: passes and patterns that freezing adds")
@@ -44,7 +45,7 @@ def units() -> Iterator[Unit]:
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}, back to its careful value")
     for op in sorted((o for o in lowering.lowerings if _is_builtin(o)), key=str):
         yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
-    for name in CODEGEN:
+    for name in (*CODEGEN, *GPU):
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}, back to its careful value")
     for name, summary in FUSION.items():
         yield Unit(name, summary)

@@ -131,11 +131,38 @@ def test_a_graph_in_which_dynamo_finds_nothing_is_none(tmp_path: Path) -> None:
     assert phases == ["eager", "capture"]
 
 
-def test_a_graph_that_dynamo_cannot_capture_is_none(tmp_path: Path) -> None:
-    def cumulated(x: torch.Tensor) -> Any:
-        return scan(lambda carry, row: (carry + row, carry * row), torch.zeros(3), x)
+@pytest.mark.parametrize("name", ["eager", "aot_eager"])
+def test_scans_one_after_another_are_judged_with_their_gradients(
+    name: str, tmp_path: Path
+) -> None:
+    weight = torch.tensor([0.5, 2.0, 1.0], requires_grad=True)
 
-    case = captured(cumulated, torch.ones(4, 3))
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = scan(lambda c, row: (c * weight + row, (c * row).clone()), torch.ones(3), x)[1]
+        return x
+
+    case = captured(twice, torch.ones(4, 3))
+    outcome, phases = judged(case, backends.target(name), tmp_path)
+    assert outcome == Outcome(Kind.OK)
+    assert phases == ["eager", "capture", "compile", "forward", "backward"]
+
+
+class Combine(torch.nn.Module):
+    """What a scan combines with, as no graph."""
+
+    def forward(self, carry: torch.Tensor, row: torch.Tensor) -> list[torch.Tensor]:
+        """The sum and the product."""
+        return [carry + row, carry * row]
+
+
+def test_a_graph_that_dynamo_cannot_capture_is_none(tmp_path: Path) -> None:
+    graph = fx.Graph()
+    first, rows = graph.placeholder("first"), graph.placeholder("rows")
+    given = (graph.get_attr("combine"), [first], [rows], [])
+    graph.output((graph.call_function(torch.ops.higher_order.scan, given),))
+    inputs = (CaseInput("first", torch.zeros(3)), CaseInput("rows", torch.ones(4, 3)))
+    case = Case(fx.GraphModule({"combine": Combine()}, graph), inputs)
     outcome, phases = judged(case, backends.target("eager"), tmp_path)
     assert (outcome.kind, outcome.phase) == (Kind.INVALID, "capture")
     assert outcome.message.startswith("not captured again: AssertionError")
