@@ -13,7 +13,7 @@ import torch
 from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import Child, Limits
-from tcdebug.minifier.reuse.graphs import CapturedGraph, Graphs
+from tcdebug.minifier.reuse.graphs import DynamoGraph, Graphs
 from tcdebug.minifier.reuse.reachable import Reachable, ReachableNode, reachable
 
 
@@ -50,7 +50,7 @@ class Left:
     """What a call left: its result and all that it could write; the graphs that it ran."""
 
     state: Reachable
-    called: tuple[CapturedGraph, ...]
+    called: tuple[DynamoGraph, ...]
 
 
 def begin(
