@@ -6,11 +6,7 @@ status, its signal, its last exception or its silence is the outcome.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import platform
-import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,7 +28,7 @@ from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.fork import Notify, fork
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.job import start as start_session
-from tcdebug.minifier.processes.process import Child, Ended, Limits
+from tcdebug.minifier.processes.process import Child, Ended, Limits, finished
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
@@ -101,8 +97,8 @@ class ScriptSubject:
     def _run(self, toggles: Toggles, name: str) -> Outcome:
         if check := self.job.wanted.check:
             script = Path(self.job.script).resolve()
-            with (self._folder / name).open("wb") as output:
-                return run_check(check, script, self._folder, toggles.texts(), output=output)
+            output = self._folder / name
+            return run_check(check, script, self._folder, toggles.texts(), output=output)
         return run_script(msgspec.structs.replace(self.job, mode="compiled"), toggles, name)
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
@@ -146,26 +142,16 @@ def run_script(job: Job, toggles: Toggles, log_name: str) -> Outcome:
         "TCDEBUG_ARTIFACTS": "0",
     }
     known = set(folder.glob("events*.jsonl"))
-    with output.open("wb") as file:
-        process: subprocess.Popen[bytes] = start_session(job, file, variables)
-        try:
-            status = process.wait()
-        finally:
-            kill_group(process.pid)
-            process.wait()
+    ended = finished(start_session(job, output, variables))
     fresh = sorted(set(folder.glob("events*.jsonl")) - known)
-    outcome = outcome_of(status, output.read_text(errors="replace"))
+    outcome = outcome_of(ended.returncode, output.read_text(errors="replace"))
     return replace(outcome, decisions=most_decisions(fresh))
 
 
-def kill_group(pid: int) -> None:
-    """End a process and all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def outcome_of(status: int, text: str) -> Outcome:
+def outcome_of(status: int | None, text: str) -> Outcome:
     """The outcome of a script by exit status and what it printed."""
+    if status is None:
+        return Outcome(Kind.INVALID, "script", message="it is not known how the script ended")
     if status == 0:
         return Outcome(Kind.OK, "script")
     if status < 0:
