@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -21,12 +20,13 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job, check_session, start
-from tcdebug.minifier.subjects.script import kill_group, outcome_of
+from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
+from tcdebug.minifier.subjects.script import outcome_of
 
 GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
 """Beginnings of the names of folders in inductor's cache that hold more than kernels."""
 POLL = 0.05
-"""Seconds between looks at a run."""
+"""Seconds between looks at the budget."""
 SLOWER = 5.0
 LEAST = 60.0
 """A run may take this many times the seconds of the failing run, and these seconds more."""
@@ -90,10 +90,11 @@ class ScriptRuns:
             try:
                 for run in going:
                     run.start()
-                while not all([run.ended() for run in going]):
+                while at_work := {run.child: run for run in going if run.child is not None}:
                     if time.monotonic() > self.deadline:
                         raise BudgetUsed
-                    time.sleep(POLL)
+                    for child, ended in wait(at_work, POLL):
+                        at_work[child].take(ended)
             finally:
                 for run in going:
                     run.stop()
@@ -122,8 +123,7 @@ class _Going:
         self.output = Path(runs.job.run_dir) / f"layers-{self.number}.log"
         self.outcome = Outcome(Kind.OK)
         self.left = runs.processes
-        self.process: subprocess.Popen[bytes] | None = None
-        self.began = time.monotonic()
+        self.child: Child | None = None
 
     def start(self) -> None:
         """Start the next process."""
@@ -136,42 +136,29 @@ class _Going:
             "TORCHINDUCTOR_CACHE_DIR": str(self.caches),
         }
         job = msgspec.structs.replace(self.runs.job, mode="layers")
-        with self.output.open("wb") as file:
-            self.process = start(job, file, variables)
-        self.began = time.monotonic()
+        self.child = start(job, self.output, variables, Limits(self.runs.seconds, None))
 
-    def ended(self) -> bool:
-        """Whether the question is answered."""
-        if self.process is None:
-            return True
-        seconds = time.monotonic() - self.began
-        status = self.process.poll()
-        if status is None and seconds < self.runs.seconds:
-            return False
-        pid = self.process.pid
-        self.stop()
-        text = self.output.read_text(errors="replace")
-        check_session(self.runs.job, pid, status, text)
-        if status is None:
+    def take(self, ended: Ended) -> None:
+        """Keep how a process ended; where it did not fail, start the next."""
+        self.child = None
+        check_session(self.runs.job, ended, self.output)
+        if ended.timed_out:
             message = f"no end after {self.runs.seconds:.0f} s"
             outcome = Outcome(Kind.HANG, "script", "script | hang", message)
         else:
-            outcome = outcome_of(status, text)
-        outcome = replace(outcome, seconds=seconds)
+            outcome = outcome_of(ended.returncode, self.output.read_text(errors="replace"))
+        outcome = replace(outcome, seconds=ended.seconds)
         if outcome.failed and not self.runs.job.wanted.counts(outcome):
             outcome = replace(outcome, kind=Kind.INVALID)
         self.outcome = outcome
-        if self.left and not self.outcome.failed:
+        if self.left and not outcome.failed:
             self.start()
-            return False
-        return True
 
     def stop(self) -> None:
         """End the process, if it has not ended."""
-        if self.process is not None:
-            kill_group(self.process.pid)
-            self.process.wait()
-            self.process = None
+        if self.child is not None:
+            self.child.end()
+            self.child = None
 
 
 @contextlib.contextmanager

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shlex
-import signal
-import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.processes.subprocess_hook import unfollowed
 
 PLACE = "{}"
@@ -33,7 +29,7 @@ def run_check(
     events: Path,
     off: Sequence[str] = (),
     seconds: float | None = None,
-    output: IO[bytes] | None = None,
+    output: Path | None = None,
 ) -> Outcome:
     """What a command says of a script, run with `off` switched off.
 
@@ -51,30 +47,16 @@ def run_check(
     if off:
         environment["TCDEBUG_OFF"] = ",".join(off)
     known = set(events.glob("events*.jsonl"))
-    started = time.monotonic()
-    own_group = seconds is not None
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", line],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=own_group,
-    )
-    try:
-        status = process.wait(seconds)
-    except subprocess.TimeoutExpired:
+    limits = None if seconds is None else Limits(seconds, None)
+    shell = ["/bin/sh", "-c", line]
+    ended = finished(spawn(shell, environment, output=output, limits=limits))
+    if ended.timed_out:
         message = f"no end after {seconds:.0f} s"
         return Outcome(Kind.HANG, "check", "check | hang", message)
-    finally:
-        if own_group:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    outcome = outcome_of(status)
+    outcome = outcome_of(ended.returncode)
     fresh = sorted(set(events.glob("events*.jsonl")) - known)
     return replace(
-        outcome, decisions=most_decisions(fresh), seconds=time.monotonic() - started
+        outcome, decisions=most_decisions(fresh), seconds=ended.seconds
     )
 
 
@@ -84,8 +66,10 @@ def most_decisions(files: Sequence[Path]) -> tuple[Decision, ...]:
     return max(found, key=len, default=())
 
 
-def outcome_of(status: int) -> Outcome:
+def outcome_of(status: int | None) -> Outcome:
     """The outcome of a script by the exit status of a check of it."""
+    if status is None:
+        return Outcome(Kind.INVALID, "check", message="it is not known how the check ended")
     if status == 0:
         return Outcome(Kind.OK, "check")
     if status == SKIP:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.minifier.cases.criteria import Wanted
-from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.processes.process import Child, Ended, Limits
+from tcdebug.minifier.processes.spawn import spawn
 
 REPORT = "report.json"
 """Where a session writes what it found."""
@@ -75,14 +74,16 @@ def begun(job: Job, pid: int) -> Path:
     return Path(job.run_dir) / f"begun-{pid}"
 
 
-def check_session(job: Job, pid: int, status: int | None, text: str) -> None:
-    """Make sure that a session's end is the end of the script, not of tcdebug.
+def check_session(job: Job, ended: Ended, output: Path) -> None:
+    """Make sure that a session failed by the script, not by tcdebug. Raises SessionFault.
 
-    `status` is None where the session was ended, and `text` what it printed. Raises SessionFault.
+    `output` is what the session printed.
     """
-    if status == FAULT or (status != 0 and not begun(job, pid).exists()):
+    failed = ended.returncode not in (0, None) and not begun(job, ended.pid).exists()
+    if failed or ended.returncode == FAULT:
+        text = output.read_text(errors="replace")
         start = max(text.rfind("Traceback (most recent call last)"), 0)
-        raise SessionFault(text[start:] or f"the session ended with status {status}")
+        raise SessionFault(text[start:] or f"the session ended with {ended.returncode}")
 
 
 def own_caches() -> dict[str, str]:
@@ -96,36 +97,27 @@ def own_caches() -> dict[str, str]:
 
 def start(
     job: Job,
-    output: IO[bytes] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> subprocess.Popen[bytes]:
-    """Start the session process of a job; what it prints goes to `output`, or to ours."""
-    return subprocess.Popen(
-        command(job),
-        stdin=subprocess.DEVNULL if output is not None else None,
-        stdout=output,
-        stderr=subprocess.STDOUT if output is not None else None,
-        env={**os.environ, **own_caches(), **(environment or {})},
-        start_new_session=output is not None,
-    )
+    output: Path,
+    environment: Mapping[str, str],
+    limits: Limits | None = None,
+) -> Child:
+    """Start the session process of a job, with caches of its own; it prints to a file."""
+    variables = {**os.environ, **own_caches(), **environment}
+    return spawn(_command(job), variables, output=output, limits=limits)
 
 
 def start_in_foreground(
-    job: Job, environment: Mapping[str, str], output: IO[bytes] | None = None
-) -> subprocess.Popen[bytes]:
+    job: Job, environment: Mapping[str, str], output: Path | None = None
+) -> Child:
     """Start the session process of a job as the script would be started by hand.
 
     It has our terminal, so Ctrl-C reaches it, and the user's caches.
     """
-    return subprocess.Popen(
-        command(job),
-        stdout=output,
-        stderr=None if output is None else subprocess.STDOUT,
-        env={**os.environ, **environment},
-    )
+    variables = {**os.environ, **environment}
+    return spawn(_command(job), variables, output=output, foreground=True)
 
 
-def command(job: Job) -> list[str]:
+def _command(job: Job) -> list[str]:
     """The command of the session process, and the file that it reads its job from."""
     path = Path(job.run_dir) / f"job-{job.mode}.json"
     path.write_bytes(msgspec.json.encode(job))

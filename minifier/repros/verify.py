@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tcdebug.minifier.cases.environment import without_settings
 from tcdebug.minifier.processes.job import own_caches
+from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.processes.spawn import spawn
 
 SECONDS = 300.0
 """How long a repro script gives its graph before it calls it a hang."""
@@ -116,24 +116,24 @@ def _arguments(toggles: Sequence[str]) -> list[str]:
 
 
 def _run(path: Path, arguments: Sequence[str], seconds: float) -> Verified:
-    start = time.monotonic()
     environment = {k: v for k, v in without_settings().items() if not k.startswith("TCDEBUG_")}
     environment.pop("PYTHONPATH", None)
     if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
         environment["TCDEBUG_CACHE_DIR"] = cache
     environment |= {**own_caches(), "TCDEBUG_LOG": "0"}
     text = path.read_text()
-    with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as place:
+        folder, printed, errors = (Path(place, name) for name in ("repro", "stdout", "stderr"))
+        folder.mkdir()
         for file in path.parent.iterdir():
             if file.is_file() and (file.name.startswith(path.stem) or file.name in text):
                 shutil.copy(file, folder)
-        command = [sys.executable, path.name, *arguments]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True,
-                timeout=seconds, check=False,
-            )  # fmt: skip
-            status, output = done.returncode, done.stdout + done.stderr
-        except subprocess.TimeoutExpired:
-            status, output = UNRESOLVED, "the repro script did not end"
-    return Verified(status, time.monotonic() - start, output)
+        child = spawn(
+            [sys.executable, path.name, *arguments], environment,
+            folder=folder, output=printed, errors=errors, limits=Limits(seconds, None),
+        )  # fmt: skip
+        ended = finished(child)
+        output = "".join(file.read_text(errors="replace") for file in (printed, errors))
+    if ended.returncode is None:
+        return Verified(UNRESOLVED, ended.seconds, "the repro script did not end")
+    return Verified(ended.returncode, ended.seconds, output)

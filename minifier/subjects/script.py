@@ -6,10 +6,7 @@ status, its signal, its last exception or its silence is the outcome.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import platform
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,16 +25,11 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, norma
 from tcdebug.minifier.judging.check import most_decisions, run_check
 from tcdebug.minifier.judging.endings import outcome_of as ending_of
 from tcdebug.minifier.oracles.question import Question
-from tcdebug.minifier.processes.fork import Notify, fork
-from tcdebug.minifier.processes.job import (
-    SCRIPT_FAILED,
-    Job,
-    check_session,
-    command,
-    own_caches,
-)
+from tcdebug.minifier.processes.channel import Parent
+from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session
+from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
-from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
@@ -106,25 +98,20 @@ class ScriptSubject:
             "TCDEBUG_ARTIFACTS": "0",
         }
         self._known = set(self._folder.glob("events*.jsonl"))
-        environment = {**os.environ, **own_caches(), **variables}
-        return spawn(command(self._compiled), environment, output=self._output, limits=limits)
+        job = msgspec.structs.replace(self.job, mode="compiled")
+        return start_session(job, self._output, variables, limits)
 
     @property
     def _output(self) -> Path:
         """What the latest run prints."""
         return self._folder / f"compiled-{self.runs}.log"
 
-    @property
-    def _compiled(self) -> Job:
-        return msgspec.structs.replace(self.job, mode="compiled")
-
     def _start_check(self, check: str, toggles: Toggles, limits: Limits) -> Child:
-        script, path = Path(self.job.script).resolve(), self._output
+        script, output = Path(self.job.script).resolve(), self._output
 
-        def work(notify: Notify) -> bytes:
-            notify("check")
-            with path.open("wb") as output:
-                outcome = run_check(check, script, self._folder, toggles.texts(), output=output)
+        def work(parent: Parent) -> bytes:
+            parent("check")
+            outcome = run_check(check, script, self._folder, toggles.texts(), output=output)
             return msgspec.json.encode(outcome)
 
         return fork(work, limits, self._folder / "script-runs.log")
@@ -134,16 +121,18 @@ class ScriptSubject:
         if self.job.wanted.check:
             outcome = ending_of(ended)
         else:
-            text = self._output.read_text(errors="replace")
-            check_session(self.job, ended.pid, ended.returncode, text)
-            if ended.returncode is None:
-                message = f"no end after {ended.seconds:.0f} s"
-                outcome = Outcome(Kind.HANG, "script", "script | hang", message)
-            else:
-                outcome = outcome_of(ended.returncode, text)
-            fresh = sorted(set(self._folder.glob("events*.jsonl")) - self._known)
-            outcome = replace(outcome, decisions=most_decisions(fresh))
+            check_session(self.job, ended, self._output)
+            outcome = self._ending(ended)
         return replace(outcome, seconds=ended.seconds, cpu_seconds=ended.cpu_seconds)
+
+    def _ending(self, ended: Ended) -> Outcome:
+        if ended.timed_out:
+            message = f"no end after {ended.seconds:.0f} s"
+            outcome = Outcome(Kind.HANG, "script", "script | hang", message)
+        else:
+            outcome = outcome_of(ended.returncode, self._output.read_text(errors="replace"))
+        fresh = sorted(set(self._folder.glob("events*.jsonl")) - self._known)
+        return replace(outcome, decisions=most_decisions(fresh))
 
     def write(
         self, candidate: WholeScript, toggles: Toggles, outcome: Outcome, path: Path
@@ -171,14 +160,10 @@ class ScriptSubject:
         return []
 
 
-def kill_group(pid: int) -> None:
-    """End a process and all that it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def outcome_of(status: int, text: str) -> Outcome:
+def outcome_of(status: int | None, text: str) -> Outcome:
     """The outcome of a script by exit status and what it printed."""
+    if status is None:
+        return Outcome(Kind.INVALID, "script", message="it is not known how the script ended")
     if status == 0:
         return Outcome(Kind.OK, "script")
     if status < 0:

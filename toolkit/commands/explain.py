@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from tcdebug.cli.options import USAGE
-from tcdebug.commands.run import stop
+from tcdebug.commands.run import status_of
 from tcdebug.compiler.errors import codes
 from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
@@ -37,9 +36,11 @@ def run(
     job = Job("explain", script, list(args), "", backend)
     supervisor = begin("explain", job, quiet=True, fresh=True)
     folder = supervisor.folder
-    with (folder / SCRIPT_LOG).open("wb") as output:
-        process = start_in_foreground(supervisor.job, {"TCDEBUG_RUN_DIR": str(folder)}, output)
-        status = _wait(process)
+    environment = {"TCDEBUG_RUN_DIR": str(folder)}
+    child = start_in_foreground(supervisor.job, environment, folder / SCRIPT_LOG)
+    status = status_of(child)  # what there is by Ctrl-C is explained
+    if status is None:
+        status = INTERRUPTED
     supervisor.finish(status)
     run = find(str(folder))
     found = explain(run, run.events())
@@ -73,15 +74,6 @@ def _code(name: str, *, as_json: bool) -> int:
     else:
         show_code(found)
     return 0
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """The exit status of the script; Ctrl-C ends it, and what there is by then is explained."""
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        stop(process)
-        return INTERRUPTED
 
 
 def _say_how_it_ended(status: int, folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.cli.options import USAGE
-from tcdebug.commands.run import INTERRUPTED, stop
+from tcdebug.commands.run import INTERRUPTED, status_of
 from tcdebug.compiler.events.schema import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
@@ -81,11 +81,9 @@ def _capture(
     supervisor = begin("repro", job, quiet=True, fresh=True)
     folder = (output or supervisor.folder).resolve()
     job = msgspec.structs.replace(supervisor.job, output=str(folder))
-    process = start_in_foreground(job, {"TCDEBUG_RUN_DIR": str(supervisor.folder)})
-    try:
-        status = process.wait()
-    except KeyboardInterrupt:
-        stop(process)
+    child = start_in_foreground(job, {"TCDEBUG_RUN_DIR": str(supervisor.folder)})
+    status = status_of(child)
+    if status is None:
         status = INTERRUPTED
     paths = _written(supervisor, script, graph)
     passing = dict.fromkeys(paths, True)

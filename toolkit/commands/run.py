@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,8 @@ from tcdebug.display.guards import show_missing_guards
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, start_in_foreground
+from tcdebug.minifier.processes.process import Child, finished
+from tcdebug.minifier.processes.tree import send_signal
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.supervisor import begin
 
@@ -41,11 +42,9 @@ def run(
     environment = {"TCDEBUG_RUN_DIR": str(folder)}
     if off:
         environment["TCDEBUG_OFF"] = ",".join(off)
-    process = start_in_foreground(supervisor.job, environment)
-    try:
-        status = process.wait()
-    except KeyboardInterrupt:
-        stop(process)
+    child = start_in_foreground(supervisor.job, environment)
+    status = status_of(child)
+    if status is None:
         supervisor.finish(INTERRUPTED)
         announce_repros(_repros(folder), hints=not quiet, run=False)
         return INTERRUPTED
@@ -57,16 +56,28 @@ def run(
     return _exit_status(status, bool(repros or missing))
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Pass Ctrl-C on, and wait for the script to end as it likes; a second one kills it."""
+def status_of(child: Child) -> int | None:
+    """The exit status of a script in the foreground, negative for a signal; None after Ctrl-C.
+
+    Ctrl-C is passed on, and the script ends as it likes; a second one kills it.
+    """
+    try:
+        status = finished(child).returncode
+        assert status is not None, "a script in the foreground has no limits"
+        return status
+    except KeyboardInterrupt:
+        _stop(child)
+        return None
+
+
+def _stop(child: Child) -> None:
     try:
         if not sys.stdin.isatty():  # at a terminal the script has had it already
-            process.send_signal(signal.SIGINT)
+            send_signal(child.pid, signal.SIGINT)
         note("waiting for the script to end; Ctrl-C again kills it")
-        process.wait()
+        finished(child)
     except KeyboardInterrupt:
-        process.kill()
-        process.wait()
+        child.end()
 
 
 def _exit_status(status: int, failed: bool) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,8 @@ import msgspec
 from tcdebug.fuzz.job import BAD_JOB, FuzzJob
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.minifier.processes.job import own_caches
+from tcdebug.minifier.processes.process import Child, Limits, wait
+from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.reading.run_dir import Tail
 
 POLL = 0.2
@@ -48,20 +48,18 @@ class Campaign:
     def run(self, job: FuzzJob, jobs: int) -> None:
         """Run so many workers to their end. Raises WorkerFailed, BadJob."""
         parts = [_part(job, k, jobs) for k in range(jobs)]
-        processes = [self._start(part) for part in parts]
+        children = [self._start(part) for part in parts]
         tail = Tail(self.folder)
-        end = time.monotonic() + (job.seconds or 1e9) + LATE
         try:
-            while any(p.poll() is None for p in processes) and time.monotonic() < end:
-                time.sleep(POLL)
+            while working := [child for child in children if child.ended is None]:
+                wait(working, POLL)
                 self._count(tail)
         finally:
-            ended = [process.poll() or 0 for process in processes]
-            for process in processes:
-                process.kill()
-                process.wait()
+            for child in children:
+                child.end()
             self._count(tail)
-        for part, status in zip(parts, ended, strict=True):
+        for part, child in zip(parts, children, strict=True):
+            status = child.end().returncode  # None of one that was late
             if status == BAD_JOB:
                 raise BadJob(_last_lines(self._output(part), 1))
             if status:
@@ -72,15 +70,15 @@ class Campaign:
         self.tally.feed(tail.new())
         self.said(self.tally)
 
-    def _start(self, job: FuzzJob) -> subprocess.Popen[bytes]:
+    def _start(self, job: FuzzJob) -> Child:
         path = self.folder / f"job-{job.worker}.json"
         path.write_bytes(msgspec.json.encode(job))
-        with self._output(job).open("wb") as output:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tcdebug.fuzz.worker", str(path)],
-                env={**os.environ, **own_caches(), **ENVIRONMENT},
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+        return spawn(
+            [sys.executable, "-m", "tcdebug.fuzz.worker", str(path)],
+            {**os.environ, **own_caches(), **ENVIRONMENT},
+            output=self._output(job),
+            limits=None if job.seconds is None else Limits(job.seconds + LATE, None),
+        )
 
     def _output(self, job: FuzzJob) -> Path:
         return self.folder / f"worker-{job.worker}.log"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import msgspec
 from tcdebug.fuzz.findings import PROGRAM, REPRO, Finding
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
+from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.processes.spawn import spawn
 
 SECONDS = 240
 """What the minifier may take for one finding."""
@@ -30,19 +32,18 @@ def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
         sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", f"--seconds={SECONDS}",
         f"--timeout={SECONDS // 4}", f"--oracle={_oracle(finding)}", path.name,
     ]  # fmt: skip
-    with (folder / "log.txt").open("wb") as log:
-        try:
-            done = subprocess.run(
-                command, cwd=folder, stdout=subprocess.PIPE, stderr=log, timeout=SECONDS * 3,
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return msgspec.structs.replace(finding, note="the minifier did not end")
+    printed = folder / REPORT
+    child = spawn(
+        command, os.environ, folder=folder, output=printed, errors=folder / "log.txt",
+        limits=Limits(SECONDS * 3, None),
+    )  # fmt: skip
+    ended = finished(child)
     try:
-        report = msgspec.json.decode(done.stdout, type=Report)
+        report = msgspec.json.decode(printed.read_bytes(), type=Report)
     except msgspec.DecodeError:
-        return msgspec.structs.replace(finding, note=f"the minifier ended with {done.returncode}")
-    (folder / REPORT).write_bytes(done.stdout)
+        printed.unlink()
+        how = "did not end" if ended.timed_out else f"ended with {ended.returncode}"
+        return msgspec.structs.replace(finding, note=f"the minifier {how}")
     repro = None
     if report.repro is not None and Path(report.repro).exists():
         for file in Path(report.repro).parent.glob("repro*"):

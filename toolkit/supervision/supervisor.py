@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from tcdebug import __version__
 from tcdebug.compiler.events import run_folder
@@ -36,7 +34,7 @@ from tcdebug.minifier.processes.job import (
     check_session,
     start,
 )
-from tcdebug.minifier.subjects.script import kill_group
+from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.reading.run_dir import Tail, find, runs
 from tcdebug.supervision.descendants import Descendants
 
@@ -144,35 +142,34 @@ class Supervisor:
         return self._session("search", passes)
 
     def _session(self, mode: str, passes: int = 1) -> int:
-        """Run the script in a session and show its progress; its exit status, or LATE."""
+        """Run the script in a session and show its progress; its exit status, or LATE.
+
+        Raises SessionFault.
+        """
         seconds = max(self._seconds_left, 0.0)
         job = msgspec.structs.replace(self.job, mode=mode, passes=passes, seconds=seconds)
-        with (self.folder / f"{mode}.log").open("wb") as output:
-            process = start(job, output, ENVIRONMENT[mode])
-        self.log.emit(WorkerStart(mode, process.pid))
-        began = time.monotonic()
+        limits = Limits(seconds + GRACE, None)
+        output = self.folder / f"{mode}.log"
+        child = start(job, output, ENVIRONMENT[mode], limits)
+        self.log.emit(WorkerStart(mode, child.pid))
         try:
-            status = self._follow(process, began + seconds + GRACE)
+            self._follow(child)
         finally:
-            _kill_tree(process)
-        if status != LATE:
-            text = (self.folder / f"{mode}.log").read_text(errors="replace")
-            check_session(self.job, process.pid, status, text)
-        took = round(time.monotonic() - began, 3)
-        self.log.emit(WorkerExit(mode, process.pid, status, took))
+            ended = child.end()
+        self.progress.feed(self._tail.new())
+        status = LATE if ended.returncode is None else ended.returncode
+        self.log.emit(WorkerExit(mode, child.pid, status, round(ended.seconds, 3)))
+        check_session(job, ended, output)
         return status
 
-    def _follow(self, process: subprocess.Popen[bytes], end: float) -> int:
-        """Show what a session does until it ends; its exit status, or LATE at the time `end`."""
-        seen = Descendants(process.pid, self._descendants)
-        while process.poll() is None and time.monotonic() < end:
+    def _follow(self, child: Child) -> None:
+        """Show what a session does until it ends, or its time does."""
+        seen = Descendants(child.pid, self._descendants)
+        while not wait([child], POLL):
             self.progress.feed(self._tail.new())
             seen.look()
             if (self.folder / REPORT).exists():
                 break  # found in a process that the script started: the others need not go on
-            time.sleep(POLL)
-        self.progress.feed(self._tail.new())
-        return LATE if process.returncode is None else process.returncode
 
     def _eager_failed(self, status: int) -> Report:
         text = (self.folder / "eager.log").read_text(errors="replace")
@@ -253,21 +250,6 @@ def _recording_notes(status: int, folder: Path) -> list[str]:
         return []
     word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
     return [f"while its graphs were recorded the script {word}: see {folder / 'search.log'}"]
-
-
-def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """End a session and everything it started, in whatever process group that is."""
-    try:
-        children = psutil.Process(process.pid).children(recursive=True)
-    except psutil.Error:
-        children = []
-    kill_group(process.pid)
-    for child in children:
-        try:
-            child.kill()
-        except psutil.Error:
-            continue
-    process.wait()
 
 
 def environment() -> EnvSnapshot:

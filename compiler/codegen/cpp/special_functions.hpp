@@ -129,10 +129,11 @@ static inline long double gamma_uniform(long double a, long double x, bool upper
 
 static inline double igamma_of(double a, double x, bool upper) {
   const double inf = __builtin_inf();
-  if (!(a >= 0) || !(x >= 0) || (a == 0 && x == 0) || (a == inf && x == inf))
-    return x == 0 && a != a ? upper : __builtin_nan("");
-  if (a == 0 || x == inf) return !upper;
+  // Limits as eager has them, also where the other number is NaN.
+  if (x < 0 || a < 0 || (a == 0 && !(x > 0)) || (a == inf && x == inf)) return __builtin_nan("");
   if (x == 0 || a == inf) return upper;
+  if (a == 0 || x == inf) return !upper;
+  if (a != a || x != x) return __builtin_nan("");
   if (a >= GAMMA_IS_UNIFORM && abs_(x - a) <= a / 8) return (double)gamma_uniform(a, x, upper);
   if (x >= 1.5 && x >= a) {
     const long double q = gamma_q_descending(a, x);

@@ -74,13 +74,13 @@ def _k(near: Term, far: Term, x: Term, *, scaled: bool) -> Term:
 
 def _k0(x: Term, *, scaled: bool) -> Term:
     log = (x * 0.5).apply("log")
-    near = rows.K0_NEAR.at(x * x) - log * i0(x)
+    near = rows.K0_NEAR.at(x * x) - log * rows.I0_SMALL.at(x * x)
     return _k(near, rows.K0_FAR.at(K_SPLIT / x), x, scaled=scaled)
 
 
 def _k1(x: Term, *, scaled: bool) -> Term:
     log = (x * 0.5).apply("log")
-    near = log * i1(x) + rows.K1_NEAR.at(x * x) / x
+    near = log * rows.I1_SMALL.at(x * x) * x + rows.K1_NEAR.at(x * x) / x
     return _k(near, rows.K1_FAR.at(K_SPLIT / x), x, scaled=scaled)
 
 

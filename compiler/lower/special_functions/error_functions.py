@@ -17,6 +17,9 @@ from tcdebug.compiler.lower.special_functions.formula import Term, formula, wher
 
 aten = torch.ops.aten
 
+ERFCX_IS_INFINITE = -30.0
+"""Below it, 2 exp(x^2) is beyond the doubles."""
+
 
 def erfcx(x: Term) -> Term:
     """exp(x^2) erfc(x)."""
@@ -24,7 +27,11 @@ def erfcx(x: Term) -> Term:
     # written so that it is 1 at infinity
     t = 1 - 7.5 / (size + 3.75)
     positive = rows.ERFCX.at(t) / (1 + 2 * size)
-    return where(x < 0, 2 * (x * x).apply("exp") - positive, positive)
+    # the square of x as that of a number of few bits, which is exact, and a rest
+    short = (x * 64).apply("round") * (1 / 64)
+    square = (short * short).apply("exp") * ((x - short) * (x + short)).apply("exp")
+    negative = where(x < ERFCX_IS_INFINITE, inf, 2 * square - positive)
+    return where(x < 0, negative, positive)
 
 
 def _inverse(x: Term, w: Term) -> Term:

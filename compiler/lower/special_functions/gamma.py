@@ -63,7 +63,9 @@ def _positive_trigamma(x: Term) -> Term:
 
 def trigamma(x: Term) -> Term:
     """The second derivative of log(gamma(x))."""
-    sine = (x * pi).apply("sin") / pi
+    # sin(pi x) by what x is away from an integer; at one, as eager, by the rounded pi x
+    away = x - x.apply("round")
+    sine = (where(away.equals(0), x, away) * pi).apply("sin") / pi
     reflected = 1 / (sine * sine) - _positive_trigamma(1 - x)
     return where(x < 0.5, reflected, _positive_trigamma(x))
 

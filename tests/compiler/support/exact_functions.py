@@ -60,6 +60,8 @@ def _inverse_of_erfc(q: Any) -> Any:
 
 
 def _erfinv(x: Any) -> Any:
+    if abs(x) < 1e-8:  # its Maclaurin series
+        return mp.sqrt(mp.pi) / 2 * x * (1 + mp.pi * x * x / 12)
     return mp.sign(x) * _inverse_of_erfc(1 - abs(x))
 
 
@@ -67,6 +69,11 @@ def _ndtri(p: Any) -> Any:
     if p < 0.5:
         return -mp.sqrt(2) * _inverse_of_erfc(2 * p)
     return mp.sqrt(2) * _inverse_of_erfc(2 - 2 * p)
+
+
+def _polygamma(order: int) -> Exact:
+    """Infinite at its poles."""
+    return lambda x: mp.inf if x <= 0 and x == mp.floor(x) else mp.psi(order, x)
 
 
 def _scaled(power: int, function: Exact) -> Exact:
@@ -90,8 +97,8 @@ SPECIAL: dict[str, Special] = {
         S.spherical_bessel_j0, lambda x: mp.sinc(x), lambda x: 1 / abs(x) if abs(x) > 1 else 0.0
     ),
     "airy_ai": Special(S.airy_ai, mp.airyai, _airy),
-    "digamma": Special(torch.digamma, mp.digamma, _one),
-    "trigamma": Special(lambda x: torch.polygamma(1, x), lambda x: mp.psi(1, x)),
+    "digamma": Special(torch.digamma, _polygamma(0), _one),
+    "trigamma": Special(lambda x: torch.polygamma(1, x), _polygamma(1)),
     "erfcx": Special(S.erfcx, lambda x: mp.exp(x * x) * mp.erfc(x)),
     "erfinv": Special(torch.erfinv, _erfinv),
     "ndtri": Special(S.ndtri, _ndtri, _one),
@@ -119,11 +126,12 @@ def incomplete_gamma(a: Any, x: Any) -> tuple[Any, Any]:
 
 def zeta(s: Any, q: Any) -> Any:
     """Hurwitz's zeta function, of negative numbers too."""
-    total = mp.mpf(0)
-    while q < 1:
-        total += q ** (-s)
-        q += 1
-    return total + mp.zeta(s, q)
+    with mp.workdps(4 * DIGITS):  # mpmath's error is absolute
+        total = mp.mpf(0)
+        while q < 1:
+            total += q ** (-s)
+            q += 1
+        return total + mp.zeta(s, q)
 
 
 def units_off(found: float, truth: Any, amplitude: float = 0.0) -> float:
