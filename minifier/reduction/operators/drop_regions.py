@@ -10,9 +10,10 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.reduction.operators.regions import function_name, regions
-from tcdebug.minifier.reduction.operators.surgery import editable, finished
+from tcdebug.minifier.reduction.operators.surgery import editable, finished, leaves, set_outputs
 from tcdebug.minifier.reduction.operators.transforms import (
     differentiated,
+    lowered,
     transforms,
     without,
 )
@@ -40,6 +41,8 @@ class DropRegions:
                 wanted |= set(differentiated(graph, chosen))
                 if not without(graph, chosen):
                     return None
+                if not graph.output_node().all_input_nodes:  # it returned derivatives alone
+                    set_outputs(graph, lowered(graph, leaves(graph)))
         for start, end in _droppable(case):
             if start.name not in edits or start.name in starts:
                 continue
