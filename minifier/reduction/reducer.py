@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import MinifyStep
+from tcdebug.compiler.events.schema import Fallback, MinifyStep
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction import CaseReduction
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
@@ -31,6 +31,7 @@ from tcdebug.minifier.reduction.operators.cut_nodes import CutNodes
 from tcdebug.minifier.reduction.operators.drop_outputs import DropOutputs
 from tcdebug.minifier.reduction.operators.drop_regions import DropRegions
 from tcdebug.minifier.reduction.operators.inline_subgraphs import InlineSubgraphs
+from tcdebug.minifier.reduction.operators.transforms import is_well_formed
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.search import reducing
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
@@ -183,7 +184,11 @@ class Reducer:
     def _edits_of(self, reduction: CaseReduction, case: Case) -> list[str]:
         key = reduction, case.key
         if key not in self._edits:
-            self._edits[key] = reduction.edits(case)
+            try:
+                self._edits[key] = reduction.edits(case)
+            except Exception as error:
+                self._leave_out(reduction, error)
+                self._edits[key] = []
         return self._edits[key]
 
     def _candidate(
@@ -191,6 +196,22 @@ class Reducer:
     ) -> _SizedCase | None:
         key = reduction, case.key, tuple(edits)
         if key not in self._made:
-            made = reduction.apply(case, edits) if edits else case
+            made = self._applied(reduction, case, edits) if edits else case
             self._made[key] = None if made is None else _SizedCase(made)
         return self._made[key]
+
+    def _applied(
+        self, reduction: CaseReduction, case: Case, edits: Sequence[str]
+    ) -> Case | None:
+        """The case with edits made, None where eager could not run it or the edits fail."""
+        try:
+            made = reduction.apply(case, edits)
+            return made if made is not None and is_well_formed(made.graph) else None
+        except Exception as error:
+            self._leave_out(reduction, error)
+            return None
+
+    def _leave_out(self, reduction: CaseReduction, error: Exception) -> None:
+        """Say of a fault in a reduction that its edits are not tried."""
+        reason = f"{type(error).__name__}: {error}"
+        self._log.emit(Fallback(f"edits of {reduction.name} are left out", reason[:2000]))

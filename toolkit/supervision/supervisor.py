@@ -22,8 +22,10 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.display.progress import ProgressDisplay
+from tcdebug.minifier.cases.layer_names import DYNAMO
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import judge_script
+from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import (
@@ -200,6 +202,8 @@ class Supervisor:
             return self._sometimes_failing() or healthy
         report = failed.report()
         report = msgspec.structs.replace(report, notes=[*notes, *report.notes])
+        if self.job.bisect and report.layer == DYNAMO and report.status == "confirmed":
+            return self._with_line(report)
         if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
             return report
         units = self._whole_script(recorded)
@@ -207,6 +211,15 @@ class Supervisor:
             return msgspec.structs.replace(units, layer=report.layer, ladder=report.ladder)
         failed.write_repro()
         return report
+
+    def _with_line(self, report: Report) -> Report:
+        """The report of a script that Dynamo makes fail, with the statement where it does."""
+        self.progress.say("looking for the statement that Dynamo captures wrongly")
+        found = find_line(self.job, self.log, self._seconds_left)
+        if found is None:
+            return report
+        note = f"it fails once Dynamo captures this statement ({found.unit}): {found.subject}"
+        return msgspec.structs.replace(report, notes=[note, *report.notes])
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """What a report of the whole script says of how its graphs were judged."""

@@ -1,13 +1,22 @@
-"""Do what is done under no_grad, autocast or vmap without it."""
+"""Do what is done under no_grad, autocast, vmap or grad without it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.reduction.operators.regions import regions
-from tcdebug.minifier.reduction.operators.surgery import editable, finished
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.case import Case, CaseInput
+from tcdebug.minifier.reduction.operators.regions import function_name, regions
+from tcdebug.minifier.reduction.operators.surgery import editable, finished, leaves, set_outputs
+from tcdebug.minifier.reduction.operators.transforms import (
+    differentiated,
+    lowered,
+    transforms,
+    without,
+)
 
 
 @dataclass(frozen=True)
@@ -19,16 +28,41 @@ class DropRegions:
 
     def edits(self, case: Case) -> list[str]:
         """The regions, inner ones first."""
-        return [start.name for start, _ in regions(case.graph)]
+        return [start.name for start, _ in _droppable(case)]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """The graph without the calls that start and end them."""
         graph, named = editable(case)
-        for start, end in regions(case.graph):
-            if start.name not in edits:
+        wanted: set[str] = set()
+        starts = [t.start.name for t in transforms(case.graph) or []]
+        for name in starts:
+            if name in edits:
+                chosen = next(t for t in transforms(graph) or [] if t.start is named[name])
+                wanted |= set(differentiated(graph, chosen))
+                if not without(graph, chosen):
+                    return None
+                if not graph.output_node().all_input_nodes:  # it returned derivatives alone
+                    set_outputs(graph, lowered(graph, leaves(graph)))
+        for start, end in _droppable(case):
+            if start.name not in edits or start.name in starts:
                 continue
             graph.erase_node(named[end.name])
             if named[start.name].users:
                 return None
             graph.erase_node(named[start.name])
-        return finished(case, graph)
+        inputs = [_differentiable(i) if i.name in wanted else i for i in case.inputs]
+        return finished(case, graph, inputs)
+
+
+def _droppable(case: Case) -> list[tuple[fx.Node, fx.Node]]:
+    """The regions, but for the duals of a jvp, which go with it."""
+    return [(s, e) for s, e in regions(case.graph) if function_name(s) != "_enter_dual_level"]
+
+
+def _differentiable(spec: CaseInput) -> CaseInput:
+    """An input that the gradient is asked of, as a grad in the graph asked it."""
+    value = spec.value
+    fits = isinstance(value, torch.Tensor) and value.is_floating_point() and value.is_leaf
+    if not fits or value._is_view() or value.requires_grad:
+        return spec
+    return replace(spec, value=value.detach().clone().requires_grad_())

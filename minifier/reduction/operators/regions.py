@@ -12,7 +12,8 @@ import re
 from torch import fx
 
 STATE = re.compile(
-    r"set_grad_enabled|_enter_|_exit_|_nesting$|lazy_load|hooks_(en|dis)able$|assert"
+    r"set_grad_enabled|set_fwd_grad_enabled|_enter_|_exit_|_nesting$|lazy_load|requires_grad"
+    r"|hooks_(en|dis)able$|assert"
 )
 STARTS = re.compile(r"_enter_|_increment_nesting$|hooks_disable$")
 ENDS = re.compile(r"_exit_|_decrement_nesting$|hooks_enable$")
@@ -20,7 +21,7 @@ ENDS = re.compile(r"_exit_|_decrement_nesting$|hooks_enable$")
 
 def changes_state(node: fx.Node) -> bool:
     """Whether a call matters for what is computed around it, and gives nothing itself."""
-    return STATE.search(_function(node)) is not None
+    return STATE.search(function_name(node)) is not None
 
 
 def regions(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
@@ -29,7 +30,7 @@ def regions(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
     open_: list[fx.Node] = []
     grad: fx.Node | None = None
     for node in graph.nodes:
-        name = _function(node)
+        name = function_name(node)
         if "set_grad_enabled" in name:
             if grad is not None and grad.args != node.args:
                 found.append((grad, node))
@@ -48,7 +49,7 @@ def in_regions(graph: fx.Graph) -> set[str]:
     return {node.name for region in regions(graph) for node in region}
 
 
-def _function(node: fx.Node) -> str:
+def function_name(node: fx.Node) -> str:
     """The name of a function of torch's, empty for anything else."""
     if node.op != "call_function":
         return ""

@@ -19,7 +19,8 @@ from tcdebug.minifier.cases.case import (
     tensors_of,
 )
 from tcdebug.minifier.judging.replay import SEED
-from tcdebug.minifier.reduction.operators.regions import changes_state, regions
+from tcdebug.minifier.reduction.operators.regions import changes_state, function_name, regions
+from tcdebug.minifier.reduction.operators.transforms import is_part, lowered, transforms
 
 WRITING = {
     "setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior",
@@ -45,6 +46,14 @@ def editable(case: Case) -> tuple[fx.Graph, dict[str, fx.Node]]:
     return graph, {node.name: copy for node, copy in copies.items()}
 
 
+def erase_with_marks(graph: fx.Graph, node: fx.Node) -> None:
+    """Erase a value that nobody reads but calls that change the state of torch for it."""
+    for user in list(node.users):
+        if changes_state(user):
+            graph.erase_node(user)
+    graph.erase_node(node)
+
+
 def remove_dead(graph: fx.Graph) -> None:
     """Remove what nobody reads. Calls that do more than give a value stay until an edit."""
     for node in reversed(list(graph.nodes)):
@@ -52,6 +61,23 @@ def remove_dead(graph: fx.Graph) -> None:
         if not node.users and not kept:
             graph.erase_node(node)
     _remove_empty_regions(graph)
+    _remove_empty_transforms(graph)
+
+
+def _remove_empty_transforms(graph: fx.Graph) -> None:
+    """Remove transforms of whose values nothing is read after them, the innermost first."""
+    for transform in transforms(graph) or []:
+        inside = [transform.start]
+        while inside[-1] is not transform.end:
+            inside.append(inside[-1].next)
+        if any(u not in inside for n in inside for u in n.users) or any(map(writes, inside)):
+            continue
+        for node in reversed(inside):
+            graph.erase_node(node)
+    if not any(t.kind == "vmap" for t in transforms(graph) or []):
+        for node in list(graph.nodes):
+            if function_name(node) == "lazy_load_decompositions":
+                graph.erase_node(node)
 
 
 def _remove_empty_regions(graph: fx.Graph) -> None:
@@ -102,6 +128,7 @@ def leaves(graph: fx.Graph) -> list[fx.Node]:
         for n in graph.nodes
         if n.op.startswith("call")
         and not _silent(n)
+        and not is_part(n)
         and not [u for u in n.users if u.op != "output" and not _silent(u)]
     ]
 
@@ -222,6 +249,6 @@ def finished(
         outputs = leaves(graph)
     if not outputs:
         return None
-    set_outputs(graph, list(dict.fromkeys(outputs)))
+    set_outputs(graph, lowered(graph, list(dict.fromkeys(outputs))))
     remove_dead(graph)
     return case.with_graph(graph, inputs)

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.operators.regions import changes_state
-from tcdebug.minifier.reduction.operators.surgery import editable, leaves, remove_dead, set_outputs
+from tcdebug.minifier.reduction.operators.surgery import (
+    editable,
+    erase_with_marks,
+    leaves,
+    remove_dead,
+    set_outputs,
+)
+from tcdebug.minifier.reduction.operators.transforms import lowered
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,8 @@ class Truncate:
         graph, named = editable(case)
         set_outputs(graph, [])
         for name in edits:
-            graph.erase_node(named[name])
-        outputs = leaves(graph)
+            erase_with_marks(graph, named[name])
+        outputs = lowered(graph, leaves(graph))
         if not outputs:
             return None
         set_outputs(graph, outputs)

@@ -170,7 +170,9 @@ def test_a_repro_runs_as_many_processes_with_the_same_caches_as_it_takes(
     script = tmp_path / "fails.py"
     script.write_text(SECOND_PROCESS)
     job = Job("search", str(script), [], str(tmp_path))
-    outcome = Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: a second")
+    outcome = Outcome(
+        Kind.EXCEPTION, "script", "script | ValueError", "ValueError: a second process"
+    )
     path = tmp_path / "out" / "repro.py"
     path.parent.mkdir()
     write_repro(job, outcome, [], path, processes)

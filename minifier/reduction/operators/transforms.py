@@ -1,0 +1,285 @@
+"""Levels of vmap, grad and jvp in a graph: which values are in them, and how values leave them.
+
+Dynamo writes a transform as a call at the start and one at the end; between them values are wrapped
+and unwrapped for its level. A value that outlives its level is an error, so a graph is edited with
+regard to them.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.reduction.operators.regions import function_name
+
+NESTING = re.compile(r"^_(vmap|grad|jvp)_(in|de)crement_nesting$")
+WRAPS = ("_add_batch_dim", "_wrap_for_grad")
+UNWRAPS = ("_remove_batch_dim", "_unwrap_for_grad")
+PARTS = re.compile(
+    r"_nesting$|_batch_dim$|_(un)?wrap_for_grad$|requires_grad|_(make|unpack)_dual$|_dual_level$"
+    r"|fwd_grad_enabled$|hooks_(en|dis)able$|lazy_load"
+)
+"""Calls that belong to a transform, and compute nothing themselves."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A transform: vmap, grad or jvp, of which level, and the calls that start and end it."""
+
+    kind: str
+    level: int
+    start: fx.Node
+    end: fx.Node
+
+
+def transforms(graph: fx.Graph) -> list[Transform] | None:
+    """The transforms, inner ones before those around them; None where they are not balanced."""
+    found: list[Transform] = []
+    open_: list[tuple[str, fx.Node]] = []
+    for node in graph.nodes:
+        if match := NESTING.match(function_name(node)):
+            if match[2] == "in":
+                open_.append((match[1], node))
+            elif not open_ or open_[-1][0] != match[1]:
+                return None
+            else:
+                kind, start = open_.pop()
+                found.append(Transform(kind, len(open_) + 1, start, node))
+    return None if open_ else found
+
+
+def is_part(node: fx.Node) -> bool:
+    """Whether a call belongs to a transform itself."""
+    return PARTS.search(function_name(node)) is not None
+
+
+def levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]] | None:
+    """The levels that the values of a graph are in; None where a value outlives its level."""
+    if transforms(graph) is None:
+        return None
+    found: dict[fx.Node, frozenset[int]] = {}
+    depth = 0
+    for node in graph.nodes:
+        read = [found[n] for n in node.all_input_nodes]
+        own = frozenset[int]().union(*read)
+        if any(level > depth for level in own):
+            return None
+        name = function_name(node)
+        if match := NESTING.match(name):
+            depth += 1 if match[2] == "in" else -1
+        if name in WRAPS:
+            own |= {_level(node)}
+        elif name in UNWRAPS:
+            own -= {_level(node)}
+        found[node] = own
+    return None if found[graph.output_node()] else found
+
+
+def is_well_formed(graph: fx.Graph) -> bool:
+    """Whether every transform is ended that is begun, and no value outlives its level."""
+    return levels(graph) is not None
+
+
+def _level(node: fx.Node) -> int:
+    """The level that a call wraps a value for, or unwraps it from."""
+    place = 2 if function_name(node) == "_add_batch_dim" else 1
+    level: Any = node.args[place]
+    return int(level)
+
+
+def _live_levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]]:
+    """As `levels`, where the outputs of a graph are not lowered yet."""
+    found: dict[fx.Node, frozenset[int]] = {}
+    for node in graph.nodes:
+        own = frozenset[int]().union(*(found[n] for n in node.all_input_nodes))
+        name = function_name(node)
+        if name in WRAPS:
+            own |= {_level(node)}
+        elif name in UNWRAPS:
+            own -= {_level(node)}
+        found[node] = own
+    return found
+
+
+def lowered(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Node]:
+    """What stands for values outside of the transforms that they are in; calls are added for it."""
+    around = transforms(graph) or []
+    if not around:
+        return list(outputs)
+    known = _live_levels(graph)
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    made: list[fx.Node] = []
+    for output in outputs:
+        values = [output]
+        for level in sorted(known[output], reverse=True):
+            inside = next(
+                (t for t in around
+                 if t.level == level and order[t.start] < order[output] < order[t.end]),
+                None,
+            )  # fmt: skip
+            if inside is None:
+                return list(outputs)
+            values = [leaving for value in values for leaving in _leaving(graph, inside, value)]
+        made += values
+    return made
+
+
+def _leaving(graph: fx.Graph, transform: Transform, value: fx.Node) -> list[fx.Node]:
+    """The calls by which a value leaves a transform: of jvp, also its tangent."""
+    predispatch = torch._functorch.predispatch
+    with graph.inserting_before(_way_out(transform)):
+        if transform.kind == "vmap":
+            size: Any = transform.start.args[0]
+            args = (value, transform.level, size, 0)
+            return [graph.call_function(predispatch._remove_batch_dim, args)]
+        parts = [value]
+        if transform.kind == "jvp" and _is_dual(value):
+            pair = graph.call_function(predispatch._unpack_dual, (value,), {"level": 0})
+            parts = [graph.call_function(operator.getitem, (pair, k)) for k in (0, 1)]
+        unwrap = predispatch._unwrap_for_grad
+        return [graph.call_function(unwrap, (part, transform.level)) for part in parts]
+
+
+def _way_out(transform: Transform) -> fx.Node:
+    """The call before which values leave: the end, or the end of the duals in it."""
+    node = transform.start
+    depth = 0
+    while node is not transform.end:
+        name = function_name(node)
+        if match := NESTING.match(name):
+            depth += 1 if match[2] == "in" else -1
+        if name == "_exit_dual_level" and depth == 1:
+            return node
+        node = node.next
+    return transform.end
+
+
+def _is_dual(value: fx.Node) -> bool:
+    """Whether a value has a tangent: it is made of one that was given one."""
+    seen, queue = {value}, [value]
+    for node in queue:
+        name = function_name(node)
+        if name == "_make_dual":
+            return True
+        if name != "_unpack_dual":
+            fresh = [n for n in node.all_input_nodes if n not in seen]
+            seen.update(fresh)
+            queue += fresh
+    return False
+
+
+def without(graph: fx.Graph, transform: Transform) -> bool:
+    """Take a transform out: of vmap the first element, of grad and jvp what they differentiate.
+
+    The values of derivatives go, with all that is made of them. False where nothing is left.
+    """
+    inside: list[fx.Node] = []
+    node = transform.start
+    while node is not transform.end:
+        inside.append(node)
+        node = node.next
+    gone: set[fx.Node] = set()
+    passed: set[fx.Node] = set()
+    for node in [*inside, transform.end]:
+        name = function_name(node)
+        at_level = name in (*WRAPS, *UNWRAPS) and _level(node) == transform.level
+        if node in gone or any(n in gone for n in node.all_input_nodes):
+            gone.add(node)
+        elif at_level and transform.kind == "vmap":
+            _as_first(graph, node)
+            passed.add(node)
+        elif at_level:
+            node.replace_all_uses_with(_operand(node))
+            passed.add(node)
+        elif transform.kind != "vmap" and _differentiates(node, transform):
+            gone.add(node)
+    if transform.kind == "jvp":
+        _without_duals(graph, inside, gone)
+    for node in list(graph.nodes):
+        if node.op != "output" and any(n in gone for n in node.all_input_nodes):
+            gone.add(node)
+    kept = [n for n in graph.output_node().all_input_nodes if n not in gone]
+    graph.output_node().args = (tuple(kept),)
+    markers = {transform.start, transform.end}
+    if transform.kind != "vmap":
+        markers |= {n for n in inside if _is_marker(n, transform)}
+    for node in reversed(list(graph.nodes)):
+        if node in gone or node in markers or (node in passed and not node.users):
+            graph.erase_node(node)
+        elif node in inside and function_name(node) in (*WRAPS, *UNWRAPS):
+            _renumber(node, transform.level)
+    return bool(kept) or any(n.op.startswith("call") for n in graph.nodes)
+
+
+def _renumber(node: fx.Node, gone: int) -> None:
+    """Let a call in a transform name its level as it is without one of the levels around it."""
+    place = 2 if function_name(node) == "_add_batch_dim" else 1
+    level: Any = node.args[place]
+    if level > gone:
+        node.update_arg(place, level - 1)
+
+
+def differentiated(graph: fx.Graph, transform: Transform) -> list[str]:
+    """The inputs of a graph that a grad differentiates by."""
+    found: list[str] = []
+    node = transform.start
+    while transform.kind == "grad" and node is not transform.end:
+        if function_name(node) == "_set_tensor_requires_grad":
+            operand: Any = node.args[0]
+            while isinstance(operand, fx.Node) and operand.op.startswith("call") and operand.args:
+                operand = operand.args[0]
+            if isinstance(operand, fx.Node) and operand.op == "placeholder":
+                found.append(str(operand.target))
+        node = node.next
+    return found
+
+
+def _operand(node: fx.Node) -> fx.Node:
+    operand = node.args[0]
+    assert isinstance(operand, fx.Node)
+    return operand
+
+
+def _as_first(graph: fx.Graph, node: fx.Node) -> None:
+    """A slice in place of a wrap by vmap, a dimension of size 1 in place of an unwrap."""
+    with graph.inserting_before(node):
+        if function_name(node) == "_add_batch_dim":
+            made = graph.call_method("select", (node.args[0], node.args[1], 0))
+        else:
+            made = graph.call_method("unsqueeze", (node.args[0], node.args[3]))
+    node.replace_all_uses_with(made)
+
+
+def _differentiates(node: fx.Node, transform: Transform) -> bool:
+    return transform.kind == "grad" and function_name(node) == "_autograd_grad"
+
+
+def _is_marker(node: fx.Node, transform: Transform) -> bool:
+    """Whether a call in a grad or a jvp only prepares it."""
+    name = function_name(node)
+    own = {
+        "grad": r"requires_grad",
+        "jvp": r"_dual_level$|fwd_grad_enabled$",
+    }[transform.kind]
+    return re.search(own, name) is not None
+
+
+def _without_duals(graph: fx.Graph, inside: Sequence[fx.Node], gone: set[fx.Node]) -> None:
+    """The primal in place of a dual; tangents go."""
+    for node in inside:
+        name = function_name(node)
+        if name == "_make_dual":
+            node.replace_all_uses_with(_operand(node))
+            gone.add(node)
+        elif name == "_unpack_dual":
+            for user in list(node.users):
+                if user.args[1] == 0:
+                    user.replace_all_uses_with(_operand(node))
+                gone.add(user)
+            gone.add(node)

@@ -1,0 +1,93 @@
+"""Graphs with vmap, grad and jvp in them are made small like any others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from captured import captured, targets
+from torch.func import grad, hessian, jacfwd, jacrev, vmap
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.source import load
+from tcdebug.minifier.judging.replay import run
+from tcdebug.minifier.reduction.operators.transforms import is_well_formed
+from tcdebug.minifier.reduction.reducer import Reducer
+
+
+def loss(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh((x @ w + 1).relu() * 2).sum()
+
+
+def curve(x: torch.Tensor) -> torch.Tensor:
+    return (x.sin() * x.sum()).exp().tanh()
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "vmap of grad": lambda x: vmap(grad(loss), in_dims=(None, 0))(torch.ones(3, 3), x),
+    "vmap of vmap": lambda x: vmap(vmap(lambda y: (y * 2 + 1).tanh().exp()))(x),
+    "jacfwd": lambda x: jacfwd(curve)(x[0]),
+    "jacrev": lambda x: jacrev(curve)(x[0]),
+    "hessian": lambda x: hessian(lambda y: curve(y).sum())(x[0]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_trigger_inside_transforms_is_all_that_is_left(name: str, tmp_path: Path) -> None:
+    case = captured(PROGRAMS[name], torch.rand(4, 3))
+    assert case.size >= 14
+
+    def interesting(candidate: Case, purpose: str) -> bool:
+        assert is_well_formed(candidate.graph), purpose
+        if "tanh" not in targets(candidate):
+            return False
+        try:
+            run(load(candidate, str(tmp_path / "candidate.py")), candidate)
+        except RuntimeError:
+            return False
+        return True
+
+    small = Reducer(case, EventLog(None)).run(interesting)
+    assert targets(small) == ["tanh"]
+
+
+def test_an_unbalanced_transform_is_not_well_formed() -> None:
+    case = captured(lambda x: vmap(lambda y: y.sin() + 1)(x), torch.rand(4, 3))
+    assert is_well_formed(case.graph)
+    for name in ("_vmap_decrement_nesting", "_vmap_increment_nesting"):
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(case.graph, {}))
+        (marker,) = [n for n in graph.nodes if getattr(n.target, "__name__", "") == name]
+        graph.erase_node(marker)
+        assert not is_well_formed(graph)
+
+
+class Broken:
+    """A reduction with a fault of its own."""
+
+    name = "broken"
+    ordered = False
+
+    def edits(self, case: Case) -> list[str]:
+        return ["one"]
+
+    def apply(self, case: Case, edits: object) -> Case | None:
+        raise KeyError("a fault")
+
+
+def test_a_fault_of_a_reduction_ends_it_alone(tmp_path: Path) -> None:
+    case = captured(lambda x: x.sin(), torch.ones(2))
+    log = EventLog(tmp_path, own=True)
+    reducer = Reducer(case, log)
+    reducer.reduce(Broken(), lambda candidate, purpose: True)
+    assert reducer.best is case
+    (line,) = [
+        text for file in tmp_path.glob("events*.jsonl")
+        for text in file.read_text().splitlines() if '"fallback"' in text
+    ]  # fmt: skip
+    assert "edits of broken are left out" in line
+    assert "KeyError: 'a fault'" in line
