@@ -9,12 +9,12 @@ from typing import Any
 
 from torch._dynamo.eval_frame import OptimizeContext, _TorchDynamoContext
 
-from tcdebug.minifier.reuse.rerun import Call
+from tcdebug.minifier.reuse.rerun import CompiledCall
 from tcdebug.minifier.targets.patching import patched
 
 
 @contextlib.contextmanager
-def compiled_calls(around: Callable[[Call], Any]) -> Iterator[None]:
+def compiled_calls(around: Callable[[CompiledCall], Any]) -> Iterator[None]:
     """Calls of functions that are compiled in this block are made by `around`, which calls them."""
 
     def watching(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def compiled_calls(around: Callable[[Call], Any]) -> Iterator[None]:
 
             @functools.wraps(compiled)
             def call(*args: Any, **kwargs: Any) -> Any:
-                return around(Call(inner, compiled, args, kwargs))
+                return around(CompiledCall(inner, compiled, args, kwargs))
 
             vars(call)["_torchdynamo_wrapper_id"] = id(call)  # how Dynamo tells it from a copy
             return call

@@ -23,7 +23,7 @@ from tcdebug.minifier.reuse.calls import compiled_calls
 from tcdebug.minifier.reuse.differences import Differs, differences
 from tcdebug.minifier.reuse.graphs import Graphs, first_difference
 from tcdebug.minifier.reuse.reachable import Reachable, reachable
-from tcdebug.minifier.reuse.rerun import Call, How, Left, begin, received
+from tcdebug.minifier.reuse.rerun import CallMode, CompiledCall, Left, begin, received
 
 LIMITS = Limits(seconds=120.0)
 ALWAYS = 4
@@ -65,7 +65,7 @@ class GuardCheck:
         with compiled_calls(self.call), self.graphs.following():
             yield
 
-    def call(self, call: Call) -> Any:
+    def call(self, call: CompiledCall) -> Any:
         """Check a call, and make it."""
         if self.inside or self.graphs.rehearsing or torch.compiler.is_compiling():
             return call.compiled(*call.args, **call.kwargs)
@@ -81,12 +81,12 @@ class GuardCheck:
         finally:
             self.inside = False
 
-    def _history(self, call: Call) -> _History:
+    def _history(self, call: CompiledCall) -> _History:
         function = getattr(call.function, "__func__", call.function)
         key = getattr(function, "__code__", None) or id(function)
         return self.histories.setdefault(key, _History())
 
-    def _checked(self, call: Call, history: _History) -> dict[str, str]:
+    def _checked(self, call: CompiledCall, history: _History) -> dict[str, str]:
         """Check a call; what it can read, by path. What goes wrong here is not the program's."""
         try:
             before = reachable(call.roots())
@@ -96,7 +96,7 @@ class GuardCheck:
             self._refuse(f"{type(error).__name__}: {error}")
             return {}
 
-    def _check(self, call: Call, history: _History, before: Reachable) -> None:
+    def _check(self, call: CompiledCall, history: _History, before: Reachable) -> None:
         history.calls += 1
         if history.captures is None or history.found:
             return  # nothing can be reused, or it is known
@@ -113,17 +113,19 @@ class GuardCheck:
             history.found = True
             self.log.emit(finding)
 
-    def _finding(self, call: Call, history: _History, before: Reachable) -> GuardMissing | None:
-        reused, eager = self._made(call, [How.REUSING, How.EAGER], before)
+    def _finding(
+        self, call: CompiledCall, history: _History, before: Reachable
+    ) -> GuardMissing | None:
+        reused, eager = self._made(call, [CallMode.REUSING, CallMode.EAGER], before)
         if next(differences(eager.state, reused.state), None) is None:
             return None
-        (fresh,) = self._made(call, [How.FRESH], before)
+        (fresh,) = self._made(call, [CallMode.FRESH], before)
         found = next(differences(fresh.state, reused.state, eager.state), None)
         if found is None:
             return None
         return self._reported(call, history, before, found, reused, fresh)
 
-    def _made(self, call: Call, ways: list[How], before: Reachable) -> list[Left]:
+    def _made(self, call: CompiledCall, ways: list[CallMode], before: Reachable) -> list[Left]:
         """Make a call in children, side by side."""
         children = [begin(call, how, self.graphs, before, LIMITS) for how in ways]
         made = [finished(child).answer for child in children]
@@ -132,7 +134,7 @@ class GuardCheck:
         return [received(answer, before) for answer in made if answer is not None]
 
     def _reported(
-        self, call: Call, history: _History, before: Reachable,
+        self, call: CompiledCall, history: _History, before: Reachable,
         found: Differs, reused: Left, fresh: Left,
     ) -> GuardMissing:  # fmt: skip
         frame, line, was, now = first_difference(reused.called, fresh.called)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.minifier.judging.compare import difference
-from tcdebug.minifier.reuse.reachable import Node, Reachable
+from tcdebug.minifier.reuse.reachable import ObjectNode, Reachable
 
 CLOSE = 1e-6
 """Error up to which numbers of Python are the same."""
@@ -70,7 +70,7 @@ def _tensors_differ(
     return Differs(path, _values(right.tensors[r], other.tensors[o], found.detail))
 
 
-def _same(left: Node, right: Node) -> bool:
+def _same(left: ObjectNode, right: ObjectNode) -> bool:
     """Whether two nodes are equal but for what they refer to, numbers of Python nearly so."""
     if left.kind != right.kind or [c for c, _ in left.children] != [c for c, _ in right.children]:
         return False
@@ -79,7 +79,7 @@ def _same(left: Node, right: Node) -> bool:
     return bool(left.value == right.value)
 
 
-def _text(node: Node) -> str:
+def _text(node: ObjectNode) -> str:
     return str(node.value) if node.kind in NUMBERS else f"{node.kind} {node.value or ''}".strip()
 
 

@@ -23,7 +23,7 @@ PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<t
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedFrame:
     """A graph: the frame that it is of, and its calls, each with the source line it comes from."""
 
     frame: str
@@ -36,7 +36,7 @@ class Graphs:
 
     rehearsing: bool = False
     """Whether nothing is compiled, and graphs run as they were captured."""
-    called: list[Captured] = field(default_factory=list)
+    called: list[CapturedFrame] = field(default_factory=list)
     """While rehearsing: the graphs that ran, in order."""
     captured: int = 0
     frames: list[CodeType] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Kept:
         return call
 
 
-def _captured(graph: fx.Graph, code: CodeType | None) -> Captured:
+def _captured(graph: fx.Graph, code: CodeType | None) -> CapturedFrame:
     if code is None:
         frame = "?"
     else:
@@ -119,7 +119,7 @@ def _captured(graph: fx.Graph, code: CodeType | None) -> Captured:
             args = fx.node.map_arg((node.args, node.kwargs), lambda n: _Shown(number[n]))
             given = ", ".join([*map(str, args[0]), *(f"{k}={v}" for k, v in args[1].items())])
             calls.append((f"{target}({given})", _place(node)))
-    return Captured(frame, tuple(calls))
+    return CapturedFrame(frame, tuple(calls))
 
 
 class _Shown(str):
@@ -138,7 +138,7 @@ def _place(node: fx.Node) -> str:
 
 
 def first_difference(
-    stale: Sequence[Captured], fresh: Sequence[Captured]
+    stale: Sequence[CapturedFrame], fresh: Sequence[CapturedFrame]
 ) -> tuple[str, str, str, str]:
     """Where a fresh capture goes another way: frame, source line, the call there, and instead."""
     for old, new in zip(stale, fresh, strict=False):

@@ -13,11 +13,11 @@ import torch
 from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import Child, Limits
-from tcdebug.minifier.reuse.graphs import Captured, Graphs
-from tcdebug.minifier.reuse.reachable import Node, Reachable, reachable
+from tcdebug.minifier.reuse.graphs import CapturedFrame, Graphs
+from tcdebug.minifier.reuse.reachable import ObjectNode, Reachable, reachable
 
 
-class How(StrEnum):
+class CallMode(StrEnum):
     """How a call is made."""
 
     REUSING = "reusing"
@@ -28,7 +28,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class Call:
+class CompiledCall:
     """A call of a compiled function that the program is about to make."""
 
     function: Callable[..., Any]
@@ -50,10 +50,12 @@ class Left:
     """What a call left: its result and all that it could write; the graphs that it ran."""
 
     state: Reachable
-    called: tuple[Captured, ...]
+    called: tuple[CapturedFrame, ...]
 
 
-def begin(call: Call, how: How, graphs: Graphs, before: Reachable, limits: Limits) -> Child:
+def begin(
+    call: CompiledCall, how: CallMode, graphs: Graphs, before: Reachable, limits: Limits
+) -> Child:
     """Make a call in a child, whose answer `received` reads.
 
     The process must have one thread already (see `one_thread`): Dynamo guards on their number.
@@ -76,11 +78,11 @@ def begin(call: Call, how: How, graphs: Graphs, before: Reachable, limits: Limit
     return fork(work, limits)
 
 
-def _made(call: Call, how: How) -> Any:
-    if how is How.EAGER:
+def _made(call: CompiledCall, how: CallMode) -> Any:
+    if how is CallMode.EAGER:
         torch.compiler.set_stance("force_eager")
         return call.function(*call.args, **call.kwargs)
-    if how is How.FRESH:
+    if how is CallMode.FRESH:
         torch._dynamo.reset()
     return call.compiled(*call.args, **call.kwargs)
 
@@ -93,7 +95,7 @@ def received(answer: bytes, before: Reachable) -> Left:
         for k, v in values.items()
         if v is not None
     }
-    typed: list[Node] = nodes
+    typed: list[ObjectNode] = nodes
     return Left(Reachable(typed, tensors), called)
 
 
