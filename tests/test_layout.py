@@ -314,7 +314,9 @@ def test_only_the_display_imports_rich() -> None:
 # -- private torch ----------------------------------------------------------------------------
 
 PRIVATE = re.compile(r"\btorch((?:\.\w+)*?\.(?!__)_\w+(?:\.\w+)*)")
-BY_NAME = re.compile(r"(\._schema|\._boxed_call|\.shape_env|\.node\.hint|_TorchCompile\w*)\b")
+BY_NAME = re.compile(
+    r"""(\._schema|"_schema(?=")|\._boxed_call|\.shape_env|\.node\.hint|_TorchCompile\w*)\b"""
+)
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \|", re.MULTILINE)
 
 
@@ -338,7 +340,7 @@ def private_uses(path: Path) -> set[str]:
         found.update(f"torch{m}" for m in PRIVATE.findall(literal))
     found = {f for f in found if not any(o != f and o.startswith(f + ".") for o in found)}
     code = "\n".join(line.partition("#")[0] for line in text.splitlines())
-    return found | {m.lstrip(".") for m in BY_NAME.findall(code)}
+    return found | {m.lstrip('."') for m in BY_NAME.findall(code)}
 
 
 def _strings(tree: ast.Module) -> Iterator[str]:

@@ -49,7 +49,7 @@ def remarks(schedule: Schedule, gate: Gate) -> Iterator[Located]:
     kernels = schedule.kernels()
     for kernel in kernels:
         yield from _about(kernel, buffers)
-    together, kept = between_steps(schedule), _Kept(schedule, gate)
+    together, kept = between_steps(schedule), _NotInlined(schedule, gate)
     writer = {n.name: k for k in kernels for n in k.nodes if n.name in k.stored}
     for reader in kernels:
         for name in sorted(reader.loaded()):
@@ -76,7 +76,7 @@ def _sizes(axes: Sequence[Axis]) -> str:
 
 
 def _missed(
-    first: Kernel, second: Kernel, buffer: Buffer, together: Dependencies, kept: _Kept
+    first: Kernel, second: Kernel, buffer: Buffer, together: Dependencies, kept: _NotInlined
 ) -> Located:
     reader = next(n for n in second.nodes if buffer.name in reads(n))
     reason = _why_apart(first, second, buffer.name, together, kept)
@@ -87,8 +87,8 @@ def _missed(
     return Located(remark, reader.origin.location)
 
 
-class _Kept:
-    """Why the pointwise nodes that are left were not computed inside of their readers."""
+class _NotInlined:
+    """Why the remaining pointwise nodes were not inlined into their readers."""
 
     def __init__(self, schedule: Schedule, gate: Gate) -> None:
         refused = [d for d in gate.decisions if d.unit.startswith("fuse.") and not d.allowed]
@@ -117,7 +117,7 @@ class _Kept:
 
 
 def _why_apart(
-    first: Kernel, second: Kernel, name: str, together: Dependencies, kept: _Kept
+    first: Kernel, second: Kernel, name: str, together: Dependencies, kept: _NotInlined
 ) -> str:
     """The first condition of fusion that a pair does not meet."""
     count = len(first.nodes) + len(second.nodes)

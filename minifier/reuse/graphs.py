@@ -23,7 +23,11 @@ PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<t
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class DynamoGraph:
+=======
+class CapturedFrame:
+>>>>>>> main
     """A graph: the frame that it is of, and its calls, each with the source line it comes from."""
 
     frame: str
@@ -36,7 +40,11 @@ class Graphs:
 
     rehearsing: bool = False
     """Whether nothing is compiled, and graphs run as they were captured."""
+<<<<<<< HEAD
     called: list[DynamoGraph] = field(default_factory=list)
+=======
+    called: list[CapturedFrame] = field(default_factory=list)
+>>>>>>> main
     """While rehearsing: the graphs that ran, in order."""
     captured: int = 0
     frames: list[CodeType] = field(default_factory=list)
@@ -104,7 +112,11 @@ class KeptGraph:
         return call
 
 
+<<<<<<< HEAD
 def _captured(graph: fx.Graph, code: CodeType | None) -> DynamoGraph:
+=======
+def _captured(graph: fx.Graph, code: CodeType | None) -> CapturedFrame:
+>>>>>>> main
     if code is None:
         frame = "?"
     else:
@@ -119,7 +131,11 @@ def _captured(graph: fx.Graph, code: CodeType | None) -> DynamoGraph:
             args = fx.node.map_arg((node.args, node.kwargs), lambda n: _Shown(number[n]))
             given = ", ".join([*map(str, args[0]), *(f"{k}={v}" for k, v in args[1].items())])
             calls.append((f"{target}({given})", _place(node)))
+<<<<<<< HEAD
     return DynamoGraph(frame, tuple(calls))
+=======
+    return CapturedFrame(frame, tuple(calls))
+>>>>>>> main
 
 
 class _Shown(str):
@@ -138,7 +154,11 @@ def _place(node: fx.Node) -> str:
 
 
 def first_difference(
+<<<<<<< HEAD
     stale: Sequence[DynamoGraph], fresh: Sequence[DynamoGraph]
+=======
+    stale: Sequence[CapturedFrame], fresh: Sequence[CapturedFrame]
+>>>>>>> main
 ) -> tuple[str, str, str, str]:
     """Where a fresh capture goes another way: frame, source line, the call there, and instead."""
     for old, new in zip(stale, fresh, strict=False):
