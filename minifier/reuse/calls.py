@@ -9,20 +9,12 @@ from typing import Any
 
 from torch._dynamo.eval_frame import OptimizeContext, _TorchDynamoContext
 
-<<<<<<< HEAD
-from tcdebug.minifier.reuse.rerun import ReusingCall
-=======
 from tcdebug.minifier.reuse.rerun import CompiledCall
->>>>>>> main
 from tcdebug.minifier.targets.patching import patched
 
 
 @contextlib.contextmanager
-<<<<<<< HEAD
-def compiled_calls(around: Callable[[ReusingCall], Any]) -> Iterator[None]:
-=======
 def compiled_calls(around: Callable[[CompiledCall], Any]) -> Iterator[None]:
->>>>>>> main
     """Calls of functions that are compiled in this block are made by `around`, which calls them."""
 
     def watching(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,11 +29,7 @@ def compiled_calls(around: Callable[[CompiledCall], Any]) -> Iterator[None]:
 
             @functools.wraps(compiled)
             def call(*args: Any, **kwargs: Any) -> Any:
-<<<<<<< HEAD
-                return around(ReusingCall(inner, compiled, args, kwargs))
-=======
                 return around(CompiledCall(inner, compiled, args, kwargs))
->>>>>>> main
 
             vars(call)["_torchdynamo_wrapper_id"] = id(call)  # how Dynamo tells it from a copy
             return call

@@ -23,11 +23,7 @@ from tcdebug.minifier.reuse.calls import compiled_calls
 from tcdebug.minifier.reuse.differences import Differs, differences
 from tcdebug.minifier.reuse.graphs import Graphs, first_difference
 from tcdebug.minifier.reuse.reachable import Reachable, reachable
-<<<<<<< HEAD
-from tcdebug.minifier.reuse.rerun import CallMode, Left, ReusingCall, begin, received
-=======
 from tcdebug.minifier.reuse.rerun import CallMode, CompiledCall, Left, begin, received
->>>>>>> main
 
 LIMITS = Limits(seconds=120.0)
 ALWAYS = 4
@@ -69,11 +65,7 @@ class GuardCheck:
         with compiled_calls(self.call), self.graphs.following():
             yield
 
-<<<<<<< HEAD
-    def call(self, call: ReusingCall) -> Any:
-=======
     def call(self, call: CompiledCall) -> Any:
->>>>>>> main
         """Check a call, and make it."""
         if self.inside or self.graphs.rehearsing or torch.compiler.is_compiling():
             return call.compiled(*call.args, **call.kwargs)
@@ -89,20 +81,12 @@ class GuardCheck:
         finally:
             self.inside = False
 
-<<<<<<< HEAD
-    def _history(self, call: ReusingCall) -> _History:
-=======
     def _history(self, call: CompiledCall) -> _History:
->>>>>>> main
         function = getattr(call.function, "__func__", call.function)
         key = getattr(function, "__code__", None) or id(function)
         return self.histories.setdefault(key, _History())
 
-<<<<<<< HEAD
-    def _checked(self, call: ReusingCall, history: _History) -> dict[str, str]:
-=======
     def _checked(self, call: CompiledCall, history: _History) -> dict[str, str]:
->>>>>>> main
         """Check a call; what it can read, by path. What goes wrong here is not the program's."""
         try:
             before = reachable(call.roots())
@@ -112,11 +96,7 @@ class GuardCheck:
             self._refuse(f"{type(error).__name__}: {error}")
             return {}
 
-<<<<<<< HEAD
-    def _check(self, call: ReusingCall, history: _History, before: Reachable) -> None:
-=======
     def _check(self, call: CompiledCall, history: _History, before: Reachable) -> None:
->>>>>>> main
         history.calls += 1
         if history.captures is None or history.found:
             return  # nothing can be reused, or it is known
@@ -134,11 +114,7 @@ class GuardCheck:
             self.log.emit(finding)
 
     def _finding(
-<<<<<<< HEAD
-        self, call: ReusingCall, history: _History, before: Reachable
-=======
         self, call: CompiledCall, history: _History, before: Reachable
->>>>>>> main
     ) -> GuardMissing | None:
         reused, eager = self._made(call, [CallMode.REUSING, CallMode.EAGER], before)
         if next(differences(eager.state, reused.state), None) is None:
@@ -149,11 +125,7 @@ class GuardCheck:
             return None
         return self._reported(call, history, before, found, reused, fresh)
 
-<<<<<<< HEAD
-    def _made(self, call: ReusingCall, ways: list[CallMode], before: Reachable) -> list[Left]:
-=======
     def _made(self, call: CompiledCall, ways: list[CallMode], before: Reachable) -> list[Left]:
->>>>>>> main
         """Make a call in children, side by side."""
         children = [begin(call, how, self.graphs, before, LIMITS) for how in ways]
         made = [finished(child).answer for child in children]
@@ -162,11 +134,7 @@ class GuardCheck:
         return [received(answer, before) for answer in made if answer is not None]
 
     def _reported(
-<<<<<<< HEAD
-        self, call: ReusingCall, history: _History, before: Reachable,
-=======
         self, call: CompiledCall, history: _History, before: Reachable,
->>>>>>> main
         found: Differs, reused: Left, fresh: Left,
     ) -> GuardMissing:  # fmt: skip
         frame, line, was, now = first_difference(reused.called, fresh.called)

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.minifier.judging.compare import difference
-<<<<<<< HEAD
-from tcdebug.minifier.reuse.reachable import Reachable, ReachableNode
-=======
 from tcdebug.minifier.reuse.reachable import ObjectNode, Reachable
->>>>>>> main
 
 CLOSE = 1e-6
 """Error up to which numbers of Python are the same."""
@@ -74,11 +70,7 @@ def _tensors_differ(
     return Differs(path, _values(right.tensors[r], other.tensors[o], found.detail))
 
 
-<<<<<<< HEAD
-def _same(left: ReachableNode, right: ReachableNode) -> bool:
-=======
 def _same(left: ObjectNode, right: ObjectNode) -> bool:
->>>>>>> main
     """Whether two nodes are equal but for what they refer to, numbers of Python nearly so."""
     if left.kind != right.kind or [c for c, _ in left.children] != [c for c, _ in right.children]:
         return False
@@ -87,11 +79,7 @@ def _same(left: ObjectNode, right: ObjectNode) -> bool:
     return bool(left.value == right.value)
 
 
-<<<<<<< HEAD
-def _text(node: ReachableNode) -> str:
-=======
 def _text(node: ObjectNode) -> str:
->>>>>>> main
     return str(node.value) if node.kind in NUMBERS else f"{node.kind} {node.value or ''}".strip()
 
 

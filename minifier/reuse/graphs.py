@@ -23,11 +23,7 @@ PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<t
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
-class DynamoGraph:
-=======
 class CapturedFrame:
->>>>>>> main
     """A graph: the frame that it is of, and its calls, each with the source line it comes from."""
 
     frame: str
@@ -40,16 +36,12 @@ class Graphs:
 
     rehearsing: bool = False
     """Whether nothing is compiled, and graphs run as they were captured."""
-<<<<<<< HEAD
-    called: list[DynamoGraph] = field(default_factory=list)
-=======
     called: list[CapturedFrame] = field(default_factory=list)
->>>>>>> main
     """While rehearsing: the graphs that ran, in order."""
     captured: int = 0
     frames: list[CodeType] = field(default_factory=list)
     """The frames that are being captured, innermost last."""
-    backends: list[KeptGraph] = field(default_factory=list)
+    backends: list[Kept] = field(default_factory=list)
 
     def wrap(self, backend: Any, inner: Callable[[Any], Any]) -> Any:
         """A backend that keeps its graphs and compiles by `inner(backend)`.
@@ -61,7 +53,7 @@ class Graphs:
                 type(kept.given) is type(backend) and kept.given == backend
             ):
                 return kept
-        self.backends.append(KeptGraph(self, backend, inner(backend)))
+        self.backends.append(Kept(self, backend, inner(backend)))
         return self.backends[-1]
 
     @contextlib.contextmanager
@@ -85,7 +77,7 @@ class Graphs:
 
 
 @dataclass(eq=False)
-class KeptGraph:
+class Kept:
     """A backend whose graphs are kept."""
 
     graphs: Graphs
@@ -112,11 +104,7 @@ class KeptGraph:
         return call
 
 
-<<<<<<< HEAD
-def _captured(graph: fx.Graph, code: CodeType | None) -> DynamoGraph:
-=======
 def _captured(graph: fx.Graph, code: CodeType | None) -> CapturedFrame:
->>>>>>> main
     if code is None:
         frame = "?"
     else:
@@ -131,11 +119,7 @@ def _captured(graph: fx.Graph, code: CodeType | None) -> CapturedFrame:
             args = fx.node.map_arg((node.args, node.kwargs), lambda n: _Shown(number[n]))
             given = ", ".join([*map(str, args[0]), *(f"{k}={v}" for k, v in args[1].items())])
             calls.append((f"{target}({given})", _place(node)))
-<<<<<<< HEAD
-    return DynamoGraph(frame, tuple(calls))
-=======
     return CapturedFrame(frame, tuple(calls))
->>>>>>> main
 
 
 class _Shown(str):
@@ -154,11 +138,7 @@ def _place(node: fx.Node) -> str:
 
 
 def first_difference(
-<<<<<<< HEAD
-    stale: Sequence[DynamoGraph], fresh: Sequence[DynamoGraph]
-=======
     stale: Sequence[CapturedFrame], fresh: Sequence[CapturedFrame]
->>>>>>> main
 ) -> tuple[str, str, str, str]:
     """Where a fresh capture goes another way: frame, source line, the call there, and instead."""
     for old, new in zip(stale, fresh, strict=False):

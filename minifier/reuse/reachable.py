@@ -46,11 +46,7 @@ DESCRIBED = (
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
-class ReachableNode:
-=======
 class ObjectNode:
->>>>>>> main
     """An object: its type, its own value, and what it refers to, by what stands in front of it."""
 
     kind: str
@@ -62,11 +58,7 @@ class ObjectNode:
 class Reachable:
     """All that the roots refer to. `nodes[0]` is the one above all roots."""
 
-<<<<<<< HEAD
-    nodes: list[ReachableNode]
-=======
     nodes: list[ObjectNode]
->>>>>>> main
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
     """Place of a node -> the tensor that it is."""
 
@@ -91,15 +83,9 @@ class Reachable:
 def reachable(roots: Mapping[str, Any]) -> Reachable:
     """What several roots refer to. Nothing is copied: a tensor is described and kept as it is."""
     walk = _Walk()
-<<<<<<< HEAD
-    walk.nodes.append(ReachableNode("roots"))
-    children = tuple((name, walk.visit(value)) for name, value in roots.items())
-    walk.nodes[0] = ReachableNode("roots", None, children)
-=======
     walk.nodes.append(ObjectNode("roots"))
     children = tuple((name, walk.visit(value)) for name, value in roots.items())
     walk.nodes[0] = ObjectNode("roots", None, children)
->>>>>>> main
     while walk.waiting:
         place, value = walk.waiting.popleft()
         walk.nodes[place] = walk.described(value)
@@ -110,11 +96,7 @@ def reachable(roots: Mapping[str, Any]) -> Reachable:
 class _Walk:
     """A walk through objects, nearest first."""
 
-<<<<<<< HEAD
-    nodes: list[ReachableNode] = field(default_factory=list)
-=======
     nodes: list[ObjectNode] = field(default_factory=list)
->>>>>>> main
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     alive: list[Any] = field(default_factory=list)
@@ -124,30 +106,18 @@ class _Walk:
     def visit(self, value: Any) -> int:
         """The place of an object's node, which is described later."""
         if value is None or isinstance(value, SCALARS):
-<<<<<<< HEAD
-            self.nodes.append(ReachableNode(type(value).__name__, repr(value)))
-=======
             self.nodes.append(ObjectNode(type(value).__name__, repr(value)))
->>>>>>> main
             return len(self.nodes) - 1
         if id(value) in self.places:
             return self.places[id(value)]
         place = self.places[id(value)] = len(self.nodes)
         self.alive.append(value)
-<<<<<<< HEAD
-        self.nodes.append(ReachableNode(type(value).__qualname__))
-=======
         self.nodes.append(ObjectNode(type(value).__qualname__))
->>>>>>> main
         if len(self.nodes) < MOST_OBJECTS:
             self.waiting.append((place, value))
         return place
 
-<<<<<<< HEAD
-    def described(self, value: Any) -> ReachableNode:
-=======
     def described(self, value: Any) -> ObjectNode:
->>>>>>> main
         """The node of an object."""
         if isinstance(value, torch.Tensor):
             if not isinstance(value, UNINITIALIZED):
@@ -158,15 +128,6 @@ class _Walk:
         if isinstance(value, DESCRIBED):
             return self._node(value, _name(value), [])
         if isinstance(value, np.generic):
-<<<<<<< HEAD
-            return ReachableNode(type(value).__name__, repr(value.item()))
-        if isinstance(value, np.ndarray):
-            if value.dtype.kind in "biufc":
-                self.tensors[self.places[id(value)]] = torch.as_tensor(value)
-            return ReachableNode("ndarray", f"{value.dtype}{list(value.shape)}")
-        if isinstance(value, enum.Enum):
-            return ReachableNode(type(value).__qualname__, value.name)
-=======
             return ObjectNode(type(value).__name__, repr(value.item()))
         if isinstance(value, np.ndarray):
             if value.dtype.kind in "biufc":
@@ -174,21 +135,14 @@ class _Walk:
             return ObjectNode("ndarray", f"{value.dtype}{list(value.shape)}")
         if isinstance(value, enum.Enum):
             return ObjectNode(type(value).__qualname__, value.name)
->>>>>>> main
         if isinstance(value, type):
             return self._node(value, _name(value), _of_class(value))
         own = _value(value)
         return self._node(value, own, [*_items(value), *_attributes(value)])
 
-<<<<<<< HEAD
-    def _node(self, value: Any, own: Any, items: Iterable[tuple[str, Any]]) -> ReachableNode:
-        children = tuple((label, self.visit(item)) for label, item in items)
-        return ReachableNode(type(value).__qualname__, own, children)
-=======
     def _node(self, value: Any, own: Any, items: Iterable[tuple[str, Any]]) -> ObjectNode:
         children = tuple((label, self.visit(item)) for label, item in items)
         return ObjectNode(type(value).__qualname__, own, children)
->>>>>>> main
 
 
 def _tensor(value: torch.Tensor) -> str:

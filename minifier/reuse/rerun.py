@@ -13,13 +13,8 @@ import torch
 from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import Child, Limits
-<<<<<<< HEAD
-from tcdebug.minifier.reuse.graphs import DynamoGraph, Graphs
-from tcdebug.minifier.reuse.reachable import Reachable, ReachableNode, reachable
-=======
 from tcdebug.minifier.reuse.graphs import CapturedFrame, Graphs
 from tcdebug.minifier.reuse.reachable import ObjectNode, Reachable, reachable
->>>>>>> main
 
 
 class CallMode(StrEnum):
@@ -33,11 +28,7 @@ class CallMode(StrEnum):
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
-class ReusingCall:
-=======
 class CompiledCall:
->>>>>>> main
     """A call of a compiled function that the program is about to make."""
 
     function: Callable[..., Any]
@@ -59,19 +50,11 @@ class Left:
     """What a call left: its result and all that it could write; the graphs that it ran."""
 
     state: Reachable
-<<<<<<< HEAD
-    called: tuple[DynamoGraph, ...]
-
-
-def begin(
-    call: ReusingCall, how: CallMode, graphs: Graphs, before: Reachable, limits: Limits
-=======
     called: tuple[CapturedFrame, ...]
 
 
 def begin(
     call: CompiledCall, how: CallMode, graphs: Graphs, before: Reachable, limits: Limits
->>>>>>> main
 ) -> Child:
     """Make a call in a child, whose answer `received` reads.
 
@@ -95,11 +78,7 @@ def begin(
     return fork(work, limits)
 
 
-<<<<<<< HEAD
-def _made(call: ReusingCall, how: CallMode) -> Any:
-=======
 def _made(call: CompiledCall, how: CallMode) -> Any:
->>>>>>> main
     if how is CallMode.EAGER:
         torch.compiler.set_stance("force_eager")
         return call.function(*call.args, **call.kwargs)
@@ -116,11 +95,7 @@ def received(answer: bytes, before: Reachable) -> Left:
         for k, v in values.items()
         if v is not None
     }
-<<<<<<< HEAD
-    typed: list[ReachableNode] = nodes
-=======
     typed: list[ObjectNode] = nodes
->>>>>>> main
     return Left(Reachable(typed, tensors), called)
 
 

@@ -15,6 +15,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.reproduction import verified
 from tcdebug.minifier.judging.check import outcome_of, run_check
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -136,8 +137,10 @@ def test_decisions_of_the_compiles_of_a_command_are_known(
 
 
 def test_a_repro_is_verified_by_the_command(tmp_path: Path) -> None:
-    oracle = asked(tmp_path, "import os, sys; sys.exit('TCDEBUG_OFF' not in os.environ)")
+    criteria = asked(tmp_path, "import os, sys; sys.exit('TCDEBUG_OFF' not in os.environ)").criteria
     script = tmp_path / "repro.py"
     script.write_text("")
-    assert oracle.verify(script).reproduced
-    assert oracle.verify(script, ["fuse"]).status == 0
+    as_is, off, only = verified(criteria, script, ["fuse"], [], tmp_path / "check", 60.0)
+    assert as_is.reproduced
+    assert off is not None and off.status == 0
+    assert only is None
