@@ -22,7 +22,7 @@ NO_GRAD, INFERENCE = "NO_GRAD_MODE", "INFERENCE_MODE"
 """Modes in which views are made that autograd does not follow."""
 
 
-class How(StrEnum):
+class Making(StrEnum):
     """How a tensor is made."""
 
     MEMORY = "memory"
@@ -43,7 +43,7 @@ class SharedDtypes(TypeError):
 class Member:
     """A tensor: its layout, what it is made from, and what autograd knows of it."""
 
-    how: How
+    how: Making
     of: int
     """The place of the tensor that it is made from, -1 where it has memory of its own."""
     dtype: torch.dtype
@@ -77,7 +77,7 @@ class Member:
     def taken(self, name: str, source: torch.dtype, numel: int) -> str:
         """The expression that takes it from another tensor, whose memory has `numel` elements."""
         layout = f".as_strided({self.size}, {self.stride}, {self.offset})"
-        if self.how is How.STORAGE:
+        if self.how is Making.STORAGE:
             device = "" if self.device == "cpu" else f", device={self.device!r}"
             place = f"{name}.untyped_storage(), {self.offset}, {self.size}, {self.stride}"
             text = f"torch.empty(0, dtype={self.dtype}{device}).set_({place})"
@@ -92,7 +92,7 @@ class Member:
             text = f"{name}.as_strided(({whole},), (1,), 0).view({self.dtype}){layout}"
         for function in self.lazy:
             text = f"torch.{function}({text})"
-        apart = self.how is How.DETACHED or (self.how is How.STORAGE and self.lazy)
+        apart = self.how is Making.DETACHED or (self.how is Making.STORAGE and self.lazy)
         return f"{text}.detach()" if apart else text
 
 
@@ -141,7 +141,7 @@ class Lineage:
     def clones(self, place: int) -> bool:
         """Whether a tensor was computed, and a clone of a leaf can stand for it."""
         member = self.members[place]
-        if member.leaf or member.how is not How.MEMORY or member.offset:
+        if member.leaf or member.how is not Making.MEMORY or member.offset:
             return False
         meta = torch.empty_strided(member.size, member.stride, device="meta", dtype=member.dtype)
         whole = place not in self.related or member.end == self.numel(place)
@@ -158,7 +158,7 @@ class Lineage:
     def _made(
         self, place: int, member: Member, made: Sequence[torch.Tensor], change: Change | None
     ) -> torch.Tensor:
-        if member.how is How.MEMORY:
+        if member.how is Making.MEMORY:
             value = _owner(self._memory(place, change), member)
             return value.clone() if self.clones(place) else value
         of = made[member.of]
@@ -168,7 +168,7 @@ class Lineage:
         # the text that stands in a repro script, so that both make the same
         text = member.taken("of", of.dtype, numel)
         taken: torch.Tensor = eval(text, {"torch": torch, "of": of})
-        if member.how is How.VIEW:
+        if member.how is Making.VIEW:
             mark_creation(taken, member)
         if member.requires_grad and not taken.requires_grad:
             taken.requires_grad_()
@@ -234,25 +234,25 @@ class _TensorFound:
         """The place of a tensor, found or new."""
         if id(value) not in self._places:
             how, of = self._origin(value)
-            memory = _flat(value) if how is How.MEMORY else None
+            memory = _flat(value) if how is Making.MEMORY else None
             member = _member(value, how, of, self._tensors[of] if of >= 0 else None)
             self._places[id(value)] = len(self.members)
-            if how is How.MEMORY:
+            if how is Making.MEMORY:
                 self._owners.setdefault(_place(value), len(self.members))
             self.members.append(member)
             self.memories.append(memory)
             self._tensors.append(value)
         return self._places[id(value)]
 
-    def _origin(self, value: torch.Tensor) -> tuple[How, int]:
+    def _origin(self, value: torch.Tensor) -> tuple[Making, int]:
         base = value._base if value._is_view() else None
         if base is not None and is_plain(base) and _place(base) == _place(value):
-            return How.VIEW, self.add(base)
+            return Making.VIEW, self.add(base)
         owner = self._owners.get(_place(value), -1) if _place(value) else -1
         if owner < 0:
-            return How.MEMORY, -1
+            return Making.MEMORY, -1
         together = _counted_together(self._tensors[owner], value)
-        return How.DETACHED if together else How.STORAGE, owner
+        return Making.DETACHED if together else Making.STORAGE, owner
 
 
 def _place(value: torch.Tensor) -> int:
@@ -266,11 +266,11 @@ def _flat(value: torch.Tensor) -> torch.Tensor:
         )
 
 
-def _member(value: torch.Tensor, how: How, of: int, base: torch.Tensor | None) -> Member:
-    conj = value.is_conj() != (base.is_conj() if base is not None and how is How.VIEW else False)
+def _member(value: torch.Tensor, how: Making, of: int, base: torch.Tensor | None) -> Member:
+    conj = value.is_conj() != (base.is_conj() if base is not None and how is Making.VIEW else False)
     lazy = ("conj",) * conj + ("_neg_view",) * value.is_neg()
     creation = "DEFAULT"
-    if how is How.VIEW:
+    if how is Making.VIEW:
         creation = torch._C._autograd._get_creation_meta(value).name
     return Member(
         how, of, value.dtype, tuple(value.shape), tuple(value.stride()),

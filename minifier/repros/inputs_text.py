@@ -13,8 +13,8 @@ from tcdebug.minifier.cases.case import Case, CaseInput, overlaps
 from tcdebug.minifier.cases.lineage import (
     INFERENCE,
     NO_GRAD,
-    How,
     Lineage,
+    Making,
     Member,
     lineage,
 )
@@ -48,7 +48,7 @@ class InputsText:
         how: dict[str, str] = {}
         stored: dict[str, torch.Tensor] = {}
         for place, member in enumerate(family.members):
-            if member.how is not How.MEMORY:
+            if member.how is not Making.MEMORY:
                 how[names[place]] = "derived"
                 continue
             relatives = [specs[k] for k in family.family(place) if k in specs]
@@ -119,7 +119,7 @@ class InputsText:
     def _member(self, place: int, member: Member, spec: CaseInput | None) -> list[str]:
         """The lines that make one tensor."""
         name, how = self.names[place], self.how[self.names[place]]
-        if member.how is How.MEMORY:
+        if member.how is Making.MEMORY:
             if place in self.family.related:
                 text = self._root_text(place, member, how)
             else:
@@ -132,7 +132,7 @@ class InputsText:
             numel = self.family.numel(member.of)
             text = member.taken(self.names[member.of], source, numel)
             requires = self.family.members[member.of].requires_grad
-            inherits = member.how is How.VIEW and requires
+            inherits = member.how is Making.VIEW and requires
             text += ".requires_grad_()" * (member.requires_grad and not inherits)
         lines = [f"{name} = {text}"]
         if member.creation not in ("DEFAULT", NO_GRAD, INFERENCE):

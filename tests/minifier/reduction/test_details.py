@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case, CaseInput
-from tcdebug.minifier.cases.lineage import How, lineage
+from tcdebug.minifier.cases.lineage import Making, lineage
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.reduction import CaseReduction
@@ -399,7 +399,7 @@ def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: CaseReduct
     reduced = reduction.apply(case, edits)
     assert reduced is not None
     before, after = (lineage(c.values()).members for c in (case, reduced))
-    assert [m.how for m in before] == [m.how for m in after] == [How.MEMORY, How.VIEW, How.MEMORY]
+    assert [m.how for m in before] == [m.how for m in after] == [Making.MEMORY, Making.VIEW, Making.MEMORY]
     whole, part, _ = reduced.values()
     assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
     assert part.dtype == whole.dtype
@@ -410,7 +410,7 @@ def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: CaseReduct
 def test_inputs_that_share_memory_are_taken_apart_together() -> None:
     case = related()
     reduced = edited(SimplifyStrides(), case)
-    assert [m.how for m in lineage(reduced.values()).members] == [How.MEMORY] * 3
+    assert [m.how for m in lineage(reduced.values()).members] == [Making.MEMORY] * 3
     assert measure(reduced) < measure(case)
     assert [v.tolist() for v in reduced.values()] == [v.tolist() for v in case.values()]
 
