@@ -399,7 +399,8 @@ def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: CaseReduct
     reduced = reduction.apply(case, edits)
     assert reduced is not None
     before, after = (lineage(c.values()).members for c in (case, reduced))
-    assert [m.how for m in before] == [m.how for m in after] == [Making.MEMORY, Making.VIEW, Making.MEMORY]
+    hows = [Making.MEMORY, Making.VIEW, Making.MEMORY]
+    assert [m.how for m in before] == [m.how for m in after] == hows
     whole, part, _ = reduced.values()
     assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
     assert part.dtype == whole.dtype
