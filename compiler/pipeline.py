@@ -42,6 +42,7 @@ from tcdebug.compiler.events.schema import (
     CudaGraphSkipped,
     DecisionTaken,
     ExternCalled,
+    Fallback,
     GraphBreak,
     KernelWritten,
     Recompile,
@@ -190,6 +191,10 @@ def compile_joint(
         if not this.options.fallback_random:
             this.stages("joint").run_passes("passes", joint, RANDOM)
 
+    def unknown_torch(version: str) -> None:
+        reason = f"what torch {version} puts around a graph is not known"
+        this.log.emit(Fallback("calls through AOTAutograd", reason))
+
     gate = this.gate.scoped("joint")
     drawing = seams.every_draw() if this.options.fallback_random else nullcontext()
     with stages.stage("aot", len(module.graph.nodes), foreign=True), drawing:
@@ -197,6 +202,7 @@ def compile_joint(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),
             inference_compiler=compiler("inference"),
+            unknown_torch=unknown_torch,
             decompositions=decompose.gated(gate, this.overrides.decompositions),
             partition_fn=this.overrides.partition_fn
             or partition.partitioner(gate, this.options.memory_budget, prepare),

@@ -65,11 +65,17 @@ def every_draw() -> AbstractContextManager[object]:
 
 
 def aot_autograd(
-    *, fw_compiler: Compiler, bw_compiler: Compiler | None = None, **others: Any
+    *,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    unknown_torch: Callable[[str], None] = lambda version: None,
+    **others: Any,
 ) -> Compiler:
     """AOTAutograd as a backend: joint graph, functionalization, wrappers.
 
     torch has the same, which imports all of inductor first: half a second of each warm start.
+    Calls `unknown_torch` with the version of torch when a graph could be called straight, but
+    `AROUND` does not have this version.
     """
     compile_backward = bw_compiler or fw_compiler
 
@@ -89,7 +95,8 @@ def aot_autograd(
         compilers = {"fw_compiler": fw_compiler, "bw_compiler": backward, **others}
         compilers["inference_compiler"] = inference.compile
         made = aot_module_simplified(module, inputs, **compilers)
-        return _untraced(inference.straight(module, made), "it is compiled")
+        straight = inference.straight(module, made, unknown_torch)
+        return _untraced(straight, "it is compiled")
 
     return backend
 
@@ -105,13 +112,11 @@ class Around:
     mark: str
 
 
-AROUND = {
-    "2.11": Around(
-        ("forward", "runtime_wrapper", "wrapper", "inner_fn"), "maybe_mark_dynamic_helper"
-    ),
-    "2.13": Around(("forward", "runtime_wrapper"), "mark_dynamo_propagated_dynamic_indices"),
-}
-"""Versions whose wrappers have been read; graphs are not called straight in others."""
+FOUR = Around(("forward", "runtime_wrapper", "wrapper", "inner_fn"), "maybe_mark_dynamic_helper")
+TWO = Around(("forward", "runtime_wrapper"), "mark_dynamo_propagated_dynamic_indices")
+
+AROUND = {"2.11": FOUR, "2.12": FOUR, "2.13": TWO, "2.14": TWO, "2.15": TWO}
+"""The wrappers of every supported version of torch; other versions call no graph straight."""
 
 
 def offer_straight(compiled: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> None:
@@ -142,14 +147,19 @@ class Inference:
         self._metadata = None if context is None else context.fw_metadata
         return self._compiled
 
-    def straight(self, module: Any, made: Callable[..., Any]) -> Callable[..., Any]:
+    def straight(
+        self, module: Any, made: Callable[..., Any], unknown_torch: Callable[[str], None]
+    ) -> Callable[..., Any]:
         """What AOTAutograd has made of a module, or the graph itself where that does the same."""
-        around = AROUND.get(".".join(torch.__version__.split(".")[:2]))
         make = getattr(self._compiled, "straight", None)
-        if around is None or make is None or not _asks_for_nothing(self._metadata):
+        if make is None or not _asks_for_nothing(self._metadata):
             return made
         if not isinstance(module, fx.GraphModule) or any(True for _ in _held(module)):
             return made  # the graph has other arguments
+        around = AROUND.get(".".join(torch.__version__.split(".")[:2]))
+        if around is None:
+            unknown_torch(str(torch.__version__))
+            return made
         if torch._C._is_any_autocast_enabled() or _around(made, self._compiled) != around.functions:
             return made
         run: Callable[..., Any] = make()

@@ -337,7 +337,7 @@ def private_uses(path: Path) -> set[str]:
             if re.fullmatch(r"torch(\.\w+)+", name) and PRIVATE.match(name):
                 found.add(name)
     for literal in _strings(tree):
-        found.update(f"torch{m}" for m in PRIVATE.findall(literal))
+        found.update(f"torch{m}" for m in PRIVATE.findall(literal.replace(":", ".")))
     found = {f for f in found if not any(o != f and o.startswith(f + ".") for o in found)}
     code = "\n".join(line.partition("#")[0] for line in text.splitlines())
     return found | {m.lstrip('."') for m in BY_NAME.findall(code)}

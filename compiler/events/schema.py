@@ -329,7 +329,7 @@ class ExternCalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Fallback(Event):
-    """Something that was asked for is done in a slower way; never without this event."""
+    """Something that was asked for is done otherwise, slower or not at all; never without this."""
 
     kind: ClassVar[str] = "fallback"
     level: ClassVar[str] = "warning"

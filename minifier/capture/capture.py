@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.output_graph import OutputGraph
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback, GraphRecorded, ReproWrite
+from tcdebug.compiler.patching import Patch, misfit, patched
 from tcdebug.minifier.capture.journal import snug
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured, tensors_of
@@ -159,23 +159,33 @@ def _finite(outputs: Sequence[Any]) -> list[bool]:
     return [bool(torch.isfinite(t).all()) for t in tensors_of(outputs)]
 
 
+CALL = Patch(
+    "torch._dynamo.output_graph:OutputGraph",
+    "call_user_compiler",
+    "no graph of a call is seen",
+)
+PATCHES = (CALL,)
+
+
 @contextlib.contextmanager
 def every_backend(wrap: Callable[[Any], Any]) -> Iterator[None]:
     """Let all graphs that are captured in this block go to `wrap` of their backends.
 
-    Also those of functions that were given to torch.compile before.
+    Also those of functions that were given to torch.compile before. Raises NotWritable where this
+    torch cannot be patched so.
     """
-    original = OutputGraph.call_user_compiler
+    if problem := misfit(CALL):
+        raise NotWritable(f"{CALL} is not patched: {problem}")
 
-    def call(graph: OutputGraph, *args: Any, **kwargs: Any) -> Any:
-        graph.compiler_fn = wrap(_innermost(graph.compiler_fn))
-        return original(graph, *args, **kwargs)
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            graph.compiler_fn = wrap(_innermost(graph.compiler_fn))
+            return original(graph, *args, **kwargs)
 
-    setattr(OutputGraph, "call_user_compiler", call)  # noqa: B010 - its types are torch's own
-    try:
+        return call
+
+    with patched(CALL, make, EventLog(None)):
         yield
-    finally:
-        setattr(OutputGraph, "call_user_compiler", original)  # noqa: B010 - as above
 
 
 def _innermost(backend: Any) -> Any:

@@ -10,13 +10,24 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch._dynamo import OptimizedModule, compiled_autograd
+from torch._dynamo import OptimizedModule
 
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, misfit, patched
+from tcdebug.minifier.capture.interception import OPTIMIZE
 from tcdebug.minifier.processes.callers import called_by_user
+
+ENABLE = Patch(
+    "torch._dynamo.compiled_autograd",
+    "_enable",
+    "a script in eager still compiles its backward passes",
+)
+PATCHES = (ENABLE,)
 
 
 class Identity(contextlib.nullcontext[None]):
@@ -50,19 +61,28 @@ def _no_config() -> None:
 
 
 @contextlib.contextmanager
-def compile_is_identity() -> Iterator[None]:
-    """Run the program in this block in eager; torch's own use of its compiler is left alone."""
-    original, enable = torch._dynamo.optimize, compiled_autograd._enable
+def compile_is_identity(log: EventLog) -> Iterator[None]:
+    """Run the program in this block in eager; torch's own use of its compiler is left alone.
 
-    def optimize(*args: Any, **kwargs: Any) -> Any:
-        return Identity() if called_by_user(sys._getframe(1)) else original(*args, **kwargs)
+    Where this torch cannot be patched, nothing is compiled at all.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def optimize(*args: Any, **kwargs: Any) -> Any:
+            return Identity() if called_by_user(sys._getframe(1)) else original(*args, **kwargs)
+
+        return optimize
 
     @contextlib.contextmanager
     def uncompiled(*_args: Any, **_kwargs: Any) -> Generator[None, None, None]:
         yield
 
-    torch._dynamo.optimize, compiled_autograd._enable = optimize, uncompiled
-    try:
+    never: AbstractContextManager[Any] = nullcontext()
+    if misfit(OPTIMIZE):
+        never = torch.compiler.set_stance("force_eager")
+    with (
+        never,
+        patched(OPTIMIZE, make, log),
+        patched(ENABLE, lambda original: uncompiled, log),
+    ):
         yield
-    finally:
-        torch._dynamo.optimize, compiled_autograd._enable = original, enable

@@ -5,43 +5,68 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
-
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Installed, Patch, install, patched
 from tcdebug.minifier.processes.callers import called_by_user
 
+OPTIMIZE = Patch("torch._dynamo", "optimize", "no graph of a program is seen")
+BACKWARD = Patch("torch.autograd", "backward", "what fails in backward() leaves no repro")
+GRAD = Patch("torch.autograd", "grad", "what fails in torch.autograd.grad leaves no repro")
 
-@contextlib.contextmanager
-def compile_patched(wrap: Callable[[Any], Any]) -> Iterator[None]:
+PATCHES = (OPTIMIZE, BACKWARD, GRAD)
+
+
+def compile_patched(wrap: Callable[[Any], Any], log: EventLog) -> AbstractContextManager[None]:
     """Let every backend that the program gives to torch.compile in this block go through `wrap`.
 
     Compiles that torch makes for its own purposes are left alone.
     """
-    original = torch._dynamo.optimize
 
-    def optimize(*args: Any, **kwargs: Any) -> Any:
-        if not called_by_user(sys._getframe(1)):
-            return original(*args, **kwargs)
-        if args:
-            return original(wrap(args[0]), *args[1:], **kwargs)
-        kwargs["backend"] = wrap(kwargs.get("backend", "inductor"))
-        return original(**kwargs)
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def optimize(*args: Any, **kwargs: Any) -> Any:
+            if not called_by_user(sys._getframe(1)):
+                return original(*args, **kwargs)
+            if args:
+                return original(wrap(args[0]), *args[1:], **kwargs)
+            kwargs["backend"] = wrap(kwargs.get("backend", "inductor"))
+            return original(**kwargs)
 
-    torch._dynamo.optimize = optimize
-    try:
-        yield
-    finally:
-        torch._dynamo.optimize = original
+        return optimize
+
+    return patched(OPTIMIZE, make, log)
+
+
+def before_first_compile(do: Callable[[], None]) -> None:
+    """Call `do` when this process first calls torch.compile, before that has any effect.
+
+    `do` may patch torch.compile itself.
+    """
+    installed: list[Installed | None] = []
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def optimize(*args: Any, **kwargs: Any) -> Any:
+            for mine in installed:
+                if mine is not None:
+                    mine.undo()
+            do()
+            import torch._dynamo  # noqa: PLC0415 - this process decides when to import torch
+
+            return torch._dynamo.optimize(*args, **kwargs)
+
+        return optimize
+
+    installed.append(install(OPTIMIZE, make, EventLog(None)))
 
 
 @contextlib.contextmanager
-def backward_watched(failed: Callable[[BaseException], None]) -> Iterator[None]:
+def backward_watched(failed: Callable[[BaseException], None], log: EventLog) -> Iterator[None]:
     """Call `failed` with every exception that comes out of a backward pass in this block.
 
     Ctrl-C is one of them, for it may be what ends a hang.
     """
-    backward, grad = torch.autograd.backward, torch.autograd.grad
 
     def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -53,8 +78,5 @@ def backward_watched(failed: Callable[[BaseException], None]) -> Iterator[None]:
 
         return call
 
-    torch.autograd.backward, torch.autograd.grad = reporting(backward), reporting(grad)
-    try:
+    with patched(BACKWARD, reporting, log), patched(GRAD, reporting, log):
         yield
-    finally:
-        torch.autograd.backward, torch.autograd.grad = backward, grad

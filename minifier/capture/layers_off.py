@@ -6,17 +6,19 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo import convert_frame
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.patching import patched
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.interception import compile_patched
+from tcdebug.minifier.capture.interception import OPTIMIZE, compile_patched
 from tcdebug.minifier.cases.layer_names import CACHES, DYNAMO, GUARDS, STAND_INS
 from tcdebug.minifier.processes.callers import called_by_user
 
@@ -25,7 +27,7 @@ Enter = Callable[[], Callable[[], None]]
 
 
 @contextlib.contextmanager
-def layers_off(toggles: Toggles) -> Iterator[None]:
+def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
     """Run the program in this block without the layers that are off.
 
     What torch compiles for its own purposes keeps its layers, but not its caches.
@@ -33,35 +35,32 @@ def layers_off(toggles: Toggles) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
         if DYNAMO in toggles.off:
-            stack.enter_context(compile_is_identity())
+            stack.enter_context(compile_is_identity(log))
         elif stand_ins:
-            stack.enter_context(compile_patched(lambda backend: stand_ins[0]))
+            stack.enter_context(compile_patched(lambda backend: stand_ins[0], log))
         caches = _Caches([name for name in CACHES if toggles.rules_out(name)])
         if caches.names:
             stack.enter_context(caches.off())
-            stack.enter_context(each_call(caches.set))
+            stack.enter_context(each_call(caches.set, log))
         if any(name in toggles.off for name in GUARDS.values()):
-            stack.enter_context(each_call(_Anew().enter))
+            stack.enter_context(each_call(_Anew().enter, log))
         yield
 
 
-@contextlib.contextmanager
-def each_call(enter: Enter) -> Iterator[None]:
+def each_call(enter: Enter, log: EventLog) -> AbstractContextManager[None]:
     """Call `enter` before each call of a function that the program compiles in this block."""
-    original = torch._dynamo.optimize
 
-    def optimize(*args: Any, **kwargs: Any) -> Any:
-        context = original(*args, **kwargs)
-        hooks = getattr(context, "enter_exit_hooks", None)
-        if hooks is not None and called_by_user(sys._getframe(1)):
-            hooks.append(enter)
-        return context
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def optimize(*args: Any, **kwargs: Any) -> Any:
+            context = original(*args, **kwargs)
+            hooks = getattr(context, "enter_exit_hooks", None)
+            if hooks is not None and called_by_user(sys._getframe(1)):
+                hooks.append(enter)
+            return context
 
-    torch._dynamo.optimize = optimize
-    try:
-        yield
-    finally:
-        torch._dynamo.optimize = original
+        return optimize
+
+    return patched(OPTIMIZE, make, log)
 
 
 @dataclass

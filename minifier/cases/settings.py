@@ -14,10 +14,22 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, patched
+
+FORCED = Patch(
+    "torch.utils._config_module:_ConfigEntry",
+    "env_value_force",
+    "a setting that a variable forces cannot be switched off",
+    of_instances=True,
+)
+ENVIRON = Patch("os", "environ", "the defaults of torch's settings are not known")
+PATCHES = (FORCED, ENVIRON)
 
 MODULES = (
     "torch._dynamo.config",
@@ -81,19 +93,20 @@ def described(name: str, setting: str) -> str:
 
 
 @contextlib.contextmanager
-def set_back(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+def set_back(name: str, settings: Mapping[str, Any], log: EventLog) -> Iterator[None]:
     """Give settings of a module other values in this block, also such as a variable forces."""
     module, plain = sys.modules[name], _defaults(name)
-    entries = {setting: vars(module)["_config"][setting] for setting in settings}
-    forced = {setting: entry.env_value_force for setting, entry in entries.items()}
-    for setting, entry in entries.items():
-        entry.env_value_force = plain[setting].env_value_force
-    try:
-        with module.patch(dict(settings)):
-            yield
-    finally:
-        for setting, entry in entries.items():
-            entry.env_value_force = forced[setting]
+    with contextlib.ExitStack() as stack:
+        for setting in settings:
+            unforced = plain[setting].env_value_force
+            entry = vars(module)["_config"][setting]
+            stack.enter_context(patched(FORCED, partial(_instead, unforced), log, on=entry))
+        stack.enter_context(module.patch(dict(settings)))
+        yield
+
+
+def _instead(value: Any, original: Any) -> Any:
+    return value
 
 
 def assignments() -> tuple[str, ...]:
@@ -131,14 +144,12 @@ def _defaults(name: str) -> Mapping[str, Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with _one_at_a_time:
-        given = os.environ
         sys.modules[copy_name] = module
-        plain = {k: v for k, v in given.items() if k not in read}
-        os.environ = plain  # type: ignore[assignment] # noqa: B003 - nothing is to be unset
+        plain = {k: v for k, v in os.environ.items() if k not in read}
         try:
-            spec.loader.exec_module(module)
+            with patched(ENVIRON, partial(_instead, plain), EventLog(None)):
+                spec.loader.exec_module(module)
         finally:
-            os.environ = given  # noqa: B003 - as above
             del sys.modules[copy_name]
     entries: Mapping[str, Any] = vars(module)["_config"]
     return entries

@@ -11,19 +11,24 @@ import os
 import sys
 from types import FrameType
 
+from tcdebug.compiler import patching
+
 ENTRANCES = (
     "__init__.py", "compiler/__init__.py", "nn/modules/module.py", "_dynamo/repro/",
     "_dynamo/testing.py", "_dynamo/test_case.py", "testing/",
 )  # fmt: skip
 """Files of torch that call torch.compile on behalf of their caller."""
 
+FORWARDS = patching.__file__
+"""The file whose frames stand between a replacement and who called it."""
+
 
 def called_by_user(frame: FrameType | None) -> bool:
     """Whether the program called torch.compile, rather than torch for its own purposes.
 
     `frame` is the one that called `torch._dynamo.optimize`. The answer is about the nearest caller
-    outside torch's entrances to torch.compile and outside replacements of `optimize`, which have
-    its name.
+    outside torch's entrances to torch.compile, outside replacements of `optimize`, which have its
+    name, and outside what forwards to these.
     """
     torch_folder = os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep
     while frame is not None:
@@ -31,7 +36,7 @@ def called_by_user(frame: FrameType | None) -> bool:
         if name.startswith(torch_folder):
             if not name[len(torch_folder) :].startswith(ENTRANCES):
                 return False
-        elif frame.f_code.co_name != "optimize":
+        elif frame.f_code.co_name != "optimize" and name != FORWARDS:
             return True
         frame = frame.f_back
     return True

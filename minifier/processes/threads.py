@@ -7,6 +7,14 @@ from functools import cache
 
 import torch
 
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, install
+
+PATCHES = (
+    Patch("torch", "set_num_threads", "a script that asks for threads leaves candidates hanging"),
+)
+(SET_THREADS,) = PATCHES
+
 
 class Threads:
     """Keeps this process at one thread, for OpenMP pools do not survive a fork.
@@ -18,7 +26,7 @@ class Threads:
         self._wanted = torch.get_num_threads()
         self._set = torch.set_num_threads
         self._set(1)
-        torch.set_num_threads = self._remember  # type: ignore[assignment] # positional is enough
+        install(SET_THREADS, lambda original: self._remember, EventLog(None))
 
     def _remember(self, count: int) -> None:
         self._wanted = count

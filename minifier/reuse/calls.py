@@ -7,14 +7,22 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch._dynamo.eval_frame import OptimizeContext, _TorchDynamoContext
+from torch._dynamo.eval_frame import OptimizeContext
 
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.reuse.rerun import CompiledCall
-from tcdebug.minifier.targets.patching import patched
+
+DECORATE = Patch(
+    "torch._dynamo.eval_frame:_TorchDynamoContext",
+    "__call__",
+    "calls that reuse compiled code are not checked",
+)
+PATCHES = (DECORATE,)
 
 
 @contextlib.contextmanager
-def compiled_calls(around: Callable[[CompiledCall], Any]) -> Iterator[None]:
+def compiled_calls(around: Callable[[CompiledCall], Any], log: EventLog) -> Iterator[None]:
     """Calls of functions that are compiled in this block are made by `around`, which calls them."""
 
     def watching(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,5 +44,5 @@ def compiled_calls(around: Callable[[CompiledCall], Any]) -> Iterator[None]:
 
         return decorate
 
-    with patched(_TorchDynamoContext, "__call__", watching):
+    with patched(DECORATE, watching, log):
         yield

@@ -62,7 +62,7 @@ class GuardCheck:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """In this block calls are checked."""
-        with compiled_calls(self.call), self.graphs.following():
+        with compiled_calls(self.call, self.log), self.graphs.following(self.log):
             yield
 
     def call(self, call: CompiledCall) -> Any:

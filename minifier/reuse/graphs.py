@@ -12,11 +12,11 @@ from types import CodeType
 from typing import Any
 
 from torch import fx
-from torch._dynamo import convert_frame
 
-from tcdebug.minifier.targets.dynamo.frame import function_of
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import patched
+from tcdebug.minifier.targets.dynamo.frame import CAPTURE, function_of
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
-from tcdebug.minifier.targets.patching import patched
 
 PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<text>.*)')
 """A frame in the stack trace of a node."""
@@ -57,7 +57,7 @@ class Graphs:
         return self.backends[-1]
 
     @contextlib.contextmanager
-    def following(self) -> Iterator[None]:
+    def following(self, log: EventLog) -> Iterator[None]:
         """In this block it is known of which frame a graph is."""
 
         def noting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,7 +72,7 @@ class Graphs:
 
             return capture
 
-        with patched(convert_frame, "_compile", noting):
+        with patched(CAPTURE, noting, log):
             yield
 
 

@@ -46,28 +46,30 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     session = ChildSession(job, one_thread()) if child else Session(job, one_thread())
     if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
         warm_up()
-    patches.enter_context(compile_patched(session.recorder.wrap))
+    patches.enter_context(compile_patched(session.recorder.wrap, EventLog(Path(job.run_dir))))
 
 
 def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Compile nothing."""
-    patches.enter_context(compile_is_identity())
+    patches.enter_context(compile_is_identity(EventLog(Path(job.run_dir))))
 
 
 def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Compile as the script says, under the toggles of the environment."""
     toggles = Options.from_env().toggles
     folder = Path(job.run_dir)
-    patches.enter_context(captures_switched(toggles, EventLog(folder)))
+    log = EventLog(folder)
+    patches.enter_context(captures_switched(toggles, log))
     switching = Switching(toggles, folder, job.backend, patches)
-    patches.enter_context(compile_patched(switching.wrap))
+    patches.enter_context(compile_patched(switching.wrap, log))
 
 
 def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Compile as the script says, without the layers that are off in the environment."""
-    patches.enter_context(layers_off(Options.from_env().toggles))
+    log = EventLog(Path(job.run_dir))
+    patches.enter_context(layers_off(Options.from_env().toggles, log))
     if forced := job.backend:
-        patches.enter_context(compile_patched(lambda backend: forced))
+        patches.enter_context(compile_patched(lambda backend: forced, log))
 
 
 def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
@@ -78,24 +80,25 @@ def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
         watcher.journal.pid = 0  # its folders are told apart by the number of the process
     patches.callback(watcher.journal.close)
     patches.enter_context(traced(log))
-    patches.enter_context(backward_watched(watcher.backward_failed))
+    patches.enter_context(backward_watched(watcher.backward_failed, log))
     forced = job.backend
     if not job.guards:
-        patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend)))
+        patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend), log))
         return
     one_thread()  # calls are made in forked children
     check = GuardCheck(log)
     patches.enter_context(check.watching())
     patches.enter_context(
-        compile_patched(lambda backend: check.graphs.wrap(forced or backend, watcher.wrap))
+        compile_patched(lambda backend: check.graphs.wrap(forced or backend, watcher.wrap), log)
     )
 
 
 def explain(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Only write down what torch tells of its compiles."""
-    patches.enter_context(traced(_with_settings(job, patches)))
+    log = _with_settings(job, patches)
+    patches.enter_context(traced(log))
     if forced := job.backend:
-        patches.enter_context(compile_patched(lambda backend: forced))
+        patches.enter_context(compile_patched(lambda backend: forced, log))
 
 
 def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
@@ -105,7 +108,7 @@ def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     output = Path(job.output) / (str(os.getpid()) if child else "")
     log = EventLog(Path(job.run_dir))
     recorder = Capture(output, log, job.backend, _script(job, child), job.graph)
-    patches.enter_context(compile_patched(recorder.wrap))
+    patches.enter_context(compile_patched(recorder.wrap, log))
 
 
 MODES: Mapping[str, Mode] = {

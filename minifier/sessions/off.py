@@ -19,7 +19,7 @@ def switched(toggles: Toggles) -> Iterator[list[Decision]]:
     Where only layers are off, nothing else changes: the caches of compiles stay on.
     """
     texts = toggles.texts()
-    with layers_off(toggles):
+    with layers_off(toggles, EventLog(None)):
         if texts and all(is_layer(text) for text in texts):
             yield []
             return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from tcdebug.minifier.processes.subprocess_hook import VARIABLE, AfterImport
 
@@ -28,16 +27,13 @@ def attach() -> None:
             one_thread()
 
     def compiles() -> None:
-        dynamo: Any = sys.modules["torch._dynamo"]
-        original = dynamo.optimize
+        from tcdebug.minifier.capture.interception import before_first_compile  # noqa: PLC0415 - start-up time of every Python process
 
-        def first(*args: Any, **kwargs: Any) -> Any:
+        def begin() -> None:
             from tcdebug.minifier.sessions.subprocess_session import install  # noqa: PLC0415 - imports torch
 
-            dynamo.optimize = original
             install(what)
-            return dynamo.optimize(*args, **kwargs)
 
-        dynamo.optimize = first  # not before: Dynamo is imported in the middle of other imports
+        before_first_compile(begin)  # Dynamo is imported in the middle of other imports
 
     sys.meta_path.insert(0, AfterImport({"torch": begun, "torch._dynamo": compiles}))

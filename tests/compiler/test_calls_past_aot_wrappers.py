@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,15 +27,21 @@ w, b = f32(4, 3), f32(4)
 
 
 class Compiled:
-    """A function through the whole compiler; `straight` says how its graphs are called."""
+    """A function through the whole compiler; `straight` says how its graphs are called.
 
-    def __init__(self, function: Function, **options: Any) -> None:
+    The compiler has the options `made_with`; the others are those of torch.compile.
+    """
+
+    def __init__(
+        self, function: Function, made_with: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
         self.straight: list[bool] = []
+        self.options = made_with
         self.run = torch.compile(function, backend=self.backend, **options)
 
     def backend(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Function:
         """The compiler."""
-        made = public.backend(module, inputs)
+        made = public.backend(module, inputs, options=self.options)
         inner: Any = made._torchdynamo_orig_callable  # type: ignore[attr-defined] # torch.compiler.disable's
         cells = [c.cell_contents for c in inner.__closure__ or ()]
         texts = [getattr(f, "__code__", None) for f in (inner, *cells)]
@@ -198,13 +206,27 @@ def test_sizes_that_change_are_noted_on_results_as_aot_autograd_does() -> None:
     assert compiled.straight == [True]
 
 
-def test_nothing_is_called_straight_in_a_torch_that_nobody_has_read(
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_unknown_torch_calls_nothing_straight_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(seams, "AROUND", {})
-    compiled = Compiled(kernels)
+    options = {"log": True, "run_dir": str(tmp_path)}
+    compiled = Compiled(kernels, made_with=options)
     assert_same(compiled.run(f32(2, 3)), kernels(f32(2, 3)))
-    assert compiled.straight == [False]
+    compiled.run(f32(2, 3).requires_grad_())  # nothing is called straight where torch is known
+    assert compiled.straight == [False, False]
+    (path,) = tmp_path.glob("events*.jsonl")
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [e["data"] for e in events if e["event"] == "fallback"] == [
+        {
+            "what": "calls through AOTAutograd",
+            "reason": f"what torch {torch.__version__} puts around a graph is not known",
+        }
+    ]
+
+
+def test_the_wrappers_of_every_supported_torch_are_known() -> None:
+    assert list(seams.AROUND) == ["2.11", "2.12", "2.13", "2.14", "2.15"]
 
 
 def test_what_torch_puts_around_a_graph_besides_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,22 @@ def sin(x):
 """
 
 
+def test_the_report_says_what_could_not_be_patched(tcdebug: Command, script: Script) -> None:
+    name = script("""
+from torch._inductor.graph import GraphLowering
+del GraphLowering.codegen_with_cpp_wrapper
+
+def broken(graph, inputs):
+    raise ValueError("broken")
+
+torch.compile(lambda x: x.sin() + 1, backend=broken)(torch.ones(3))
+""")
+    done = tcdebug("minify", "--json", name)
+    assert done.json["failure"]["kind"] == "exception"
+    lost = "torch._inductor.graph.GraphLowering.codegen_with_cpp_wrapper is not patched: "
+    assert [note.startswith(lost) for note in done.json["notes"]].count(True) == 1
+
+
 @pytest.mark.slow
 def test_two_faults_in_different_parts_of_inductor_are_both_found(
     tcdebug: Command, python: Command, script: Script

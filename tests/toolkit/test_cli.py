@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 from tcdebug.cli import main as cli
 from tcdebug.commands import units
 from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.patching import Patch
 
 Command = Callable[..., Any]
 
@@ -63,6 +64,33 @@ def test_the_doctor_finds_this_machine_well(tcdebug: Command) -> None:
     assert done.status == 0, done.stdout
     checks = {c["name"]: c["good"] for c in done.json}
     assert checks["kernel"] is True
+
+
+def test_the_doctor_lists_what_is_patched_in_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = printed(capsys, "doctor", "--patches", "--json")
+    assert status == 0
+    listed = {f"{p['owner']}.{p['attribute']}": p for p in json.loads(out)}
+    assert listed["torch._inductor.scheduler:Scheduler.can_fuse"] == {
+        "owner": "torch._inductor.scheduler:Scheduler",
+        "attribute": "can_fuse",
+        "purpose": "no fuse.* but fuse.inline is a unit",
+        "seen": ["2.11", "2.12", "2.13", "2.14", "2.15"],
+        "fits": True,
+        "problem": "",
+    }
+    status, out, _ = printed(capsys, "doctor", "--patches")
+    assert status == 0
+    assert "torch._dynamo.optimize" in out
+
+
+def test_the_doctor_says_which_patch_does_not_fit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = Patch("torch._inductor.scheduler:Scheduler", "gone", "nothing")
+    monkeypatch.setattr("tcdebug.minifier.patches.PATCHES", (gone,))
+    status, out, _ = printed(capsys, "doctor", "--patches")
+    assert status == 1
+    assert "NO: torch._inductor.scheduler:Scheduler has no gone" in out
 
 
 def test_the_doctor_names_what_is_missing(

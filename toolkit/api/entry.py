@@ -52,7 +52,7 @@ def _watcher(log: EventLog) -> Watcher:
     assert log.folder is not None
     watcher = Watcher(log.folder, log, Script.running())
     watching = ExitStack()
-    watching.enter_context(backward_watched(watcher.backward_failed))
+    watching.enter_context(backward_watched(watcher.backward_failed, log))
     info = run_folder.read_info(log.folder)
     if info is not None:
         watcher.journal.pid = info.pid  # other processes may write to the same folder

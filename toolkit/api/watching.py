@@ -69,8 +69,8 @@ def watch(
     watcher = Watcher(path, log, Script.running(), check, every_call)
     try:
         with (
-            compile_patched(watcher.wrap),
-            backward_watched(watcher.backward_failed),
+            compile_patched(watcher.wrap, log),
+            backward_watched(watcher.backward_failed, log),
             traced(log),
             _events_in(path),
         ):

@@ -264,9 +264,15 @@ def cache(action: str, **arguments: Any) -> None:
 
 
 @cli.command()
+@click.option("--patches", is_flag=True, help="List what tcdebug patches in torch instead.")
 @JSON
 def doctor(**arguments: Any) -> None:
-    """Check what compiling needs: torch, compiler, vector math, folders."""
+    """Check what compiling needs: torch, compiler, vector math, folders.
+
+    With --patches, list every attribute of torch that tcdebug replaces while it works, what it
+    could not do without, and whether the patch fits this torch. Exit status: 0 all is well,
+    1 something is missing or a patch does not fit, 3 internal error.
+    """
     call("doctor", **arguments)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.display.tables import show_checks
+from tcdebug.compiler.patching import Patch, misfit
+from tcdebug.display.tables import show_checks, show_table
 
 SUPPORTED = (2, 11)
 """The oldest torch that tcdebug works with."""
@@ -26,8 +27,50 @@ class Check:
     advice: str = ""
 
 
-def run(*, as_json: bool) -> int:
+@dataclass(frozen=True)
+class CheckedPatch:
+    """A patch of torch, and whether it fits the torch at hand."""
+
+    owner: str
+    attribute: str
+    purpose: str
+    seen: tuple[str, ...]
+    fits: bool
+    problem: str
+
+
+def run(*, patches: bool, as_json: bool) -> int:
     """Check everything; 0 when all is well, 1 when something is missing."""
+    return _run_patches(as_json=as_json) if patches else _run_checks(as_json=as_json)
+
+
+def _run_patches(*, as_json: bool) -> int:
+    """List the patches of torch; 1 when one does not fit."""
+    from tcdebug.minifier.patches import PATCHES  # noqa: PLC0415 - imports torch
+
+    found = list(checked(PATCHES))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode([asdict(c) for c in found]).decode() + "\n")
+    else:
+        columns = ("fits", "patched", "without it")
+        rows = [
+            ("yes" if c.fits else f"NO: {c.problem}", f"{c.owner}.{c.attribute}", c.purpose)
+            for c in found
+        ]
+        show_table(columns, rows)
+    return 0 if all(c.fits for c in found) else 1
+
+
+def checked(patches: Iterable[Patch]) -> Iterator[CheckedPatch]:
+    """Every patch with whether it fits; nothing is patched."""
+    for patch in patches:
+        problem = misfit(patch)
+        yield CheckedPatch(
+            patch.owner, patch.attribute, patch.purpose, patch.seen, not problem, problem
+        )
+
+
+def _run_checks(*, as_json: bool) -> int:
     checks = list(_checks())
     if as_json:
         sys.stdout.write(msgspec.json.encode([asdict(c) for c in checks]).decode() + "\n")

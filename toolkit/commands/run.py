@@ -16,7 +16,7 @@ from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, start_in_foregrou
 from tcdebug.minifier.processes.process import Child, finished
 from tcdebug.minifier.processes.tree import send_signal
 from tcdebug.reading.run_dir import find
-from tcdebug.supervision.supervisor import begin
+from tcdebug.supervision.supervisor import begin, fallbacks
 
 CHECK_FAILED = 1
 INTERRUPTED = 130
@@ -50,6 +50,8 @@ def run(
         return INTERRUPTED
     repros = _repros(folder)
     supervisor.finish(status)
+    for line in fallbacks(folder):
+        note(line)
     announce_repros(repros, hints=not quiet)
     missing = _missing_guards(folder)
     show_missing_guards(missing)

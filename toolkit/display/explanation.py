@@ -26,7 +26,7 @@ def show_explanation(found: Explanation) -> None:
     _part(out, "constants: another value compiles again", constants)
     externs = [[f"{e.op} x{e.calls}  [dim]{escape(e.reason)}[/]"] for e in found.externs]
     _part(out, "left to ATen or a library", externs)
-    _part(out, "slower than asked", [[escape(f[:200])] for f in found.fallbacks])
+    _part(out, "not as asked", [[escape(f[:200])] for f in found.fallbacks])
     _part(out, "failures", [[f"[bad]{escape(f[:200])}[/]"] for f in found.failures])
     out.print(f"[dim]next[/]  tcdebug logs summary {short(found.run)}")
 

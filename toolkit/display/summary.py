@@ -35,7 +35,7 @@ def show_summary(summary: Summary) -> None:
         for c in summary.caches
     ]
     _part(out, "caches", caches)
-    _part(out, "slower than asked", [escape(f[:200]) for f in summary.fallbacks])
+    _part(out, "not as asked", [escape(f[:200]) for f in summary.fallbacks])
     _part(out, "failures", [f"[bad]{escape(f[:200])}[/]" for f in summary.failures])
 
 

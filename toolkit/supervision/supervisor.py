@@ -95,6 +95,7 @@ class Supervisor:
         report = self._search()
         return msgspec.structs.replace(
             report,
+            notes=list(dict.fromkeys([*report.notes, *fallbacks(self.folder)])),
             seconds=round(time.monotonic() - self.started, 3),
             cpu_seconds=round(_cpu_seconds(), 3),
         )
@@ -224,12 +225,12 @@ class Supervisor:
     def _whole_notes(self, recorded: int) -> list[str]:
         """What a report of the whole script says of how its graphs were judged."""
         recording = _recording_notes(recorded, self.folder)
-        return [*_fallbacks(self.folder), *recording, *self._unwatched()]
+        return [*recording, *self._unwatched()]
 
     def _whole_script(self, recorded: int) -> Report:
         """No graph failed: does the script fail when it is really compiled?"""
         if self.job.wanted.of_graphs:
-            return Report("no_failure", run_dir=str(self.folder), notes=_fallbacks(self.folder))
+            return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
         report = investigate_script(self.job, self.log, self._seconds_left)
         notes = self._whole_notes(recorded)
@@ -252,7 +253,7 @@ def _cpu_seconds() -> float:
     return time.process_time() + usage.ru_utime + usage.ru_stime
 
 
-def _fallbacks(folder: Path) -> list[str]:
+def fallbacks(folder: Path) -> list[str]:
     """What could not be done as it should be, a line each."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
     return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))

@@ -15,12 +15,17 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import DecisionTaken
 from tcdebug.compiler.gate.gate import Decision, Gate
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.patching import Patch
+from tcdebug.minifier.targets.dynamo import frame, line
 from tcdebug.minifier.targets.dynamo.frame import frames, graph_breaks_allowed
 from tcdebug.minifier.targets.dynamo.line import lines
 
-__all__ = ["FAMILY", "switched"]
+__all__ = ["FAMILY", "PATCHES", "switched"]
 
 FAMILY = "dynamo"
+
+PATCHES: tuple[Patch, ...] = (*frame.PATCHES, *line.PATCHES)
+"""Every patch of Dynamo by which it has units."""
 
 
 @contextlib.contextmanager
@@ -38,10 +43,10 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
     gate = Gate(toggles, record=record)
     cut: set[CodeType] = set()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(frames(gate, cut))
-        stack.enter_context(lines(gate, cut))
+        stack.enter_context(frames(gate, log, cut))
+        stack.enter_context(lines(gate, log, cut))
         if _restricts(toggles):
-            stack.enter_context(graph_breaks_allowed())
+            stack.enter_context(graph_breaks_allowed(log))
         yield gate
 
 

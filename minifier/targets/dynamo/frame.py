@@ -9,22 +9,25 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-import torch
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy
-from torch._dynamo import convert_frame
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._dynamo.types import ConvertFrameReturn
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.capture.interception import OPTIMIZE
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
-from tcdebug.minifier.targets.patching import patched
+
+CAPTURE = Patch("torch._dynamo.convert_frame", "_compile", "no dynamo.frame.* is a unit")
+PATCHES = (CAPTURE,)
 
 RESUMED = re.compile(rf"{TORCH_DYNAMO_RESUME_IN_PREFIX}_(?P<function>.+)_at_(?P<line>\d+)$")
 """The name of the function in which Dynamo puts the rest of a frame after a graph break."""
 
 
 @contextlib.contextmanager
-def frames(gate: Gate, cut: set[CodeType]) -> Iterator[None]:
+def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
     """Every frame asks before it is captured; refused, it runs in eager and what it calls asks.
 
     Of the frames that are `cut`, which may be there only after they were captured, the rest runs
@@ -50,7 +53,7 @@ def frames(gate: Gate, cut: set[CodeType]) -> Iterator[None]:
 
         return capture
 
-    with patched(convert_frame, "_compile", asking):
+    with patched(CAPTURE, asking, log):
         yield
 
 
@@ -63,7 +66,7 @@ def function_of(code: CodeType) -> tuple[str, int | None]:
 
 
 @contextlib.contextmanager
-def graph_breaks_allowed() -> Iterator[None]:
+def graph_breaks_allowed(log: EventLog) -> Iterator[None]:
     """torch.compile(fullgraph=True) allows graph breaks in this block."""
 
     def tolerant(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,5 +76,5 @@ def graph_breaks_allowed() -> Iterator[None]:
 
         return optimize
 
-    with patched(torch._dynamo, "optimize", tolerant):
+    with patched(OPTIMIZE, tolerant, log):
         yield

@@ -18,20 +18,26 @@ from types import CodeType
 from typing import Any
 
 from torch._dynamo.exc import SkipFrame
-from torch._dynamo.symbolic_convert import InstructionTranslator, InstructionTranslatorBase
+from torch._dynamo.symbolic_convert import InstructionTranslator
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.targets.dynamo.source_line import subject
-from tcdebug.minifier.targets.patching import patched
 
 UNIT = "dynamo.line"
+
+STEP = Patch(
+    "torch._dynamo.symbolic_convert:InstructionTranslatorBase", "step", f"{UNIT} is no unit"
+)
+PATCHES = (STEP,)
 
 PREPARING = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "NOP"}
 """Instructions in front of the first statement, which have a line but do nothing of it."""
 
 
 @contextlib.contextmanager
-def lines(gate: Gate, cut: set[CodeType]) -> Iterator[None]:
+def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
     """Every statement of a captured frame asks; at the first that is refused capture ends.
 
     The code of a frame whose capture ended so is added to `cut`.
@@ -58,7 +64,7 @@ def lines(gate: Gate, cut: set[CodeType]) -> Iterator[None]:
 
         return step
 
-    with patched(InstructionTranslatorBase, "step", asking):
+    with patched(STEP, asking, log):
         yield
 
 

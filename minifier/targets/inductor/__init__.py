@@ -18,31 +18,51 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import DecisionTaken
 from tcdebug.compiler.gate.gate import Decision, Gate
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.cases.settings import described, set_back
-from tcdebug.minifier.targets.inductor.autograd import decompositions_and_partition
-from tcdebug.minifier.targets.inductor.codegen import kernels
-from tcdebug.minifier.targets.inductor.fusion import fusions
-from tcdebug.minifier.targets.inductor.lowering import lowerings
-from tcdebug.minifier.targets.inductor.options import given_options, held_back
-from tcdebug.minifier.targets.inductor.passes import passes
+from tcdebug.minifier.targets.inductor import (
+    autograd,
+    codegen,
+    fusion,
+    lowering,
+    options,
+    passes,
+)
+from tcdebug.minifier.targets.inductor.options import held_back
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED, units
 from tcdebug.minifier.targets.inductor.texts import texts_kept
 from tcdebug.minifier.targets.inductor.warm import register, warm_up
 
-__all__ = ["held_back", "register", "switched", "warm_up"]
+__all__ = ["PATCHES", "held_back", "register", "switched", "warm_up"]
 
-Seam = Callable[[Gate], AbstractContextManager[None]]
+Seam = Callable[[Gate, EventLog], AbstractContextManager[None]]
 
 SEAMS: tuple[Seam, ...] = (
-    given_options, passes, decompositions_and_partition, lowerings, fusions, kernels,
-)  # fmt: skip
+    options.given_options,
+    passes.passes,
+    autograd.decompositions_and_partition,
+    lowering.lowerings,
+    fusion.fusions,
+    codegen.kernels,
+)
+
+PATCHES: tuple[Patch, ...] = (
+    *options.PATCHES,
+    *passes.PATCHES,
+    *autograd.PATCHES,
+    *lowering.PATCHES,
+    *fusion.PATCHES,
+    *codegen.PATCHES,
+)
+"""Every patch of inductor and AOTAutograd, in the order of the pipeline."""
 
 
 @contextlib.contextmanager
 def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
     """Let compiles in this block ask a gate, and write its decisions to the log.
 
-    A log that keeps artifacts gets the texts of their stages too.
+    A log that keeps artifacts gets the texts of their stages too. A patch that does not fit this
+    torch is a `fallback` event, and its units are not asked.
     """
 
     def record(decision: Decision, scope: str) -> None:
@@ -53,11 +73,11 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
     with contextlib.ExitStack() as stack:
         defaults = units()
         off = [n for n in defaults if not gate.allows(f"config.{n}", described(CONFIG, n))]
-        stack.enter_context(set_back(CONFIG, {n: defaults[n] for n in off}))
+        stack.enter_context(set_back(CONFIG, {n: defaults[n] for n in off}, log))
         stack.enter_context(config.patch(UNCACHED))
         stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
         for seam in SEAMS:
-            stack.enter_context(seam(gate))
+            stack.enter_context(seam(gate, log))
         if log.artifacts:
             stack.enter_context(texts_kept(log))
         yield gate

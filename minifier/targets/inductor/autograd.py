@@ -7,25 +7,37 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch._inductor.compile_fx
-from torch._dynamo.backends import common
 from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._inductor import lowering
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.patching import patched
+from tcdebug.compiler.patching import Patch, patched
 
 RECOMPUTE = "partition.recompute"
 CSE = "partition.cse"
 DEFAULT_TAKES = ("num_fwd_outputs", "static_lifetime_input_indices", "static_lifetime_input_nodes")
 """Arguments that the partition without recomputation knows."""
 
+AOT = Patch(
+    "torch._dynamo.backends.common",
+    "aot_module_simplified",
+    "decompositions, and the partition of backends that are not inductor, are no units",
+    takes=("decompositions", "partition_fn"),
+)
+PARTITION = Patch(
+    "torch._inductor.compile_fx",
+    "min_cut_rematerialization_partition",
+    f"{RECOMPUTE} is no unit of inductor",
+)
+PATCHES = (AOT, PARTITION)
+
 Function = Callable[..., Any]
 
 
 @contextlib.contextmanager
-def decompositions_and_partition(gate: Gate) -> Iterator[None]:
+def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every use of a decomposition asks the gate, and so does recomputation in backward."""
     fallbacks: list[Any] = []
 
@@ -56,14 +68,13 @@ def decompositions_and_partition(gate: Gate) -> Iterator[None]:
 
         return trace
 
-    with (
-        patched(common, "aot_module_simplified", gated),
-        patched(torch._inductor.compile_fx, "min_cut_rematerialization_partition", recomputing),
-    ):
-        yield
-    for op in fallbacks:
-        lowering.lowerings.pop(op, None)
-        lowering.fallbacks.discard(op)
+    try:
+        with patched(AOT, gated, log), patched(PARTITION, recomputing, log):
+            yield
+    finally:
+        for op in fallbacks:
+            lowering.lowerings.pop(op, None)
+            lowering.fallbacks.discard(op)
 
 
 def is_required(op: Any) -> bool:

@@ -8,18 +8,32 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._inductor import config
-from torch._inductor.codegen.cpp import TilingSelect
-from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.targets.inductor.fusion import kernel_name
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, asked
-from tcdebug.minifier.targets.patching import patched
+
+TILING = Patch(
+    "torch._inductor.codegen.cpp:TilingSelect",
+    "select_tiling",
+    "codegen.vectorize is no unit",
+)
+CODE, CODE_IN_CPP = (
+    Patch(
+        "torch._inductor.graph:GraphLowering",
+        name,
+        "settings of code generation (config.*) are no units",
+    )
+    for name in ("codegen", "codegen_with_cpp_wrapper")
+)
+PATCHES = (TILING, CODE, CODE_IN_CPP)
 
 
 @contextlib.contextmanager
-def kernels(gate: Gate) -> Iterator[None]:
+def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every C++ kernel that would be vectorised asks the gate, and each setting once a graph."""
 
     def vectorizing(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,9 +56,9 @@ def kernels(gate: Gate) -> Iterator[None]:
         return codegen
 
     with (
-        patched(TilingSelect, "select_tiling", vectorizing),
-        patched(GraphLowering, "codegen", configured),
-        patched(GraphLowering, "codegen_with_cpp_wrapper", configured),
+        patched(TILING, vectorizing, log),
+        patched(CODE, configured, log),
+        patched(CODE_IN_CPP, configured, log),
     ):
         yield
 

@@ -7,14 +7,23 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch._inductor.scheduler import Scheduler
-
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.patching import patched
+from tcdebug.compiler.patching import Patch, patched
+
+PATCHES = (
+    Patch(
+        "torch._inductor.scheduler:Scheduler",
+        "can_fuse",
+        "no fuse.* but fuse.inline is a unit",
+        takes=("node1", "node2"),
+    ),
+)
+(CAN_FUSE,) = PATCHES
 
 
 @contextlib.contextmanager
-def fusions(gate: Gate) -> Iterator[None]:
+def fusions(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every pair that may be fused by all rules of inductor's asks the gate, once a graph."""
 
     def asking(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -32,7 +41,7 @@ def fusions(gate: Gate) -> Iterator[None]:
 
         return can_fuse
 
-    with patched(Scheduler, "can_fuse", asking):
+    with patched(CAN_FUSE, asking, log):
         yield
 
 

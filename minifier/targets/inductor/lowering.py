@@ -9,22 +9,33 @@ from typing import Any
 
 import torch
 from torch._inductor import config, ir
-from torch._inductor.compiler_bisector import CompilerBisector
-from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
-from tcdebug.minifier.targets.patching import patched
+
+SUBSYSTEM = Patch(
+    "torch._inductor.compiler_bisector:CompilerBisector",
+    "disable_subsystem",
+    "no lower.* is a unit, nor is cudagraphs",
+    takes=("backend", "subsystem", "debug_info"),
+)
+GRAPH = "torch._inductor.graph:GraphLowering"
+RUN = Patch(GRAPH, "run", "settings of lowering (config.*) are no units")
+RUN_NODE = Patch(GRAPH, "run_node", "fuse.inline is no unit", takes=("n",))
+LAYOUT = Patch(GRAPH, "decide_layout_opt", "config.layout_optimization is no unit")
+PATCHES = (SUBSYSTEM, RUN, RUN_NODE, LAYOUT)
 
 Function = Callable[..., Any]
 
 
 @contextlib.contextmanager
-def lowerings(gate: Gate) -> Iterator[None]:
+def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every node that inductor would write loops for asks the gate; held back it is ATen's."""
 
-    def asking(original: Any) -> classmethod[Any, Any, bool]:
+    def asking(original: Function) -> Function:
         def disable_subsystem(
             cls: Any, backend: str, subsystem: str, debug_info: Function | None = None
         ) -> bool:
@@ -36,7 +47,7 @@ def lowerings(gate: Gate) -> Iterator[None]:
                     return not gate.allows("cudagraphs", gate.scope)
             return False
 
-        return classmethod(disable_subsystem)
+        return disable_subsystem
 
     def graph_run(original: Function) -> Function:
         @functools.wraps(original)
@@ -57,18 +68,18 @@ def lowerings(gate: Gate) -> Iterator[None]:
 
         return run_node
 
-    def layout(original: Any) -> staticmethod[Any, bool]:
+    def layout(original: Function) -> Function:
         def decide_layout_opt(*args: Any, **kwargs: Any) -> bool:
-            decided = original.__func__(*args, **kwargs)
+            decided = original(*args, **kwargs)
             return bool(decided and gate.allows("config.layout_optimization", "convolutions"))
 
-        return staticmethod(decide_layout_opt)
+        return decide_layout_opt
 
     with (
-        patched(CompilerBisector, "disable_subsystem", asking),
-        patched(GraphLowering, "run", graph_run),
-        patched(GraphLowering, "run_node", node_run),
-        patched(GraphLowering, "decide_layout_opt", layout),
+        patched(SUBSYSTEM, asking, log),
+        patched(RUN, graph_run, log),
+        patched(RUN_NODE, node_run, log),
+        patched(LAYOUT, layout, log),
     ):
         yield
 

@@ -7,14 +7,25 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch._inductor.compile_fx
-from torch import _TorchCompileWrapper
-
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.minifier.targets.patching import patched
+from tcdebug.compiler.patching import Patch, patched
 
 OURS = "tcdebug"
 """The embedded compiler asks about its options by itself."""
+
+INDUCTOR = Patch(
+    "torch._inductor.compile_fx",
+    "compile_fx",
+    "options of inductor (option.*) are no units",
+    takes=("config_patches",),
+)
+OTHER = Patch(
+    "torch:_TorchCompileWrapper",
+    "__call__",
+    "options of other backends (option.*) are no units",
+)
+PATCHES = (INDUCTOR, OTHER)
 
 
 def held_back(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,7 +39,7 @@ def held_back(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def given_options(gate: Gate) -> Iterator[None]:
+def given_options(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every option that inductor, or a backend of a script's, is given asks the gate."""
 
     def inductor(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,8 +62,5 @@ def given_options(gate: Gate) -> Iterator[None]:
 
         return call
 
-    with (
-        patched(torch._inductor.compile_fx, "compile_fx", inductor),
-        patched(_TorchCompileWrapper, "__call__", other),
-    ):
+    with patched(INDUCTOR, inductor, log), patched(OTHER, other, log):
         yield

@@ -7,25 +7,15 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch._inductor.freezing
-from torch._inductor import compile_fx
-from torch._inductor.fx_passes import post_grad, pre_grad
-from torch._inductor.pattern_matcher import (
-    GraphPatternEntry,
-    LoweringPatternEntry,
-    PatternMatcherPass,
-    ReplacementPatternEntry,
-)
-from torch.fx.passes.graph_transform_observer import GraphTransformObserver
-
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.patching import Patch, misfit, owner_of, patched
 from tcdebug.minifier.targets.inductor.pass_names import (
     REQUIRED,
     function_name,
     outermost_function,
     pattern_name,
 )
-from tcdebug.minifier.targets.patching import patched
 
 Function = Callable[..., Any]
 
@@ -36,27 +26,60 @@ FAMILIES = {
 }
 """Subsystem, as torch calls it -> what the names of its units begin with."""
 
-ENTRIES = (GraphPatternEntry, LoweringPatternEntry, ReplacementPatternEntry)
+OBSERVED = tuple(
+    Patch(
+        "torch.fx.passes.graph_transform_observer:GraphTransformObserver",
+        name,
+        "passes that an observer announces are no units",
+        takes=("pass_fn",),
+    )
+    for name in ("apply_graph_pass", "apply_gm_pass")
+)
+GROUP = Patch(
+    "torch._inductor.pattern_matcher:PatternMatcherPass",
+    "apply",
+    "units of patterns do not say to which group of passes they belong",
+)
+ENTRIES = tuple(
+    Patch(
+        f"torch._inductor.pattern_matcher:{entry}",
+        "apply",
+        "patterns of this kind are no units",
+        takes=("match", "graph", "node"),
+    )
+    for entry in ("GraphPatternEntry", "LoweringPatternEntry", "ReplacementPatternEntry")
+)
 
-STAGES = (
-    (compile_fx, "pre_grad_passes", "pregrad"),
-    (compile_fx, "joint_graph_passes", "joint"),
-    (compile_fx, "post_grad_passes", "postgrad"),
-    (torch._inductor.freezing, "freezing_passes", "freezing"),
+COMPILE = "torch._inductor.compile_fx"
+FREEZING = "torch._inductor.freezing"
+STAGES = tuple(
+    (Patch(owner, name, f"units of passes do not begin with {family}"), family)
+    for owner, name, family in (
+        (COMPILE, "pre_grad_passes", "pregrad"),
+        (COMPILE, "joint_graph_passes", "joint"),
+        (COMPILE, "post_grad_passes", "postgrad"),
+        (FREEZING, "freezing_passes", "freezing"),
+    )
 )
 """Functions that run all passes of a stage, and the family of these passes."""
 
-CALLED_DIRECTLY = (
-    (pre_grad, "sink_cat_after_pointwise"),
-    (pre_grad, "linear_permute_fusion"),
-    (pre_grad, "permute_linear_fusion"),
-    (pre_grad, "permute_matmul_fusion"),
-    (pre_grad, "remove_identity"),
-    (pre_grad, "fuse_conv_bn"),
-    (post_grad, "micro_pipeline_tp_pass"),
-    (torch._inductor.freezing, "constant_fold"),
+PRE_GRAD = "torch._inductor.fx_passes.pre_grad"
+CALLED_DIRECTLY = tuple(
+    Patch(owner, name, "this pass is no unit")
+    for owner, name in (
+        (PRE_GRAD, "sink_cat_after_pointwise"),
+        (PRE_GRAD, "linear_permute_fusion"),
+        (PRE_GRAD, "permute_linear_fusion"),
+        (PRE_GRAD, "permute_matmul_fusion"),
+        (PRE_GRAD, "remove_identity"),
+        (PRE_GRAD, "fuse_conv_bn"),
+        ("torch._inductor.fx_passes.post_grad", "micro_pipeline_tp_pass"),
+        (FREEZING, "constant_fold"),
+    )
 )
 """Passes that no observer announces; each takes a graph and may return another one."""
+
+PATCHES = (*(patch for patch, _ in STAGES), *CALLED_DIRECTLY, *OBSERVED, GROUP, *ENTRIES)
 
 REQUIRED_FAMILY = ""
 """The family inside a required pass: nothing there is asked."""
@@ -65,19 +88,19 @@ OUTSIDE = "pass"
 
 
 @contextlib.contextmanager
-def passes(gate: Gate) -> Iterator[None]:
+def passes(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every optional pass, and every place where an optional pattern matches, asks the gate."""
     seam = _Seam(gate)
     with contextlib.ExitStack() as stack:
-        for owner, name, family in STAGES:
-            stack.enter_context(patched(owner, name, functools.partial(seam.stage, family)))
-        for owner, name in CALLED_DIRECTLY:
-            stack.enter_context(patched(owner, name, seam.called_directly))
-        for name in ("apply_graph_pass", "apply_gm_pass"):
-            stack.enter_context(patched(GraphTransformObserver, name, seam.observed))
-        stack.enter_context(patched(PatternMatcherPass, "apply", seam.pattern_pass))
-        for entry in ENTRIES:
-            stack.enter_context(patched(entry, "apply", seam.application))
+        for patch, family in STAGES:
+            stack.enter_context(patched(patch, functools.partial(seam.stage, family), log))
+        for patch in CALLED_DIRECTLY:
+            stack.enter_context(patched(patch, seam.called_directly, log))
+        for patch in OBSERVED:
+            stack.enter_context(patched(patch, seam.observed, log))
+        stack.enter_context(patched(GROUP, seam.pattern_pass, log))
+        for patch in ENTRIES:
+            stack.enter_context(patched(patch, seam.application, log))
         yield
 
 
@@ -87,6 +110,7 @@ class _Seam:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._families = [OUTSIDE]
+        self._group = () if misfit(GROUP) else owner_of(GROUP)
 
     def stage(self, family: str, original: Function) -> Function:
         """A function that runs all passes of a stage."""
@@ -106,7 +130,7 @@ class _Seam:
             family = FAMILIES.get(observer.subsystem, self._families[-1])
             if observer.passname in REQUIRED:
                 family = REQUIRED_FAMILY
-            elif not isinstance(getattr(pass_fn, "__self__", None), PatternMatcherPass):
+            elif not isinstance(getattr(pass_fn, "__self__", None), self._group):
                 subject = function_name(pass_fn) or observer.passname
                 if not self._gate.allows(f"{family}.{observer.passname}", subject):
                     return None

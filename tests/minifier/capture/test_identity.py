@@ -16,6 +16,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.interception import compile_patched
 
@@ -26,7 +27,7 @@ imported_before = torch.compile
 def eager() -> Iterator[None]:
     """The user's torch.compile does nothing in the test."""
     torch._dynamo.reset()
-    with compile_is_identity():
+    with compile_is_identity(EventLog(None)):
         yield
 
 
@@ -183,7 +184,7 @@ def test_the_backends_that_torch_gives_itself_are_left_alone() -> None:
         given.append(backend)
         return "eager"
 
-    with compile_patched(wrap):
+    with compile_patched(wrap, EventLog(None)):
         assert cond_backward().tolist() == [4.0, 4.0]
         assert given == []
         assert torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(1)).tolist() == [2.0]

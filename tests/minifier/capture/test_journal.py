@@ -29,7 +29,10 @@ def after(folder: Path, program: Callable[[], Any], *, every_call: bool = False)
     child = os.fork()
     if child == 0:
         watcher = Watcher(folder, EventLog(None), every_call=every_call)
-        with compile_patched(watcher.wrap), backward_watched(watcher.backward_failed):
+        with (
+            compile_patched(watcher.wrap, watcher.log),
+            backward_watched(watcher.backward_failed, watcher.log),
+        ):
             try:
                 program()
             except KeyboardInterrupt:
@@ -292,7 +295,7 @@ def test_of_a_view_of_much_memory_only_the_view_is_stored(tmp_path: Path) -> Non
 def test_a_journal_that_cannot_be_written_ends_no_program(tmp_path: Path) -> None:
     (tmp_path / "graphs").write_text("no folder")
     watcher = Watcher(tmp_path, EventLog(None))
-    with compile_patched(watcher.wrap):
+    with compile_patched(watcher.wrap, EventLog(None)):
         compiled = torch.compile(torch.sin, backend=backends.right)
         assert torch.equal(compiled(ONES), ONES.sin())
         with pytest.raises(Exception, match="no tanh") as info:

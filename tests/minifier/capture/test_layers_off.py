@@ -10,6 +10,7 @@ import torch
 from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.cases.layer_names import CACHES, STAND_INS
@@ -17,7 +18,7 @@ from tcdebug.minifier.cases.layer_names import CACHES, STAND_INS
 
 def off(*names: str) -> Any:
     torch._dynamo.reset()
-    return layers_off(Toggles.parse(names))
+    return layers_off(Toggles.parse(names), EventLog(None))
 
 
 def never(graph: Any, inputs: Any) -> Any:

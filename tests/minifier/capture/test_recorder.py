@@ -8,6 +8,7 @@ import backends
 import pytest
 import torch
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.interception import compile_patched
 from tcdebug.minifier.capture.recorder import CALLS, Recorder
 from tcdebug.minifier.cases.case import Case
@@ -31,7 +32,7 @@ class Judged:
 def test_a_graph_is_judged_and_runs_in_eager() -> None:
     judged = Judged()
     x = torch.randn(3)
-    with compile_patched(Recorder(judged, "run").wrap):
+    with compile_patched(Recorder(judged, "run").wrap, EventLog(None)):
         compiled = torch.compile(lambda x: x.tanh() + 1, backend=backends.wrong)
         assert torch.equal(compiled(x), x.tanh() + 1)
     ((case, backend, ordinal, call),) = judged.seen
@@ -43,14 +44,14 @@ def test_a_graph_is_judged_and_runs_in_eager() -> None:
 
 def test_a_graph_without_calls_is_not_judged() -> None:
     judged = Judged()
-    with compile_patched(Recorder(judged, "").wrap):
+    with compile_patched(Recorder(judged, "").wrap, EventLog(None)):
         torch.compile(lambda x: x, backend="eager")(torch.ones(2))
     assert judged.seen == []
 
 
 def test_each_layout_is_judged_once_and_only_so_many() -> None:
     judged = Judged()
-    with compile_patched(Recorder(judged, "").wrap):
+    with compile_patched(Recorder(judged, "").wrap, EventLog(None)):
         compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=True)
         sizes = [4, 4, 5, 4, 6, 7, 8]
         for size in sizes:
@@ -68,7 +69,7 @@ def test_graphs_are_counted_over_all_functions() -> None:
         torch._dynamo.graph_break()
         return y.cos()
 
-    with compile_patched(Recorder(judged, "").wrap):
+    with compile_patched(Recorder(judged, "").wrap, EventLog(None)):
         torch.compile(broken, backend="eager")(torch.ones(2))
         torch.compile(lambda x: x.tanh(), backend="eager")(torch.ones(2))
     assert judged.places() == [(0, 0), (1, 0), (2, 0)]
@@ -78,7 +79,7 @@ def test_graphs_are_counted_over_all_functions() -> None:
 def test_outside_of_the_block_nothing_is_recorded() -> None:
     judged = Judged()
     original = torch._dynamo.optimize
-    with pytest.raises(KeyError), compile_patched(Recorder(judged, "").wrap):
+    with pytest.raises(KeyError), compile_patched(Recorder(judged, "").wrap, EventLog(None)):
         raise KeyError
     assert torch._dynamo.optimize is original
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
@@ -88,7 +89,7 @@ def test_outside_of_the_block_nothing_is_recorded() -> None:
 def test_an_inactive_recorder_lets_the_backend_compile() -> None:
     judged = Judged()
     recorder = Recorder(judged, "", active=False)
-    with compile_patched(recorder.wrap):
+    with compile_patched(recorder.wrap, EventLog(None)):
         compiled = torch.compile(lambda x: x.tanh(), backend=backends.raises)
         with pytest.raises(Exception, match="no tanh among"):
             compiled(torch.ones(2))
@@ -105,7 +106,7 @@ def test_a_graph_may_be_judged_by_compiling_it() -> None:
         recorder.active = True
 
     recorder = Recorder(judge, "")
-    with compile_patched(recorder.wrap):
+    with compile_patched(recorder.wrap, EventLog(None)):
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     assert [r.tolist() for r in results] == [[3.0, 3.0]]
     assert recorder.graphs == 1
@@ -113,7 +114,7 @@ def test_a_graph_may_be_judged_by_compiling_it() -> None:
 
 def test_a_forced_backend_replaces_the_scripts() -> None:
     judged = Judged()
-    with compile_patched(Recorder(judged, "", forced="tcdebug").wrap):
+    with compile_patched(Recorder(judged, "", forced="tcdebug").wrap, EventLog(None)):
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     assert judged.seen[0][1].name == "tcdebug"
 
@@ -126,7 +127,7 @@ def described(**given: Any) -> Backend:
         found.append(backend)
         return "eager"
 
-    with compile_patched(wrap):
+    with compile_patched(wrap, EventLog(None)):
         torch.compile(lambda x: x, **given)
     return describe(found[0], "")
 

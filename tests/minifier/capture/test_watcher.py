@@ -21,7 +21,10 @@ from tcdebug.minifier.capture.watcher import Watcher
 @contextmanager
 def watched(folder: Path, *, check: bool = False) -> Iterator[Watcher]:
     watcher = Watcher(folder, EventLog(None), check=check)
-    with compile_patched(watcher.wrap), backward_watched(watcher.backward_failed):
+    with (
+        compile_patched(watcher.wrap, watcher.log),
+        backward_watched(watcher.backward_failed, watcher.log),
+    ):
         yield watcher
 
 

@@ -12,6 +12,7 @@ import torch._dynamo.config
 import torch._inductor.config
 from torch._inductor import config
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.settings import assignments, changed, described, set_back
@@ -20,11 +21,12 @@ INDUCTOR = "torch._inductor.config"
 
 IN_A_SHELL = """
 import torch._dynamo, torch._inductor.config as config
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.settings import assignments, changed, described, set_back
 name = "torch._inductor.config"
 print(changed(name))
 print([described(name, setting) for setting in changed(name)])
-with set_back(name, changed(name)):
+with set_back(name, changed(name), EventLog(None)):
     print(config.nan_asserts, config.freezing, config.delay_realize_cheap_outputs)
 print(config.nan_asserts, config.freezing, config.delay_realize_cheap_outputs)
 print(*assignments(), sep="; ")
@@ -84,7 +86,7 @@ def test_the_lines_set_what_was_set() -> None:
 
 def test_a_setting_is_as_it_was_after_it_was_set_back() -> None:
     with config.patch(max_autotune=True):
-        with set_back(INDUCTOR, {"max_autotune": False}):
+        with set_back(INDUCTOR, {"max_autotune": False}, EventLog(None)):
             assert config.max_autotune is False
         assert config.max_autotune is True
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.targets import inductor
+from tcdebug.minifier.targets.inductor import fusion
 from tcdebug.minifier.targets.inductor.settings import units
 
 PROPERTY = property_settings(12)
@@ -134,6 +137,23 @@ def test_nothing_of_torch_is_changed_afterwards() -> None:
     assert set(lowering.lowerings) == lowerings
     assert set(lowering.fallbacks) == fallbacks
     assert config.get_config_copy() == settings_before
+
+
+def test_a_patch_that_does_not_fit_takes_its_units_away_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(fusion, "CAN_FUSE", replace(fusion.CAN_FUSE, takes=("left", "right")))
+    torch._dynamo.reset()
+    with inductor.switched(Toggles(), EventLog(tmp_path, artifacts=False)) as gate:
+        assert_right(run(torch.compile(block)))
+    asked = units_of(gate.decisions)
+    assert "lower.aten.relu.default" in asked
+    assert {unit for unit in asked if unit.startswith("fuse.")} == {"fuse.inline"}
+    (path,) = tmp_path.glob("events*.jsonl")
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    (said,) = [e["data"] for e in events if e["event"] == "fallback"]
+    assert said["what"] == "torch._inductor.scheduler.Scheduler.can_fuse is not patched"
+    assert "not left, right; without it: no fuse.*" in said["reason"]
 
 
 def test_what_a_script_sets_is_a_unit_of_its_own() -> None:

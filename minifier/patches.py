@@ -1,0 +1,21 @@
+"""Everything that tcdebug patches in torch, in the order in which a program meets it."""
+
+from __future__ import annotations
+
+from tcdebug.compiler.patching import Patch
+from tcdebug.minifier.capture import capture, identity, interception
+from tcdebug.minifier.cases import settings
+from tcdebug.minifier.processes import threads
+from tcdebug.minifier.reuse import calls
+from tcdebug.minifier.targets import dynamo, inductor
+
+PATCHES: tuple[Patch, ...] = (
+    *interception.PATCHES,
+    *identity.PATCHES,
+    *capture.PATCHES,
+    *threads.PATCHES,
+    *settings.PATCHES,
+    *calls.PATCHES,
+    *dynamo.PATCHES,
+    *inductor.PATCHES,
+)
