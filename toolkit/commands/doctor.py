@@ -10,11 +10,8 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.patching import Patch, misfit
+from tcdebug.compiler.patching import SUPPORTED, Patch, misfit
 from tcdebug.display.tables import show_checks, show_table
-
-SUPPORTED = (2, 11)
-"""The oldest torch that tcdebug works with."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +91,12 @@ def _torch() -> Check:
         import torch  # noqa: PLC0415 - whether it imports is the question
     except Exception as problem:
         return Check("torch", False, str(problem), "pip install torch")
-    parts = tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2])
+    version = ".".join(torch.__version__.split(".")[:2])
     known = "tcdebug" in torch._dynamo.list_backends(exclude_tags=())
     if not known:
         return Check("torch", False, "backend 'tcdebug' is not registered", "reinstall tcdebug")
-    advice = f"use torch {SUPPORTED[0]}.{SUPPORTED[1]} or newer"
-    return Check("torch", parts >= SUPPORTED, str(torch.__version__), advice)
+    advice = f"use torch {SUPPORTED[0]} to {SUPPORTED[-1]}"
+    return Check("torch", version in SUPPORTED, str(torch.__version__), advice)
 
 
 def _compiler(options: Options) -> Check:
