@@ -22,7 +22,7 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.display.progress import ProgressDisplay
-from tcdebug.minifier.cases.layer_names import DYNAMO
+from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import judge_script
 from tcdebug.minifier.investigation.script_line import find_line
@@ -203,7 +203,8 @@ class Supervisor:
             return self._sometimes_failing() or healthy
         report = failed.report()
         report = msgspec.structs.replace(report, notes=[*notes, *report.notes])
-        if self.job.bisect and report.layer == DYNAMO and report.status == "confirmed":
+        of_dynamo = report.layer in (DYNAMO, GUARDS[DYNAMO])
+        if self.job.bisect and of_dynamo and report.status == "confirmed":
             return self._with_line(report)
         if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
             return report
