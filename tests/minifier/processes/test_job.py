@@ -1,0 +1,62 @@
+"""How a session ends: by the script, or by a fault of tcdebug."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tcdebug.minifier.processes.job import FAULT, Job, SessionFault, begun, check_session, start
+from tcdebug.minifier.processes.process import Ended, Limits, finished
+
+TEXT = "output\nTraceback (most recent call last):\nImportError: no module\n"
+
+
+def ended(status: int | None, signal: int = 0) -> Ended:
+    return Ended(
+        None, "", status, signal, timed_out=False, over_memory=False, pid=7, seconds=1.0,
+        cpu_seconds=1.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "signal"), [(1, 0), (71, 0), (None, 11)])
+def test_a_session_that_fails_before_the_script_begins_is_a_fault_of_tcdebug(
+    status: int | None, signal: int, tmp_path: Path
+) -> None:
+    job = Job("eager", "script.py", [], str(tmp_path))
+    output = tmp_path / "eager.log"
+    output.write_text(TEXT)
+    with pytest.raises(SessionFault) as fault:
+        check_session(job, ended(status, signal), output)
+    assert str(fault.value) == "Traceback (most recent call last):\nImportError: no module\n"
+    begun(job, 7).touch()
+    check_session(job, ended(status, signal), output)
+
+
+def test_a_fault_of_tcdebug_while_the_script_runs_is_no_failure_of_the_script(
+    tmp_path: Path,
+) -> None:
+    job = Job("search", "script.py", [], str(tmp_path))
+    output = tmp_path / "search.log"
+    output.write_text(TEXT)
+    begun(job, 7).touch()
+    with pytest.raises(SessionFault):
+        check_session(job, ended(FAULT), output)
+
+
+def test_a_session_that_cannot_import_tcdebug_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: a module of torch's that cannot be imported, on the user's path."""
+    (tmp_path / "torch.py").write_text("raise ImportError('planted')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path[:0]]))
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit(1)\n")
+    job = Job("eager", str(script), [], str(tmp_path))
+    output = tmp_path / "eager.log"
+    end = finished(start(job, output, {}, Limits(60.0)))
+    assert end.returncode == 1
+    with pytest.raises(SessionFault, match="planted"):
+        check_session(job, end, output)
