@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tcdebug.compiler.patching import Patch
-from tcdebug.minifier.capture import capture, identity, interception
+from tcdebug.minifier.capture import capture, identity
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.processes import threads
 from tcdebug.minifier.reuse import calls
-from tcdebug.minifier.targets import dynamo, inductor
+from tcdebug.minifier.targets import dynamo, inductor, interception
 
 PATCHES: tuple[Patch, ...] = (
     *interception.PATCHES,

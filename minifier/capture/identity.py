@@ -19,8 +19,8 @@ from torch._dynamo import OptimizedModule
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, misfit, patched
-from tcdebug.minifier.capture.interception import OPTIMIZE
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.targets.interception import OPTIMIZE
 
 ENABLE = Patch(
     "torch._dynamo.compiled_autograd",

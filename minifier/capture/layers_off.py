@@ -18,9 +18,9 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import patched
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.interception import OPTIMIZE, compile_patched
 from tcdebug.minifier.cases.layer_names import CACHES, DYNAMO, GUARDS, STAND_INS
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
 
 Enter = Callable[[], Callable[[], None]]
 """Called before a compiled function is called; what it returns is called afterwards."""

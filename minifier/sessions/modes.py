@@ -17,7 +17,6 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import ConfigSnapshot
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.interception import backward_watched, compile_patched
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.cases.settings import assignments
@@ -29,6 +28,7 @@ from tcdebug.minifier.sessions.child_search import ChildSession
 from tcdebug.minifier.sessions.search import Session, warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
 from tcdebug.minifier.targets.backends import EMBEDDED
+from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 from tcdebug.minifier.trace.torch_trace import traced
 
 

@@ -27,7 +27,7 @@ def attach() -> None:
             one_thread()
 
     def compiles() -> None:
-        from tcdebug.minifier.capture.interception import before_first_compile  # noqa: PLC0415 - start-up time of every Python process
+        from tcdebug.minifier.targets.interception import before_first_compile  # noqa: PLC0415 - start-up time of every Python process
 
         def begin() -> None:
             from tcdebug.minifier.sessions.subprocess_session import install  # noqa: PLC0415 - imports torch

@@ -17,9 +17,9 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.pipeline import compile_captured
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.capture.interception import backward_watched
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.repros.script_setup import Script
+from tcdebug.minifier.targets.interception import backward_watched
 
 
 def backend(

@@ -11,10 +11,10 @@ from tcdebug.api.notebook import Recorded
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.capture.interception import backward_watched, compile_patched
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.repros.script_setup import Script
+from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 from tcdebug.minifier.trace.torch_trace import traced
 from tcdebug.reading.run_dir import find
 

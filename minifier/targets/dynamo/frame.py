@@ -16,8 +16,8 @@ from torch._dynamo.types import ConvertFrameReturn
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
-from tcdebug.minifier.capture.interception import OPTIMIZE
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
+from tcdebug.minifier.targets.interception import OPTIMIZE
 
 CAPTURE = Patch("torch._dynamo.convert_frame", "_compile", "no dynamo.frame.* is a unit")
 PATCHES = (CAPTURE,)

@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.interception import compile_patched
+from tcdebug.minifier.targets.interception import compile_patched
 
 imported_before = torch.compile
 

@@ -17,11 +17,11 @@ from captured import captured
 from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.interception import backward_watched, compile_patched
 from tcdebug.minifier.capture.journal import snug
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.repros.verify import verify
+from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 
 
 def after(folder: Path, program: Callable[[], Any], *, every_call: bool = False) -> int:

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.interception import compile_patched
 from tcdebug.minifier.capture.recorder import CALLS, Recorder
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
+from tcdebug.minifier.targets.interception import compile_patched
 
 
 class Judged:
