@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS, SCRIPT, STAND_INS
+from tcdebug.minifier.cases.layer_names import DYNAMO, SCRIPT, STAND_INS
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation.report import (
     Culprit,
@@ -27,7 +27,7 @@ from tcdebug.minifier.search.repeats import Rate, confidence
 
 LONGER = 3.0
 """A script may take so many times the seconds that the first run of a graph may."""
-HAS_UNITS = (DYNAMO, GUARDS[DYNAMO], "layer.decompositions", "layer.backend")
+HAS_UNITS = ("layer.decompositions", "layer.backend")
 """Layers some of whose steps are units: a search for the unit says more."""
 
 
