@@ -71,8 +71,8 @@ class Outcome:
 
     @property
     def direction(self) -> str:
-        """forward, backward, or script where a whole script failed."""
-        return self.phase if self.phase in ("backward", "script") else "forward"
+        """forward or backward."""
+        return "backward" if self.phase == "backward" else "forward"
 
     @property
     def event(self) -> GraphFailure:

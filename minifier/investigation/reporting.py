@@ -89,6 +89,7 @@ class InvestigationState(Generic[CandidateType]):
 
 
 def _failure(outcome: Outcome) -> report.ReportedFailure:
+    direction = "script" if outcome.phase == "script" else outcome.direction
     return report.ReportedFailure(
-        outcome.kind.value, outcome.signature, outcome.direction, outcome.message[:2000]
+        outcome.kind.value, outcome.signature, direction, outcome.message[:2000]
     )

@@ -103,7 +103,7 @@ def test_what_only_happened_while_another_was_handled_is_no_cause() -> None:
 def test_a_signature_is_phase_stage_class_frame_and_message() -> None:
     error = caught(lambda: wrapped_by_us("no rule for node tanh_3 of size 7"))
     assert exception_signature(error, "compile") == (
-        "compile | lower | Planted | minifier/test_outcome.py:fail | "
+        "compile | lower | Planted | cases/test_outcome.py:fail | "
         "no rule for node tanh of size #"
     )
 
@@ -121,7 +121,7 @@ def test_dynamos_wrapper_is_looked_through() -> None:
     assert isinstance(error, BackendCompilerFailed)
     assert isinstance(root_cause(error), Planted)
     assert exception_signature(error, "compile") == (
-        "compile | lower | Planted | minifier/test_outcome.py:fail | # nodes"
+        "compile | lower | Planted | cases/test_outcome.py:fail | # nodes"
     )
 
 
