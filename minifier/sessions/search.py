@@ -100,8 +100,10 @@ class Session:
             try:
                 outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
             except BudgetUsed:
-                reruns = self.spending.reruns
-                return Report("budget", reruns=reruns, run_dir=self.job.run_dir)
+                note = f"graph {ordinal} had neither passed nor failed when the budget was used up"
+                return Report(
+                    "budget", reruns=self.spending.reruns, run_dir=self.job.run_dir, notes=[note]
+                )
             if outcome.failed:
                 break
         if outcome.kind is Kind.INVALID:
