@@ -36,7 +36,7 @@ def test_the_sitecustomize_of_the_user_is_run_and_torch_is_not_imported(
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.users_own = 'ran'\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with followed("off:", tmp_path / "run"):
-        assert python(SEEN).splitlines() == ["ran False", "['_After'] False"]
+        assert python(SEEN).splitlines() == ["ran False", "['AfterImport'] False"]
         outside = unfollowed()
         assert (outside["PYTHONPATH"], VARIABLE in outside) == (str(tmp_path), False)
     assert os.environ["PYTHONPATH"] == str(tmp_path)
@@ -49,7 +49,7 @@ def test_without_a_sitecustomize_python_starts_as_it_would(
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     with followed("off:", tmp_path):
-        assert python(SEEN).splitlines() == ["None False", "['_After'] False"]
+        assert python(SEEN).splitlines() == ["None False", "['AfterImport'] False"]
     assert "PYTHONPATH" not in os.environ
 
 
