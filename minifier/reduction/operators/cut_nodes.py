@@ -10,6 +10,7 @@ from torch import fx
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.operators.regions import in_regions
 from tcdebug.minifier.reduction.operators.surgery import replace_by_inputs
+from tcdebug.minifier.reduction.operators.transforms import is_part
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,12 @@ class CutNodes:
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The nodes, those that have the least to do with the last one first."""
+        """The nodes, those that have the least to do with the last one first.
+
+        A part of a transform is no edit: what it was made of would need it again to be returned.
+        """
         kept = in_regions(case.graph)
-        nodes = [n for n in case.calls if n.name not in kept]
+        nodes = [n for n in case.calls if n.name not in kept and not is_part(n)]
         if not nodes:
             return []
         distance = distances(nodes[-1])
