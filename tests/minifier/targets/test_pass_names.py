@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -18,11 +17,13 @@ from tcdebug.minifier.targets.inductor.pass_names import (
     pattern_name,
 )
 
+MODULES = (pre_grad, joint_graph, post_grad, freezing_patterns)
+
 
 @cache
 def registered() -> dict[str, list[Any]]:
     """Every pattern that inductor registers, by the name of its unit."""
-    for module in (pre_grad, joint_graph, post_grad, freezing_patterns):
+    for module in MODULES:
         module.lazy_init()
     found: dict[str, list[Any]] = {}
     for entry in entries():
@@ -31,10 +32,17 @@ def registered() -> dict[str, list[Any]]:
 
 
 def entries() -> Iterator[Any]:
-    groups = [o for o in gc.get_objects() if isinstance(o, PatternMatcherPass)]
-    for group in groups:
-        for patterns in group.patterns.values():
-            yield from patterns
+    for module in MODULES:
+        for value in vars(module).values():
+            for group in value.values() if isinstance(value, dict) else as_list(value):
+                if isinstance(group, PatternMatcherPass):
+                    for patterns in group.patterns.values():
+                        yield from patterns
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list as it is, anything else as a list of its own."""
+    return value if isinstance(value, list) else [value]
 
 
 def test_every_pattern_has_a_telling_name() -> None:
