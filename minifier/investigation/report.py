@@ -91,7 +91,7 @@ class ReportedFault(msgspec.Struct, frozen=True):
     stages: StageDiff | None = None
 
 
-class ReportedRung(msgspec.Struct, frozen=True):
+class ReportedRung(msgspec.Struct, frozen=True, omit_defaults=True):
     """A backend of torch's that does less than the failing one, and how the case ended there.
 
     Of a script that fails as a whole, any run without some layers: `off` names them.
