@@ -54,7 +54,7 @@ class Binding:
         if (folder / "Python.h").exists():
             text = (resources.files(__package__) / "binding.cpp").read_text()
             source = f'#include "{folder}/Python.h"\n{text}'
-            built = build(source, toolchain.catching(), cache_dir)
+            built = build(source, toolchain.catching().including(folder), cache_dir)
             # the path says which library it is: a handle of ctypes.CDLL would release the GIL
             library = ctypes.PyDLL(built.library._name)
             library.tcd_start.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]

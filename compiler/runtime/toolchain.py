@@ -51,6 +51,10 @@ class Toolchain:
         """This toolchain for code that catches exceptions of C++."""
         return replace(self, extra=(*self.extra, "-fexceptions"))
 
+    def including(self, folder: Path) -> Toolchain:
+        """This toolchain for code that includes headers which include others of a folder."""
+        return replace(self, extra=(*self.extra, f"-I{folder}"))
+
     def command(self, source: Path, output: Path) -> list[str]:
         """The command line that makes a shared object of a source."""
         native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"

@@ -58,13 +58,14 @@ class Launcher:
     """The shared object that launches kernels. Raises KernelError where there is no driver."""
 
     def __init__(self, compiler: str, cache_dir: Path) -> None:
-        self.open(source(Path(sysconfig.get_path("include"))), compiler, cache_dir)
+        self.open(Path(sysconfig.get_path("include")), compiler, cache_dir)
         if self._library.tcd_open():
             raise KernelError("there is no NVIDIA driver (libcuda.so.1) to load kernels with")
 
-    def open(self, text: str, compiler: str, cache_dir: Path) -> None:
+    def open(self, headers: Path, compiler: str, cache_dir: Path) -> None:
         """Build and load the C side; it needs no driver until a kernel is loaded."""
-        self._library = build(text, find(compiler), cache_dir).library
+        text = source(headers)
+        self._library = build(text, find(compiler).including(headers), cache_dir).library
         self._library.tcd_error.restype = ctypes.c_char_p
         self._bind: Callable[..., Any] | None = None
         if "tcd_bind" in text:

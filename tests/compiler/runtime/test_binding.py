@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import threading
 import time
 from pathlib import Path
@@ -55,6 +56,22 @@ def test_addresses_sizes_and_numbers_reach_the_kernel(run: Bound) -> None:
     given, result = torch.tensor([1, 2, -3], dtype=torch.int32), torch.zeros(3, dtype=torch.double)
     assert run(ALONE, given, torch.nn.Parameter(result), 3, 0.5, 0) == 0
     assert result.tolist() == [0.5, 1.0, -1.5]
+
+
+def test_headers_may_include_others_by_their_path_in_the_folder(tmp_path: Path) -> None:
+    """As those of Python 3.13 do."""
+    headers = Path(sysconfig.get_path("include"))
+    for entry in headers.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    (tmp_path / "Python.h").unlink()
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "Python.h").write_text('#include "inner/outer.h"')
+    (tmp_path / "inner" / "outer.h").write_text('#include "inner/Python.h"')
+    (tmp_path / "inner" / "Python.h").write_text((headers / "Python.h").read_text())
+    result = torch.zeros(1, dtype=torch.double)
+    given = torch.tensor([4], dtype=torch.int32)
+    assert Bound(tmp_path)(ALONE, given, result, 1, 0.5, 0) == 0
+    assert result.item() == 2.0
 
 
 def test_several_kernels_run_in_order_and_the_status_says_which_failed(run: Bound) -> None:

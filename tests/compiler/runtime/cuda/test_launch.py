@@ -22,7 +22,7 @@ def launcher(request: pytest.FixtureRequest) -> Launcher:
     headers = HEADERS if request.param == "binding" else Path("/nowhere")
     options = Options.from_env()
     made = Launcher.__new__(Launcher)
-    made.open(launch.source(headers), options.compiler, options.cache_dir)
+    made.open(headers, options.compiler, options.cache_dir)
     return made
 
 
@@ -74,7 +74,7 @@ def test_numbers_are_passed_behind_sizes(launcher: Launcher) -> None:
 def test_a_wrong_number_of_arguments_is_an_error_of_python() -> None:
     made = Launcher.__new__(Launcher)
     options = Options.from_env()
-    made.open(launch.source(HEADERS), options.compiler, options.cache_dir)
+    made.open(HEADERS, options.compiler, options.cache_dir)
     kernel = table(pointers=2)
     with pytest.raises(TypeError, match="a launch takes 7 arguments, not 2"):
         made.function(kernel)(0, 0)
