@@ -74,11 +74,13 @@ def kill_descendants(
     """Kill all that descends from a process, also what has left its group.
 
     `known` are processes that have descended from it earlier. With `remove_unfinished`, the files
-    that they are writing are removed: the next to use one would take a part for the whole.
+    that compilers among them are writing are removed: the next to use one would take a part for the
+    whole. Files that this process has open, or that Python processes write, are the user's.
     """
     stopped = list(_stopped(root, known))
     if remove_unfinished:
-        for path in {path for one in stopped for path in _being_written(one.pid)}:
+        written = {path for one in stopped for path in _written_by_compiler(one.pid)}
+        for path in written - set(_open_for_writing(os.getpid())):
             path.unlink(missing_ok=True)  # while a lock on it is still held
     for one in stopped:
         send_signal(one.pid, signal.SIGKILL)
@@ -106,8 +108,15 @@ def _members(root: int, known: Collection[Process], processes: Snapshot) -> set[
     return there.union(*(descendants(pid, processes) for pid in (root, *(p.pid for p in there))))
 
 
-def _being_written(pid: int) -> Iterator[Path]:
-    """The files that a process writes, besides its standard streams."""
+def _written_by_compiler(pid: int) -> Iterator[Path]:
+    """The files that a process writes, unless it runs the Python that this process runs."""
+    with contextlib.suppress(OSError):
+        if not Path(f"/proc/{pid}/exe").samefile("/proc/self/exe"):
+            yield from _open_for_writing(pid)
+
+
+def _open_for_writing(pid: int) -> Iterator[Path]:
+    """The files that a process has open for writing, besides its standard streams."""
     with contextlib.suppress(psutil.Error):
         for file in psutil.Process(pid).open_files():
             if file.fd > 2 and file.mode != "r":

@@ -392,3 +392,26 @@ def test_children_of_both_kinds_are_watched_by_one_thread() -> None:
     assert (first, ended.answer) == (forked, b"well")
     assert wait([spawned], 0.1) == []
     assert finished(spawned).status == 0
+
+
+def test_a_file_that_the_program_has_open_is_kept_when_forked_children_are_ended(
+    tmp_path: Path,
+) -> None:
+    """The planted bug: files open in a killed descendant were taken for a compiler's."""
+    log = tmp_path / "train.log"
+    with log.open("w") as file:
+
+        def work(parent: Parent) -> bytes:
+            own = (tmp_path / "worker.log").open("w")
+            if os.fork() == 0:
+                time.sleep(1000)
+            own.close()
+            parent("forward")
+            time.sleep(1000)
+            return b""
+
+        ended = finished(fork(work, LIMITS))
+        file.write("still here")
+    assert ended.timed_out
+    assert log.read_text() == "still here"
+    assert (tmp_path / "worker.log").exists()

@@ -393,18 +393,12 @@ def test_handlers_that_libraries_register_are_passed_by() -> None:
 
 def test_what_a_compiler_was_writing_goes_when_it_is_ended(tmp_path: Path) -> None:
     whole, part, own = (tmp_path / name for name in ("whole.so", "part.so", "own.txt"))
-    text = f"""
-import time
-open({str(whole)!r}, "w").close()
-with open({str(part)!r}, "w") as file:
-    file.write("half of it")
-    file.flush()
-    time.sleep(60)
-"""
+    whole.touch()
+    text = f"exec 9> {part}; echo half of it >&9; sleep 60"  # as a compiler: no Python
 
     def work(notify: Notify) -> bytes:
         with own.open("w") as file:
-            subprocess.run([sys.executable, "-c", text], stdout=file, check=False)
+            subprocess.run(["/bin/sh", "-c", text], stdout=file, check=False)
         return b""
 
     child = fork(work, Limits(seconds=60.0))
