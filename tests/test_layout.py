@@ -380,3 +380,17 @@ def test_a_private_name_is_found_in_an_import_an_attribute_and_a_string(tmp_path
     assert private_uses(path) == {
         "torch._guards.CompileContext", "torch._dynamo.reset", "torch._C._nn.gelu", "_schema",
     }  # fmt: skip
+
+
+def test_what_is_imported_at_the_top_is_declared_as_a_dependency() -> None:
+    declared = {re.split(r"[><=\[ ]", d)[0] for d in project()["project"]["dependencies"]}
+    brought_by_torch = {"sympy", "typing_extensions"}
+    optional = {"triton": "compiler/", "hypothesis": "toolkit/"}
+    known = declared | brought_by_torch | sys.stdlib_module_names | {"tcdebug"}
+    wrong = [
+        f"{relative(path)} imports {root}"
+        for path in SOURCES
+        for root in {name.partition(".")[0] for name in top_level_imports(path)}
+        if root not in known and not relative(path).startswith(optional.get(root, "nowhere"))
+    ]
+    assert wrong == []

@@ -11,6 +11,7 @@ import builtins
 import contextvars
 import enum
 import functools
+import sys
 import sysconfig
 import types
 import weakref
@@ -20,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 MOST_OBJECTS = 20_000
@@ -127,9 +127,10 @@ class _Walk:
             return self._node(value, _tensor(value), extra + _attributes(value))
         if isinstance(value, DESCRIBED):
             return self._node(value, _name(value), [])
-        if isinstance(value, np.generic):
+        numpy = sys.modules.get("numpy")  # torch does not need it, nor do programs
+        if numpy is not None and isinstance(value, numpy.generic):
             return ObjectNode(type(value).__name__, repr(value.item()))
-        if isinstance(value, np.ndarray):
+        if numpy is not None and isinstance(value, numpy.ndarray):
             if value.dtype.kind in "biufc":
                 self.tensors[self.places[id(value)]] = torch.as_tensor(value)
             return ObjectNode("ndarray", f"{value.dtype}{list(value.shape)}")
