@@ -24,9 +24,8 @@ from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
+from tcdebug.minifier.subjects.script import LONGER
 
-LONGER = 3.0
-"""A script may take so many times the seconds that the first run of a graph may."""
 HAS_UNITS = ("layer.decompositions", "layer.backend")
 """Layers some of whose steps are units: a search for the unit says more."""
 

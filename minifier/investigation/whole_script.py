@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog
@@ -11,32 +9,16 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.reporting import FailureFound
-from tcdebug.minifier.oracles.answers import Answers
-from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
-from tcdebug.minifier.oracles.oracle import Oracle
-from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
-from tcdebug.minifier.processes.process import Limits
-from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript
-
-LONGER = 3.0
-"""A script may take so many times the seconds that the first run of a graph may."""
+from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
 
 
 def investigate_script(job: Job, log: EventLog, seconds: float) -> Report:
     """Run the script of a job compiled, and find out why it fails, within so many seconds."""
-    folder = Path(job.run_dir)
     script = WholeScript(job.script, tuple(job.args))
     subject = ScriptSubject(job, log)
-    oracle = Oracle(
-        subject,
-        log,
-        Answers(folder / "answers-script.jsonl"),
-        Limits(job.limits.seconds * LONGER, job.limits.memory),
-        Spending(Budget(seconds, job.reruns)),
-        job.wanted,
-        OtherFailures(folder / "other" / "script", log),
-    )
+    oracle = script_oracle(subject, seconds, "script")
     base = Toggles.parse(job.toggles)
     try:
         failure = oracle.ask(script, base, "the whole script")

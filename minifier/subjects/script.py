@@ -24,6 +24,10 @@ from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, normalised, signal_name
 from tcdebug.minifier.judging.check import most_decisions, run_check
 from tcdebug.minifier.judging.endings import outcome_of as ending_of
+from tcdebug.minifier.oracles.answers import Answers
+from tcdebug.minifier.oracles.budget import Budget, Spending
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
@@ -32,6 +36,9 @@ from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
+
+LONGER = 3.0
+"""A script may take so many times the seconds that the first run of a graph may."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,23 @@ class WholeScript:
     def size(self) -> int:
         """Nodes of a script are not counted."""
         return 0
+
+
+def script_oracle(subject: ScriptSubject, seconds: float, name: str) -> Oracle[WholeScript]:
+    """An oracle for a whole script, with a budget of so many seconds.
+
+    `name` tells its answers, and the other failures that it meets, from those of other searches.
+    """
+    job, folder = subject.job, Path(subject.job.run_dir)
+    return Oracle(
+        subject,
+        subject.log,
+        Answers(folder / f"answers-{name}.jsonl"),
+        Limits(job.limits.seconds * LONGER, job.limits.memory),
+        Spending(Budget(seconds, job.reruns)),
+        job.wanted,
+        OtherFailures(folder / "other" / name, subject.log),
+    )
 
 
 @dataclass(eq=False)
