@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from tcdebug.minifier.processes.channel import Channel, Parent, channel
+from tcdebug.minifier.processes.memory import resident
 from tcdebug.minifier.processes.prctl import bound_to_this_process
 from tcdebug.minifier.processes.process import Child, Limits
-from tcdebug.minifier.processes.tree import kill_descendants, process
+from tcdebug.minifier.processes.tree import kill_descendants
 
 Notify = Callable[[str], None]
 """Told which phase the work is in."""
@@ -46,7 +47,7 @@ def fork(
     bind = bound_to_this_process()
     sys.stdout.flush()
     sys.stderr.flush()
-    own = process(os.getpid())
+    baseline = resident(os.getpid())
     try:
         pid = system_call()
     except OSError:
@@ -56,9 +57,7 @@ def fork(
     if pid == 0:
         _child(work, ours, theirs, output, bind)
     theirs.close()
-    return Child(
-        pid, limits, ours, fork=system_call, baseline=own.resident if own is not None else 0
-    )
+    return Child(pid, limits, ours, fork=system_call, baseline=baseline)
 
 
 def fork_past_handlers() -> int:

@@ -16,6 +16,7 @@ from multiprocessing import connection
 
 import msgspec
 
+from tcdebug.minifier.processes import memory
 from tcdebug.minifier.processes.channel import ANSWER, LARGEST, PATIENCE, PHASE, REPLY, Channel
 from tcdebug.minifier.processes.tree import (
     Process,
@@ -35,8 +36,8 @@ SELDOM = 0.5
 class Limits(msgspec.Struct, frozen=True):
     """What a child may use: wall seconds, and bytes of memory beyond what its parent has.
 
-    Only those seconds count in which the parent watches it. Memory is the resident bytes of the
-    child and of all that descends from it; None sets no limit to it.
+    Only those seconds count in which the parent watches it. Memory is that of the child and of all
+    that descends from it, without pages of files; None sets no limit to it.
     """
 
     seconds: float = 120.0
@@ -82,7 +83,7 @@ class Child:
     popen: subprocess.Popen[bytes] | None = None
     """A spawned child as subprocess knows it, which is told of its end."""
     baseline: int = 0
-    """Resident bytes that it shares with its parent."""
+    """Resident bytes that it had of its parent's when it was forked."""
     leads: bool = True
     """Whether it leads a session of its own; others have the terminal of their parent."""
     phase: str = ""
@@ -185,10 +186,17 @@ class Child:
         self._looked = time.monotonic()
         tree = descendants(self.pid, processes)
         self._known |= tree
-        if own := processes.get(self.pid):
-            resident = own.resident + sum(one.resident for one in tree)
-            limit = self.limits.memory if self.limits is not None else None
-            self.over_memory = limit is not None and resident - self.baseline > limit
+        limit = self.limits.memory if self.limits is not None else None
+        if limit is not None and self.pid in processes:
+            self.over_memory = self._is_beyond(limit, [self.pid, *(one.pid for one in tree)])
+
+    def _is_beyond(self, limit: int, pids: Collection[int]) -> bool:
+        """Whether processes hold more memory than the limit beyond what they share with ours.
+
+        The sum that is quick to read counts a page for each process that has it.
+        """
+        most = sum(map(memory.resident, pids)) - self.baseline
+        return most > limit and memory.added(pids, os.getpid()) > limit
 
     def _hear(self) -> None:
         """Take a message; a child that closes its end or stops within one is not heard again."""

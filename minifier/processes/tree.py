@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-STATE, PARENT, SESSION, STARTED, RESIDENT = 0, 1, 3, 19, 21
+STATE, PARENT, SESSION, STARTED = 0, 1, 3, 19
 """Places in /proc/PID/stat behind the name of the program, see proc_pid_stat(5)."""
 ZOMBIE = b"Z"
 
@@ -26,8 +25,6 @@ class Process:
     """Clock ticks after the start of the machine."""
     parent: int = field(compare=False)
     session: int = field(compare=False)
-    resident: int = field(compare=False)
-    """Bytes."""
 
 
 Snapshot = Mapping[int, Process]
@@ -48,9 +45,8 @@ def process(pid: int) -> Process | None:
         return None
     if fields[STATE] == ZOMBIE:
         return None
-    numbers = (int(fields[place]) for place in (STARTED, PARENT, SESSION, RESIDENT))
-    started, parent, session, pages = numbers
-    return Process(pid, started, parent, session, pages * PAGE)
+    started, parent, session = (int(fields[place]) for place in (STARTED, PARENT, SESSION))
+    return Process(pid, started, parent, session)
 
 
 def descendants(root: int, processes: Snapshot) -> set[Process]:
