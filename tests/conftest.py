@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,12 @@ SETTINGS = {
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
 """What torch reads as it is imported, as repro scripts have it."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heard_interrupts() -> None:
+    """Ctrl-C is heard although a shell that starts a job in the background has it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
