@@ -234,9 +234,10 @@ def test_a_circle_is_found_and_named() -> None:
         "import tcdebug",
         "from tcdebug.cli.main import main; sys.argv = ['tcdebug', '--help']; main()",
         "from tcdebug.cli.main import main; sys.argv = ['tcdebug', 'bisect', '--help']; main()",
+        "from tcdebug.commands import bisect, explain, fuzz, logs, minify, report, repro, run",
     ],
 )
-def test_help_and_the_bare_import_do_not_load_torch(statement: str) -> None:
+def test_only_the_processes_that_run_a_script_load_torch(statement: str) -> None:
     code = (
         "import sys\n"
         f"try:\n    exec({statement!r})\nexcept SystemExit:\n    pass\n"

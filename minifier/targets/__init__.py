@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tcdebug.compiler.gate.toggles import Toggles
+
+if TYPE_CHECKING:  # the supervisor of a command reads `ladder` and does not load torch
+    import torch
 
 
 class Target(Protocol):
