@@ -7,7 +7,7 @@ from tcdebug.minifier.capture import capture, identity
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.processes import threads
 from tcdebug.minifier.reuse import calls
-from tcdebug.minifier.targets import dynamo, inductor, interception
+from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
 
 PATCHES: tuple[Patch, ...] = (
     *interception.PATCHES,
@@ -17,5 +17,6 @@ PATCHES: tuple[Patch, ...] = (
     *settings.PATCHES,
     *calls.PATCHES,
     *dynamo.PATCHES,
+    *autograd.PATCHES,
     *inductor.PATCHES,
 )

@@ -13,6 +13,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.autograd_units import find_autograd_units
 from tcdebug.minifier.bisection.bisect import (
     MOST_FAULTS,
     Ask,
@@ -36,6 +37,7 @@ from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.subject import Subject
+from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 
 @dataclass
@@ -236,6 +238,28 @@ class Investigation(Generic[CandidateType]):
             decision = Decision(self.layer.switch, self.subject.backend, "", 0, True)
             branch.fault = Fault(failure, (decision,), whole_unit=True)
             branch.is_layer = True
+        if self.layer.switch == AUTOGRAD:
+            self._within_autograd(branch, asked, failure)
+
+    def _within_autograd(
+        self, branch: Branch[CandidateType], asked: CandidateOracle[CandidateType], failure: Outcome
+    ) -> None:
+        """The units of AOTAutograd at fault, in place of the layer."""
+
+        def bisected(failure: Outcome, toggles: Toggles) -> Verdict:
+            self.oracle.hunted = failure
+            return self._surely(asked, failure, toggles).verdict
+
+        hunted = self.oracle.hunted
+        try:
+            found = find_autograd_units(asked, branch.base, failure, bisected)
+        finally:
+            self.oracle.hunted = hunted
+        self.notes += found.notes
+        if found.faults:
+            branch.fault, *others = found.faults
+            branch.alternatives = tuple(others)
+            branch.is_layer = False
 
     # -- bisect the whole, then minimise ----------------------------------------------------
 

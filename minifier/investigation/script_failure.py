@@ -26,7 +26,7 @@ from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
 from tcdebug.minifier.subjects.script import LONGER
 
-HAS_UNITS = ("layer.decompositions", "layer.backend")
+HAS_UNITS = ("layer.autograd", "layer.decompositions", "layer.backend")
 """Layers some of whose steps are units: a search for the unit says more."""
 
 

@@ -23,7 +23,8 @@ def switched(toggles: Toggles) -> Iterator[list[Decision]]:
         if texts and all(is_layer(text) for text in texts):
             yield []
             return
-        from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
+        from tcdebug.minifier.targets import autograd, inductor  # noqa: PLC0415 - start-up time
 
-        with inductor.switched(toggles, EventLog(None)) as gate:
+        log = EventLog(None)
+        with autograd.switched(toggles, log), inductor.switched(toggles, log) as gate:
             yield gate.decisions

@@ -15,7 +15,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.targets import dynamo
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.describe import describe
-from tcdebug.minifier.targets.ladder import AUTOGRAD, BELOW, rung
+from tcdebug.minifier.targets.ladder import AUTOGRAD, BELOW, autograd_asked, rung
 
 
 @contextlib.contextmanager
@@ -43,9 +43,15 @@ class Switching:
     patches: contextlib.ExitStack
     counts: dict[str, int] = field(default_factory=dict)
     _switched: bool = False
+    _autograd_switched: bool = False
 
     def wrap(self, backend: Any) -> Any:
         """What compiles in place of the backend that the script gave to torch.compile."""
+        if autograd_asked(self.toggles) and not self._autograd_switched:
+            from tcdebug.minifier.targets import autograd  # noqa: PLC0415 - start-up time
+
+            self._autograd_switched = True
+            self.patches.enter_context(autograd.switched(self.toggles, EventLog(self.folder)))
         if stand_in := rung(self.toggles):
             return stand_in
         given = describe(self.forced or backend, str(self.folder))

@@ -16,7 +16,7 @@ from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.source import for_eager
-from tcdebug.minifier.targets.ladder import rung
+from tcdebug.minifier.targets.ladder import autograd_asked, rung
 
 EMBEDDED = "tcdebug"
 INDUCTOR = "inductor"
@@ -60,6 +60,10 @@ class Backend:
 
     def _graph_compiler(self, toggles: Toggles, stack: contextlib.ExitStack) -> GraphCompiler:
         """What compiles a graph under toggles, for as long as the stack stays open."""
+        if autograd_asked(toggles):
+            from tcdebug.minifier.targets import autograd  # noqa: PLC0415 - start-up time
+
+            stack.enter_context(autograd.switched(toggles, self._log()))
         if lower := rung(toggles):
             found: GraphCompiler = torch._dynamo.lookup_backend(lower)
             if lower == EAGER:
@@ -77,11 +81,14 @@ class Backend:
             return partial(embedded, mode=self.mode, options=options, counts=counts)
         from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-        log = EventLog(Path(self.run_dir) if self.run_dir else None, artifacts=self.artifacts)
-        gate = stack.enter_context(inductor.switched(toggles, log))
+        gate = stack.enter_context(inductor.switched(toggles, self._log()))
         if self.name == INDUCTOR:
             return _inductor({**self.added(), **_mode_options(self.mode), **self.options})
         return self._resolved(self.mode, inductor.held_back(gate, options))
+
+    def _log(self) -> EventLog:
+        """Where decisions are written that the embedded compiler does not write itself."""
+        return EventLog(Path(self.run_dir) if self.run_dir else None, artifacts=self.artifacts)
 
     def _resolved(self, mode: str | None, options: Mapping[str, Any]) -> GraphCompiler:
         """The backend as torch.compile would call it, mode and options applied."""

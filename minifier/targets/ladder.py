@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.gate.toggles import Toggles, belongs
 from tcdebug.minifier.cases.layer_names import STAND_INS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 AUTOGRAD = "layer.autograd"
+DECOMPOSITIONS = "layer.decompositions"
+AUTOGRAD_FAMILY = "autograd"
+"""What the names of AOTAutograd's own units begin with."""
 
 BELOW = {layer: STAND_INS[layer] for layer in reversed(STAND_INS)}
 """Layer -> the backend of torch that stands in for it and all above it, the last layer first."""
@@ -35,6 +38,20 @@ def rung(toggles: Toggles) -> str:
     """The backend that stands in for the layers that are off, empty where none is."""
     off = [backend for layer, backend in BELOW.items() if layer in toggles.off]
     return off[-1] if off else ""
+
+
+def autograd_asked(toggles: Toggles) -> bool:
+    """Whether compiles under these toggles ask about the units of AOTAutograd.
+
+    They do where nothing but AOTAutograd compiles, and where toggles name one of these units.
+    """
+    named = (*toggles.off, *toggles.only, *toggles.first)
+    return only_autograd(toggles) or any(belongs(name, AUTOGRAD_FAMILY) for name in named)
+
+
+def only_autograd(toggles: Toggles) -> bool:
+    """Whether AOTAutograd is the last layer that is on."""
+    return rung(toggles) == BELOW[DECOMPOSITIONS]
 
 
 def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[str, list[Rung]]:

@@ -9,9 +9,10 @@ from torch._inductor import lowering
 from torch._inductor.decomposition import select_decomp_table
 
 from tcdebug.compiler.units import Unit
+from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
-from tcdebug.minifier.targets.ladder import BELOW
+from tcdebug.minifier.targets.ladder import BELOW, DECOMPOSITIONS
 
 FUSION = {
     "fuse.inline": "compute a value inside its readers instead of storing it, node by node",
@@ -30,6 +31,8 @@ def units() -> Iterator[Unit]:
     """
     yield Unit("dynamo.frame", "dynamo.frame.FUNCTION: capture a function, with layer.autograd off")
     yield Unit("dynamo.line", "capture a frame up to a statement, statement by statement")
+    for name, summary in AUTOGRAD_UNITS.items():
+        yield Unit(name, f"{summary}, with {DECOMPOSITIONS} off or by name")
     yield Unit("option", "option.NAME: each option that a script gives to torch.compile")
     yield Unit("config", "config.NAME: each setting that a script or a variable changed")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
