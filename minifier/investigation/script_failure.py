@@ -66,13 +66,13 @@ class ScriptFailure:
         if self.finding.layer == SCRIPT:
             return self._eager_report(folder)
         path = self.write_repro()
-        off = [self.finding.layer] if self.finding.layer else []
+        off = self.finding.off
         failing, passing = _both(path, off)
         notes = list(self.finding.notes)
         if not failing.reproduced:
             notes.append("the repro script does not fail by itself")
         if passing is not None and passing.status != PASSES:
-            notes.append(f"the repro does not pass with {off[0]} off")
+            notes.append(f"the repro does not pass with {' and '.join(off)} off")
         passed = passing is not None and passing.status == PASSES
         confirmed = self.finding.settled and failing.reproduced and passed
         shown = ReportedFailure(
@@ -83,7 +83,7 @@ class ScriptFailure:
         fault = ReportedFault(
             shown, named, confirmed=confirmed, repro=str(path),
             fails=command if failing.reproduced else "",
-            passes=f"{command} --off={off[0]}" if passed else "",
+            passes=" ".join([command, *(f"--off={layer}" for layer in off)]) if passed else "",
         )  # fmt: skip
         return Report(
             "confirmed" if confirmed else "unconfirmed", shown, culprits=named, faults=[fault],
@@ -95,8 +95,7 @@ class ScriptFailure:
     def write_repro(self) -> Path:
         """Write the repro into the run folder."""
         path = Path(self.job.run_dir) / "repro.py"
-        off = [self.finding.layer] if self.finding.layer else []
-        write_repro(self.job, self.failure, off, path, self.processes)
+        write_repro(self.job, self.failure, self.finding.off, path, self.processes)
         return path
 
     def _eager_report(self, folder: Path) -> Report:
@@ -130,7 +129,7 @@ def judge_script(
     return ScriptFailure(job, failure, finding, runs.processes, runs.runs, runs.logs)
 
 
-def _both(path: Path, off: list[str]) -> tuple[Verified, Verified | None]:
+def _both(path: Path, off: Off) -> tuple[Verified, Verified | None]:
     """How a repro ends as it is, and with a layer off if there is one; side by side."""
     if not off:
         return verify(path), None

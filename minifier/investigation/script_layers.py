@@ -57,13 +57,20 @@ class ScriptLayer:
     """A layer, and the runs that lead to it: what was off, and how the script ended.
 
     `layer` is empty where the runs do not tell. `settled` says that the script fails in the same
-    way with the layer and passes without it.
+    way with the layer and passes without it, and without those in `also`.
     """
 
     layer: str
     runs: Mapping[Off, Outcome]
     settled: bool
     notes: tuple[str, ...] = ()
+    also: Off = ()
+    """Layers that have the same fault: it takes all of them off for the script to pass."""
+
+    @property
+    def off(self) -> Off:
+        """What is off when the script passes."""
+        return (self.layer, *self.also) if self.layer else ()
 
 
 def words(layer: str) -> str:
@@ -107,8 +114,14 @@ class Search:
         """A layer that fails with a stand-in for what is `above` it, or only its reuse of code."""
         guards = GUARDS[layer]
         self._run((above, guards), (guards,))
-        only_guards = self._passes(above, guards) and self._passes(guards)
-        return self._settled(guards if only_guards else layer)
+        if not self._passes(above, guards):
+            return self._settled(layer)
+        if self._passes(guards):
+            return self._settled(guards)
+        self._run((guards, CACHE))
+        if self._passes(guards, CACHE):  # what is compiled anew came from a cache all the same
+            return self._settled(guards, CACHE)
+        return self._settled(layer)
 
     def _above_torchs_backends(self) -> ScriptLayer:
         """The backend, its caches, or its reuse of code."""
@@ -133,8 +146,11 @@ class Search:
     def _same(self, *off: str) -> bool:
         return off in self.runs and self.failure.same_bug(self.runs[off])
 
-    def _settled(self, layer: str) -> ScriptLayer:
-        return ScriptLayer(layer, self.runs, True, (words(layer), *self._others()))
+    def _settled(self, layer: str, *also: str) -> ScriptLayer:
+        notes = [words(layer)]
+        if also:
+            notes.append(f"with the script's backend it passes only {described((layer, *also))}")
+        return ScriptLayer(layer, self.runs, True, (*notes, *self._others()), also)
 
     def _unsettled(self, passing: list[str]) -> ScriptLayer:
         """The failure changes on the way: it may be any layer from the last that passes on."""

@@ -62,6 +62,15 @@ def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple
     assert (finding.layer, finding.settled) == (layer, True)
 
 
+def test_a_missing_guard_is_found_although_a_cache_gives_back_the_same_code() -> None:
+    finding, _ = found(dict.fromkeys((AOT, DECOMPOSED, AOT_ANEW, CACHES), FAILS))
+    assert (finding.off, finding.settled) == (("layer.autograd.guards", "layer.cache"), True)
+    assert finding.notes[1] == (
+        "with the script's backend it passes only with every call compiled anew and with all "
+        "caches off"
+    )
+
+
 def test_a_fault_in_dynamo_needs_no_run_with_a_backend_of_its_own() -> None:
     _, asked = found({DYNAMO: FAILS, AOT: FAILS})
     assert asked == [EAGER, DYNAMO, (*DYNAMO, *ANEW), ANEW]
