@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
+
+
+def passes_without(job: Job, log: EventLog, seconds: float, units: Sequence[str]) -> bool:
+    """Whether the script of a job passes with these units off too. Raises BudgetUsed."""
+    oracle = script_oracle(ScriptSubject(job, log), seconds, "script")
+    toggles = Toggles.parse([*job.toggles, *units])
+    script = WholeScript(job.script, tuple(job.args))
+    return oracle.ask(script, toggles, "the whole script").kind is Kind.OK
 
 
 def investigate_script(job: Job, log: EventLog, seconds: float) -> Report:

@@ -20,13 +20,18 @@ import torch
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import SLOWER_THAN
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.stored import save_tensors
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.repros.inputs_text import InputsText
-from tcdebug.minifier.repros.repro_judging import expected_exception, judging_texts
+from tcdebug.minifier.repros.repro_judging import (
+    WARM_UP,
+    SpeedLimits,
+    compiles_slowly,
+    expected_exception,
+    judging_texts,
+)
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.targets.ladder import BELOW
 
@@ -50,8 +55,7 @@ class Repro:
     """Python that brings about what the failure needs besides the graph."""
     seconds: float = SECONDS
     """After how long it is a hang."""
-    slower_than: float = SLOWER_THAN
-    """How many times the time of eager is slow."""
+    limits: SpeedLimits = field(default_factory=SpeedLimits)
     off: tuple[str, ...] = ()
     """Toggles that are in force whenever the script runs."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +105,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         call=repr(repro.call),
         **_added(repro.added),
         off=repr(list(repro.off)),
-        **judging_texts(case, repro.outcome, repro.slower_than),
+        **judging_texts(case, repro.outcome, repro.limits),
         layers=repr(BELOW),
         seconds=repro.seconds,
         runs=repro.runs,
@@ -112,8 +116,13 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         inputs=given.text(has_data=bool(given.stored or constants)),
         widened=given.widened,
         seed=SEED,
-        prepare=_indented("set_up()\n" * bool(repro.setup) + repro.ambient.text()),
-        dynamic=_dynamic_text(case),
+        prepare=_indented(
+            "set_up()\n" * bool(repro.setup)
+            + WARM_UP * compiles_slowly(repro.outcome)
+            + repro.ambient.text()
+        ),
+        dynamic=_dynamic_text(case)
+        + "    began = time.process_time()\n" * compiles_slowly(repro.outcome),
     )
     path.write_text(text)
     return given.kind
@@ -162,7 +171,8 @@ def _title(repro: Repro) -> str:
         Kind.SLOW: "A slow graph",
         Kind.RECOMPILE: "A recompile without need",
     }
-    return f"{words.get(outcome.kind, 'A failure')} of torch.compile: {outcome.signature}"
+    what = "A slow compile" if compiles_slowly(outcome) else words.get(outcome.kind, "A failure")
+    return f"{what} of torch.compile: {outcome.signature}"
 
 
 def _facts(case: Case, repro: Repro) -> list[str]:

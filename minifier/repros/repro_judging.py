@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.criteria import LONGER_THAN, SLOWER_THAN
 from tcdebug.minifier.cases.outcome import GENERATED, PLAIN, Kind, Outcome, RaisedAt
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
 
 
-def judging_texts(case: Case, outcome: Outcome, slower_than: float) -> dict[str, str]:
+@dataclass(frozen=True)
+class SpeedLimits:
+    """What a repro calls slow."""
+
+    slower_than: float = SLOWER_THAN
+    """How many times the time of eager."""
+    longer_than: float = LONGER_THAN
+    """CPU-seconds of compiling."""
+
+
+def judging_texts(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str, str]:
     """The parts of the template that judge what is only judged where it was the failure."""
-    timed = outcome.kind in (Kind.SLOW, Kind.RECOMPILE)
+    timing, timed = "", ""
+    if compiles_slowly(outcome):
+        timing, timed = _COMPILE_TIMING, _COMPILE_TIME.format(limits.longer_than)
+    elif outcome.kind in (Kind.SLOW, Kind.RECOMPILE):
+        timing, timed = _TIMING, _timed(case, limits.slower_than)
     laid_out = outcome.signature.endswith((f"wrong {STRIDES}", f"wrong {ALIASING}"))
     return {
         "patterns": repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         "generated": repr(GENERATED.pattern),
         "laid_out": _LAYOUT if laid_out else "",
         "compares_layout": _COMPARES_LAYOUT if laid_out else "",
-        "timing": _TIMING if timed else "",
-        "timed": _timed(case, slower_than) if timed else "",
+        "timing": timing,
+        "timed": timed,
     }
+
+
+def compiles_slowly(outcome: Outcome) -> bool:
+    """Whether the failure is how long the compile takes."""
+    return outcome.kind is Kind.SLOW and outcome.phase == "compile"
 
 
 def expected_exception(outcome: Outcome) -> dict[str, str]:
@@ -64,6 +85,26 @@ def layout(eager, actual):
     return "aliasing" if shared(eager) != shared(actual) else None
 '''
 
+
+WARM_UP = """with torch.enable_grad():  # what a first compile imports does not count
+    torch.compile(lambda x: x.sin().sum(), **CALL)(torch.ones(2, requires_grad=True)).backward()
+"""
+
+_COMPILE_TIMING = """            ended = time.process_time()
+            run(compiled, make())
+            running = time.process_time() - ended
+            return tell(compile_time(ended - began - running))
+"""
+
+_COMPILE_TIME = """LONGER_THAN = {}
+
+
+def compile_time(seconds):
+    \"\"\"Whether compiling took too many CPU-seconds of this process.\"\"\"
+    print(f"{{seconds:.1f}} CPU-seconds of compiling, {{LONGER_THAN}} are allowed")
+    return {{"kind": "slow" if seconds > LONGER_THAN else "ok", "phase": "compile"}}
+
+"""
 
 _TIMING = "            return tell(speed(module, compiled))\n"
 

@@ -34,6 +34,7 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
+from tcdebug.minifier.repros.repro_judging import SpeedLimits
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
@@ -173,10 +174,14 @@ class GraphSubject:
     ) -> repro.Repro:
         return repro.Repro(
             facts.failure, self.target.call(), facts.culprits, self.ambient, setup,
-            self._seconds(facts), self.criteria.slower_than, tuple(facts.base.texts()),
+            self._seconds(facts), self._speed_limits, tuple(facts.base.texts()),
             variables, facts.passing, facts.runs,
             added=self.target.added(),
         )  # fmt: skip
+
+    @property
+    def _speed_limits(self) -> SpeedLimits:
+        return SpeedLimits(self.criteria.slower_than, self.criteria.longer_than)
 
     def _seconds(self, facts: ReproFacts[Case]) -> float:
         """After how long a repro calls it a hang: a fresh process is slower than a warm one."""

@@ -17,6 +17,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import file_version
 from tcdebug.minifier.judging.check import run_check
 from tcdebug.minifier.judging.compare import Referee
+from tcdebug.minifier.judging.compile_time import CompileTime, Interrupted
 from tcdebug.minifier.judging.perf import judge_speed
 from tcdebug.minifier.judging.replay import judge
 from tcdebug.minifier.repros.candidate import Candidates
@@ -58,15 +59,27 @@ class Replay:
     @property
     def key(self) -> str:
         """The oracle, and what it depends on."""
-        limit = f" {self.wanted.slower_than}" if self.wanted.oracle == "perf" else ""
-        return f"{self.wanted.oracle}{limit}"
+        limits = {"perf": self.wanted.slower_than, "compile-time": self.wanted.longer_than}
+        return f"{self.wanted.oracle} {limits.get(self.wanted.oracle, '')}".rstrip()
 
     def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
         """Judge a case."""
         oracle, target = self.wanted.oracle, self.candidates.target
+        if oracle == "compile-time":
+            return self._compile_time(case, toggles, notify)
         referee = None if oracle in ("crash", "perf") else Referee(oracle)
         extra = self._speed if oracle == "perf" else None
         return judge(case, target, toggles, notify, str(self.path), referee, extra)
+
+    def _compile_time(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
+        clock, path = CompileTime(self.wanted.longer_than, notify), str(self.path)
+        try:
+            with clock.interrupting():
+                return judge(
+                    case, self.candidates.target, toggles, clock.follow, path, None, clock
+                )
+        except Interrupted:
+            return clock.interrupted()
 
     def _speed(
         self,

@@ -81,6 +81,13 @@ SLOWER_THAN = click.option(
     show_default=True,
     help="With --oracle perf: times the seconds of eager that are slow.",
 )
+LONGER_THAN = click.option(
+    "--longer-than",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="With --oracle compile-time: CPU-seconds of compiling a graph that are too many.",
+)
 FAIL_REGEX = click.option(
     "--fail-regex",
     default="",
@@ -113,7 +120,7 @@ JOBS = click.option(
 )
 FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interrupted run.")
 LIMITS = (SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
-JUDGING = (ORACLE, SLOWER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
+JUDGING = (ORACLE, SLOWER_THAN, LONGER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
 SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, OUTPUT_FORMAT, JSON_FORMAT)
 
 

@@ -29,6 +29,7 @@ def search(
     memory: float,
     oracle: str,
     slower_than: float,
+    longer_than: float,
     fail_regex: str,
     check: str,
     confidence: float,
@@ -52,7 +53,7 @@ def search(
         limits=Limits(timeout, int(memory * (1 << 30))),
         seconds=seconds,
         reruns=reruns,
-        wanted=Wanted(oracle, slower_than, fail_regex, check),
+        wanted=Wanted(oracle, slower_than, fail_regex, check, longer_than),
         confidence=confidence,
         jobs=jobs,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,7 +27,7 @@ from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import judge_script
 from tcdebug.minifier.investigation.script_line import find_line
-from tcdebug.minifier.investigation.whole_script import investigate_script
+from tcdebug.minifier.investigation.whole_script import investigate_script, passes_without
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import (
     PARTIAL,
@@ -47,6 +48,11 @@ GRACE = 5.0
 """Seconds that a session may take to end after its budget is used up."""
 LATE = -9
 """In place of the exit status of a session that had to be ended."""
+
+SLOW_GRAPH = 8.0
+"""A graph that takes so many CPU-seconds may be what is wrong with a script."""
+MUCH_LONGER = 8.0
+"""Such a graph is looked into if its compile takes more than this part of them."""
 
 VARIABLES = ("TORCH", "TCDEBUG_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_VISIBLE", "PYTORCH_")
 """How the variables begin that a compile may depend on."""
@@ -142,15 +148,15 @@ class Supervisor:
 
     def _searched(self, passes: int = 1) -> int:
         """Search the graphs, each of which has to pass so often; the script's exit status."""
-        return self._session("search", passes)
+        return self._session("search", passes=passes)
 
-    def _session(self, mode: str, passes: int = 1) -> int:
+    def _session(self, mode: str, **changes: Any) -> int:
         """Run the script in a session and show its progress; its exit status, or LATE.
 
-        Raises SessionFault.
+        `changes` are made to the job. Raises SessionFault.
         """
         seconds = max(self._seconds_left, 0.0)
-        job = msgspec.structs.replace(self.job, mode=mode, passes=passes, seconds=seconds)
+        job = msgspec.structs.replace(self.job, mode=mode, seconds=seconds, **changes)
         limits = Limits(seconds + GRACE, None)
         output = self.folder / f"{mode}.log"
         child = start(job, output, ENVIRONMENT[mode], limits)
@@ -208,6 +214,8 @@ class Supervisor:
             return self._with_line(report)
         if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
             return report
+        if slow := self._slow_compile(report):
+            return slow
         units = self._whole_script(recorded)
         if units.status == "confirmed":
             return msgspec.structs.replace(units, layer=report.layer, ladder=report.ladder)
@@ -222,6 +230,34 @@ class Supervisor:
             return report
         note = f"it fails once Dynamo captures this statement ({found.unit}): {found.subject}"
         return msgspec.structs.replace(report, notes=[note, *report.notes])
+
+    def _slow_compile(self, whole: Report) -> Report | None:
+        """The unit that makes a graph slow to compile, if the script passes without that unit."""
+        seconds = slowest_graph(self.folder)
+        if seconds < SLOW_GRAPH:
+            return None
+        self.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: looking for what takes them")
+        wanted = msgspec.structs.replace(
+            self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
+        )
+        self._session("search", wanted=wanted, minimise=False)
+        report = self._read_report(REPORT)
+        (self.folder / REPORT).unlink(missing_ok=True)
+        if report is None or report.status != "confirmed":
+            return None
+        units = [culprit.unit for culprit in report.culprits]
+        self.progress.say(f"running the script with {', '.join(units)} off")
+        if not passes_without(self.job, self.log, self._seconds_left, units):
+            return None
+        assert whole.failure is not None
+        off = ", ".join(units)
+        notes = [
+            f"the script fails with {whole.failure.signature}; with {off} off it passes",
+            "the graph was not minimised: tcdebug minify --oracle compile-time does that",
+        ]
+        return msgspec.structs.replace(
+            report, layer=whole.layer, ladder=whole.ladder, notes=[*notes, *report.notes]
+        )
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """What a report of the whole script says of how its graphs were judged."""
@@ -252,6 +288,13 @@ def _cpu_seconds() -> float:
     """What this process and all that it started and waited for have used."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + usage.ru_utime + usage.ru_stime
+
+
+def slowest_graph(folder: Path) -> float:
+    """The CPU-seconds of the slowest graph that passed."""
+    records = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
+    graphs = (r for r in records if r["purpose"].startswith("graph ") and r["outcome"] == "ok")
+    return max((r["cpu_seconds"] for r in graphs), default=0.0)
 
 
 def fallbacks(folder: Path) -> list[str]:

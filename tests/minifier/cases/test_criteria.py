@@ -19,6 +19,7 @@ NAN = Outcome(Kind.WRONG, "backward", "backward | wrong nan", "gradient 0: 3 of 
         ("crash", {Kind.EXCEPTION, Kind.CRASH, Kind.HANG, Kind.KILLED}),
         ("nan", {Kind.WRONG}),
         ("perf", {Kind.SLOW, Kind.RECOMPILE}),
+        ("compile-time", {Kind.SLOW}),
     ],
 )
 def test_an_oracle_counts_kinds(oracle: str, kinds: set[Kind]) -> None:
@@ -47,5 +48,6 @@ def test_all_that_a_check_calls_bad_counts() -> None:
 
 
 def test_how_a_script_ends_says_nothing_about_numbers_and_speed() -> None:
-    assert [name for name in ORACLES if Wanted(name).of_graphs] == ["nan", "perf"]
+    of_graphs = [name for name in ORACLES if Wanted(name).of_graphs]
+    assert of_graphs == ["nan", "perf", "compile-time"]
     assert not Wanted("nan", check="false").of_graphs

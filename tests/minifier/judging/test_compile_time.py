@@ -1,0 +1,121 @@
+"""What takes too long to compile, and a repro that shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import backends
+import pytest
+import torch
+from captured import captured
+from torch import fx
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.judging.compile_time import longest_phases
+from tcdebug.minifier.oracles.budget import Budget
+from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.repros.repro import Repro, write
+from tcdebug.minifier.repros.repro_judging import SpeedLimits
+from tcdebug.minifier.repros.verify import verify
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
+
+CASE = captured(lambda x: (x + 1).tanh(), torch.ones(3))
+LONGER_THAN = 0.5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """What a first compile imports is no part of a candidate's compile."""
+    torch.compile(lambda x: (x + 1).tanh(), backend=backends.right)(torch.ones(3))
+    torch._dynamo.reset()
+
+
+def compute(seconds: float) -> None:
+    """Use so much CPU time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def judged(backend: Any, folder: Path) -> Outcome:
+    wanted = Wanted("compile-time", longer_than=LONGER_THAN)
+    subject = GraphSubject(backends.target(backend), EventLog(folder), wanted)
+    return graph_oracle(subject, Limits(60.0), Budget()).ask(CASE, Toggles(), "how long it takes")
+
+
+def compiles_slowly(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    compute(2 * LONGER_THAN)
+    return module.forward
+
+
+def never_compiles(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    compute(1000.0)
+    return module.forward
+
+
+def waits(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    time.sleep(2 * LONGER_THAN)
+    return module.forward
+
+
+def runs_slowly(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
+        compute(2 * LONGER_THAN)
+        return module(*values)
+
+    return call
+
+
+def test_a_slow_compile_is_a_failure(tmp_path: Path) -> None:
+    found = judged(compiles_slowly, tmp_path)
+    assert (found.kind, found.phase, found.signature) == (Kind.SLOW, "compile", "compile | slow")
+    assert "CPU-seconds of compiling, 0.5 are allowed" in found.message
+    assert 2.0 <= found.times <= 3.0
+
+
+def test_a_compile_without_an_end_is_interrupted(tmp_path: Path) -> None:
+    found = judged(never_compiles, tmp_path)
+    assert (found.kind, found.signature, found.times) == (Kind.SLOW, "compile | slow", 3.0)
+
+
+@pytest.mark.parametrize("backend", [backends.right, waits, runs_slowly])
+def test_neither_waiting_nor_running_is_compiling(backend: Any, tmp_path: Path) -> None:
+    assert judged(backend, tmp_path).kind is Kind.OK
+
+
+def test_torch_says_how_long_its_phases_took() -> None:
+    torch._dynamo.reset()
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))
+    assert all(len(part.split()) == 2 for part in longest_phases().split(", ") if part)
+
+
+SLOW = """
+import time
+from torch._dynamo import register_backend
+
+@register_backend(name="planted")
+def planted(module, inputs):
+    end = time.process_time() + {seconds}
+    while time.process_time() < end:
+        pass
+    return module.forward
+"""
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(2 * LONGER_THAN, 1), (0.0, 0)])
+def test_a_repro_of_a_slow_compile_judges_how_long_it_takes(
+    seconds: float, status: int, tmp_path: Path
+) -> None:
+    outcome = Outcome(Kind.SLOW, "compile", "compile | slow")
+    setup = f"def set_up():\n    exec({SLOW.format(seconds=seconds)!r})\n"
+    limits = SpeedLimits(longer_than=LONGER_THAN)
+    content = Repro(outcome, {"backend": "planted"}, setup=setup, limits=limits)
+    write(CASE, content, tmp_path / "repro.py")
+    assert "slow compile" in (tmp_path / "repro.py").read_text()
+    assert verify(tmp_path / "repro.py").status == status
