@@ -30,7 +30,7 @@ from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.reporting import FailureFound, InvestigationState
 from tcdebug.minifier.investigation.reproduction import Reproduction
-from tcdebug.minifier.investigation.stages import find_stage
+from tcdebug.minifier.investigation.stages import find_autograd_stage, find_stage
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -298,7 +298,8 @@ class Investigation(Generic[CandidateType]):
     def _document(self, branch: Branch[CandidateType], number: int) -> bool:
         """Compare the stages of a fault and write its repro; False where the budget ended."""
         in_budget = self.oracle.spending.seconds_left > 0
-        if in_budget and branch.off and not branch.is_layer and self.subject.keeps_stages:
+        compared = branch.off and (not branch.is_layer or self._wrong_in_autograd(branch))
+        if in_budget and compared and self.subject.keeps_stages:
             try:
                 self._attempt("the comparison of stages", lambda: self._stages(branch, number))
             except BudgetUsed:
@@ -313,10 +314,20 @@ class Investigation(Generic[CandidateType]):
         assert self.log.folder is not None
         return self.log.folder
 
+    def _wrong_in_autograd(self, branch: Branch[CandidateType]) -> bool:
+        """Whether AOTAutograd as a whole is at fault for a wrong value."""
+        return self.layer.switch == AUTOGRAD and branch.failure.kind is Kind.WRONG
+
     def _stages(self, branch: Branch[CandidateType], number: int) -> None:
         """Where in the pipeline the fault comes in, with nothing on but what it takes."""
         fails = branch.base.allowing(branch.only) if branch.only else branch.base
         folder = self._folder / "stages" / str(number)
+        if branch.is_layer:
+            found = find_autograd_stage(self.oracle, branch.best, branch.base, folder)
+            if found is not None:
+                branch.stages, what = found
+                self.notes.append(f"the values first differ in {branch.stages.stage}: {what}")
+            return
         branch.stages = find_stage(self.oracle, branch.best, fails, branch.off, folder)
         if branch.stages is None:
             self.notes.append("its stages are not compared: with the culprit off it did not end")

@@ -14,13 +14,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import decoded
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.autograd_stage import STAGE, StageFound
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
+from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 BEFORE = {"pregrad": "capture", "passes": "aot"}
 """Stage of the embedded compiler that keeps the graph it begins with -> the stage that made it."""
@@ -63,6 +67,20 @@ def find_stage(
         return None
     ended = kept(fails, bad).kind is not Kind.OK
     return first_difference(read_stages(good), read_stages(bad), folder, ended=ended)
+
+
+def find_autograd_stage(
+    oracle: Oracle[CandidateType], candidate: CandidateType, base: Toggles, folder: Path
+) -> tuple[StageDiff, str] | None:
+    """The first stage of AOTAutograd whose values differ, and how. One run. Raises BudgetUsed."""
+    kept = _made(folder)
+    toggles = base.without(off=[DECOMPOSITIONS])
+    oracle.keep_stages(Question(candidate, toggles, "the values of AOTAutograd's stages", kept))
+    path = kept / STAGE
+    if not path.exists():
+        return None
+    found = msgspec.json.decode(path.read_bytes(), type=StageFound)
+    return StageDiff(found.stage, found.last_equal, lines=list(found.lines)), found.what
 
 
 def _made(folder: Path) -> Path:

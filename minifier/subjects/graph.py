@@ -124,8 +124,11 @@ class GraphSubject:
         def work(notify: Callable[[str], None]) -> bytes:
             self.prepare()
             kept = question.kept
-            judge = keeper_of(self._candidates, self.folder, kept) if kept else self._judge
-            return msgspec.json.encode(judge(question.candidate, question.toggles, notify))
+            toggles = question.toggles
+            judge = self._judge
+            if kept is not None:
+                judge = keeper_of(self._candidates, self.folder, kept, toggles)
+            return msgspec.json.encode(judge(question.candidate, toggles, notify))
 
         return fork(work, limits, self.folder / "candidates.log", self._fork)
 

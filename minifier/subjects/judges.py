@@ -10,17 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.autograd_stage import STAGE
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import file_version
+from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
 from tcdebug.minifier.judging.check import run_check
 from tcdebug.minifier.judging.compare import Referee
 from tcdebug.minifier.judging.compile_time import CompileTime, Interrupted
 from tcdebug.minifier.judging.perf import judge_speed
 from tcdebug.minifier.judging.replay import judge
 from tcdebug.minifier.repros.candidate import Candidates
+from tcdebug.minifier.targets.ladder import only_autograd
 
 Notify = Callable[[str], None]
 
@@ -41,8 +46,15 @@ def judge_of(wanted: Wanted, candidates: Candidates, folder: Path) -> Judge:
     return Replay(wanted, candidates, folder / "candidate.py")
 
 
-def keeper_of(candidates: Candidates, folder: Path, kept: Path) -> Judge:
-    """A judge that compares nothing: it leaves the texts of the stages in the folder `kept`."""
+def keeper_of(
+    candidates: Candidates, folder: Path, kept: Path, toggles: Toggles
+) -> Judge:
+    """A judge that compares nothing: it leaves the texts of the stages in the folder `kept`.
+
+    Of AOTAutograd alone it compares the values of the stages instead.
+    """
+    if only_autograd(toggles):
+        return AutogradStages(folder / "candidate.py", kept)
     keeping = replace(candidates, target=candidates.target.keeping(kept))
     return Replay(Wanted("crash"), keeping, folder / "candidate.py")
 
@@ -89,6 +101,29 @@ class Replay:
         compiles: Callable[[], int],
     ) -> Outcome:
         return judge_speed(case, eager, compiled, compiles, self.wanted.slower_than)
+
+
+@dataclass(frozen=True)
+class AutogradStages:
+    """Looks for the first stage of AOTAutograd whose values differ, and leaves it in a folder."""
+
+    path: Path
+    """What the text of a case is called in tracebacks."""
+    kept: Path
+
+    @property
+    def key(self) -> str:
+        """Nothing else is asked of it."""
+        return "autograd stages"
+
+    def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
+        """Wrong, with the stage as its message, or ok."""
+        notify("forward")
+        found = find_autograd_stage(case, str(self.path))
+        if found is None:
+            return Outcome(Kind.OK)
+        (self.kept / STAGE).write_bytes(msgspec.json.encode(found))
+        return Outcome(Kind.WRONG, "forward", f"forward | {found.stage}", found.what)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,167 @@
+"""The first stage of AOTAutograd whose values differ, with a fault planted in each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo  # before the next line: they import each other
+from captured import captured
+from torch._functorch import partitioners
+from torch._functorch._aot_autograd import graph_capture, runtime_wrappers
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+from tcdebug.minifier.cases.autograd_stage import StageFound
+from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
+
+aten = torch.ops.aten
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Replaces a function of torch by what is made of it."""
+
+    def plant(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        monkeypatch.setattr(owner, name, make(getattr(owner, name)))
+
+    yield plant
+
+
+def stage_of(function: Callable[..., Any], *inputs: torch.Tensor) -> StageFound | None:
+    return find_autograd_stage(captured(function, *inputs), "candidate.py")
+
+
+def block(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a = torch.tanh(x) @ y
+    return a.sin(), a[0] * 3
+
+
+def inputs(*, gradients: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 3, generator=generator).requires_grad_(gradients)
+    return x, torch.randn(3, 3, generator=generator)
+
+
+def doubled_saved(graph: torch.fx.GraphModule) -> None:
+    """The gradient of tanh reads twice what was saved for it."""
+    for node in graph.graph.find_nodes(op="call_function", target=aten.tanh_backward.default):
+        with graph.graph.inserting_before(node):
+            saved = graph.graph.call_function(aten.mul.Tensor, (node.args[1], 2))
+        saved.meta = dict(node.args[1].meta)
+        node.args = (node.args[0], saved)
+    graph.recompile()
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_no_stage_is_named_where_nothing_differs(gradients: bool) -> None:
+    assert stage_of(block, *inputs(gradients=gradients)) is None
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_wrong_trace_ends_at_the_captured_node(
+    planted: Callable[..., None], gradients: bool
+) -> None:
+    def make(original: Any) -> Any:
+        def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is aten.select.int:
+                args = (args[0], args[1], args[2] + 1)
+            return original(self, func, types, args, kwargs)
+
+        return dispatch
+
+    planted(FunctionalTensorMode, "__torch_dispatch__", make)
+    found = stage_of(block, *inputs(gradients=gradients))
+    assert found is not None
+    assert (found.stage, found.last_equal) == ("autograd.trace", "capture")
+    assert found.lines[0].startswith("- getitem = getitem(")
+    assert found.lines[1].startswith("+ select = select.int(")
+
+
+def test_a_wrong_gradient_of_the_trace_is_told_from_the_partition(
+    planted: Callable[..., None],
+) -> None:
+    def make(original: Any) -> Any:
+        def create(*args: Any, **kwargs: Any) -> Any:
+            graph = original(*args, **kwargs)
+            doubled_saved(graph)
+            return graph
+
+        return create
+
+    planted(graph_capture, "_create_graph", make)
+    found = stage_of(block, *inputs(gradients=True))
+    assert found is not None
+    assert found.stage == "autograd.trace"
+    assert found.what.startswith("gradient 0: ")
+    assert found.what.endswith(", in backward")
+
+
+def test_a_backward_that_does_not_compute_what_was_traced_ends_at_the_partition(
+    planted: Callable[..., None],
+) -> None:
+    def make(original: Any) -> Any:
+        def extract(*args: Any, **kwargs: Any) -> Any:
+            forward, backward = original(*args, **kwargs)
+            doubled_saved(backward)
+            return forward, backward
+
+        return extract
+
+    planted(partitioners, "_extract_fwd_bwd_modules", make)
+    found = stage_of(block, *inputs(gradients=True))
+    assert found is not None
+    assert (found.stage, found.last_equal) == ("autograd.partition", "autograd.trace")
+
+
+def test_a_tensor_that_is_saved_wrong_is_named(planted: Callable[..., None]) -> None:
+    def make(original: Any) -> Any:
+        def extract(*args: Any, **kwargs: Any) -> Any:
+            forward, backward = original(*args, **kwargs)
+            output = forward.graph.output_node()
+            (mm,) = forward.graph.find_nodes(op="call_function", target=aten.mm.default)
+            with forward.graph.inserting_before(output):
+                wrong = forward.graph.call_function(aten.mul.Tensor, (mm, 2))
+            wrong.meta = dict(mm.meta)
+            output.args = (tuple(wrong if n is mm else n for n in output.args[0]),)
+            forward.recompile()
+            return forward, backward
+
+        return extract
+
+    planted(partitioners, "_extract_fwd_bwd_modules", make)
+    found = stage_of(block, *inputs(gradients=True))
+    assert found is not None
+    assert found.stage == "autograd.partition"
+    assert "; saved tensor mm: " in found.what
+
+
+def test_a_result_that_is_changed_after_the_graph_ends_at_the_runtime(
+    planted: Callable[..., None],
+) -> None:
+    def make(original: Any) -> Any:
+        def post_compile(self: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(self, compiled, *args, **kwargs)
+
+            def call(args: Any) -> Any:
+                return [o * 2 if k == 1 else o for k, o in enumerate(made(args))]
+
+            call._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's protocol
+            return call
+
+        return post_compile
+
+    planted(runtime_wrappers.RuntimeWrapper, "post_compile", make)
+    found = stage_of(block, *inputs(gradients=False))
+    assert found is not None
+    assert (found.stage, found.last_equal) == ("autograd.runtime", "autograd.partition")
+    assert found.what.startswith("output 1: ")
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_no_stage_is_named_for_other_random_numbers(gradients: bool) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x) + torch.rand_like(y)
+
+    assert stage_of(function, *inputs(gradients=gradients)) is None
