@@ -241,7 +241,7 @@ def _gradients(copies: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[int,
     return [(k, by_leaf[id(c)]) for k, c in enumerate(copies) if id(c) in by_leaf]
 
 
-class _ValueRecorder(fx.Interpreter):
+class _NodeValues(fx.Interpreter):
     """Runs a graph and keeps a copy of what each node computes."""
 
     def __init__(self, module: fx.GraphModule) -> None:
@@ -260,7 +260,7 @@ def _computed(
     module: fx.GraphModule, args: Sequence[Any], *, detach: bool = True
 ) -> tuple[Values, list[Any]]:
     """What each node of a graph computes, and its outputs."""
-    recording = _ValueRecorder(module)
+    recording = _NodeValues(module)
     with torch.no_grad() if detach else contextlib.nullcontext():
         outputs = recording.run(*args)
     return recording.values, flatten(outputs)
