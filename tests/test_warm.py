@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 SHOWS = """
 import os, sys
 import helper
-print(sys.argv, os.getcwd(), os.environ["SEEN"], __name__, __file__, sys.executable, sys.path[0])
-print(sorted(globals()), sys.modules["__main__"].helper is helper, "tcdebug" in sys.modules)
+print(sys.argv, os.getcwd(), os.environ["SEEN"], __name__, __file__, sys.path[0])
+print(sorted(globals()), sys.modules["__main__"].helper is helper)
 print(sys.stdin.read(), file=sys.stderr)
 """
 ENDS = {
@@ -58,6 +62,33 @@ def test_torch_is_there_before_a_script_imports_it_and_not_in_another_environmen
     other = {"SEEN": "1", "TORCH_LOGS": "dynamo"}
     done = subprocess.run([warm_python, "-c", text], env=other, capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_a_module_of_tcdebug_is_run_and_no_other(warm_python: str, tmp_path: Path) -> None:
+    warm, fresh = (
+        run(p, tmp_path, "-m", "tcdebug", "cache") for p in (warm_python, sys.executable)
+    )
+    assert warm.returncode == fresh.returncode == 0
+    assert (warm.stdout, warm.stderr) == (fresh.stdout, fresh.stderr)
+    assert run(warm_python, tmp_path, "-m", "site", "--user-site").stdout != ""
+
+
+def test_what_popen_starts_is_a_child_that_hears_signals_and_is_waited_for(
+    warm_server: Any, tmp_path: Path
+) -> None:
+    text = "import os, sys; print(os.getppid(), os.getsid(0), 'torch' in sys.modules, flush=True)"
+    command = [warm_server.path, "-c", f"{text}; input(); import time; time.sleep(1000)"]
+    process = warm_server.popen(
+        command, cwd=tmp_path, env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        start_new_session=True, text=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == f"{os.getpid()} {process.pid} True\n"
+    assert psutil.Process(process.pid).ppid() == os.getpid()
+    process.stdin.write("given\n")
+    process.stdin.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM
+    process.stdout.close()
 
 
 def test_what_is_given_up_is_ended(warm_python: str, tmp_path: Path) -> None:

@@ -118,7 +118,12 @@ def start_in_foreground(
 
 
 def _command(job: Job) -> list[str]:
-    """The command of the session process, and the file that it reads its job from."""
+    """The command of the session process, and the file that it reads its job from.
+
+    The file is replaced as a whole: another session of the mode may be reading it.
+    """
     path = Path(job.run_dir) / f"job-{job.mode}.json"
-    path.write_bytes(msgspec.json.encode(job))
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(msgspec.json.encode(job))
+    fresh.replace(path)
     return [sys.executable, "-m", "tcdebug.minifier.sessions.session", str(path)]

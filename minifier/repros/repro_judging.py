@@ -52,12 +52,15 @@ def expected_exception(outcome: Outcome) -> dict[str, str]:
 
 
 def _of_a_compiler(frame: str) -> bool:
-    """Whether a frame is in a file of torch or tcdebug: others stand elsewhere in a repro."""
+    """Whether a frame is in a file of torch or tcdebug: others stand elsewhere in a repro.
+
+    A file without a folder is that of a script that was started by its bare name.
+    """
     file = frame.partition(":")[0]
     roots = ("torch.", "tcdebug.")
     loaded = [m for name, m in sys.modules.items() if name.startswith(roots)]
     files = (getattr(module, "__file__", None) or "" for module in loaded)
-    return bool(file) and any(name.endswith(f"/{file}") for name in files)
+    return "/" in file and any(name.endswith(f"/{file}") for name in files)
 
 
 _COMPARES_LAYOUT = """    found = layout(eager["forward"], actual["forward"])

@@ -47,9 +47,3 @@ def backward_after_fork() -> None:
         os._exit(0)
     if os.waitpid(child, 0)[1]:
         pytest.skip("autograd has started threads for devices")
-
-
-@pytest.fixture
-def warm(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> None:
-    """Scripts are run by an interpreter that has imported torch already."""
-    monkeypatch.setattr(sys, "executable", warm_python)

@@ -16,7 +16,6 @@ import pytest
 from tcdebug.cli.main import cli
 
 SECONDS = 280
-WARM_SITE = str(Path(__file__).parents[1] / "warm" / "site")
 
 
 @dataclass(frozen=True)
@@ -58,30 +57,44 @@ def environment(kernels: Path) -> dict[str, str]:
 def python(tmp_path: Path, environment: Mapping[str, str], warm_python: str) -> Command:
     """Run Python with these arguments in `tmp_path`, and wait. Torch is there before a script."""
 
-    def run(*args: str, **variables: str) -> Finished:
-        fresh = args[0].startswith("-") or variables
-        done = subprocess.run(
-            [sys.executable if fresh else warm_python, *args],
-            cwd=tmp_path,
-            env={**environment, **variables},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return Finished(done.returncode, done.stdout, done.stderr)
-
-    return run
+    return lambda *args, **variables: finished(warm_python, tmp_path, environment, args, variables)
 
 
 @pytest.fixture
-def tcdebug(python: Command, warm_python: str) -> Command:
+def tcdebug(python: Command) -> Command:
     """Run `tcdebug` with these arguments in `tmp_path`, and wait.
 
-    The repro scripts that it checks find torch imported; its own processes import it.
+    Its processes find torch imported, as scripts do.
     """
-    warm = {"PYTHONPATH": WARM_SITE, "WARM_PYTHON": warm_python}
-    return lambda *args, **variables: python("-m", "tcdebug", *args, **{**warm, **variables})
+    return lambda *args, **variables: python("-m", "tcdebug", *args, **variables)
+
+
+@pytest.fixture
+def cold(tmp_path: Path, environment: Mapping[str, str]) -> Command:
+    """Run Python with these arguments in `tmp_path` as a user does: everything is imported anew."""
+    return lambda *args, **variables: finished(
+        sys.executable, tmp_path, environment, args, variables
+    )
+
+
+def finished(
+    python: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    arguments: tuple[str, ...],
+    variables: Mapping[str, str],
+) -> Finished:
+    """Run an interpreter to its end."""
+    done = subprocess.run(
+        [python, *arguments],
+        cwd=folder,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

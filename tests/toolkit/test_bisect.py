@@ -84,7 +84,7 @@ def cpu_seconds_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def test_an_exception_in_backward_is_found(tcdebug: Command, script: Script) -> None:
+def test_an_exception_in_backward_is_found(cold: Command, script: Script) -> None:
     name = script(
         NO_COS
         + """
@@ -93,7 +93,7 @@ f(torch.ones(2, 4, requires_grad=True)).backward()
 """
     )
     before = cpu_seconds_of_children()
-    report = tcdebug("bisect", "--json", "--no-minify", name).json
+    report = cold("-m", "tcdebug", "bisect", "--json", "--no-minify", name).json
     used = cpu_seconds_of_children() - before
     assert report["status"] == "confirmed"
     assert report["failure"]["kind"] == "exception"

@@ -18,7 +18,7 @@ from tcdebug.compiler.patching import Patch
 Command = Callable[..., Any]
 
 
-def test_help_does_not_import_torch(python: Command) -> None:
+def test_help_does_not_import_torch(cold: Command) -> None:
     code = """
 import sys
 from tcdebug.cli.main import cli
@@ -27,7 +27,7 @@ try:
 except SystemExit as end:
     print(end.code, "torch" in sys.modules, "rich" in sys.modules)
 """
-    assert python("-c", code).stdout.splitlines()[-1] == "0 False False"
+    assert cold("-c", code).stdout.splitlines()[-1] == "0 False False"
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -45,9 +45,10 @@ def test_breaks_and_recompiles_are_explained_on_one_screen_as_the_tutorial_shows
 
 
 def test_a_script_that_fails_is_explained_up_to_there(
-    tcdebug: Command, script: Callable[[str], str]
+    cold: Command, script: Callable[[str], str]
 ) -> None:
-    done = tcdebug("explain", "--json", "--backend", "eager", script(SCRIPT + "raise KeyError(3)"))
+    name = script(SCRIPT + "raise KeyError(3)")
+    done = cold("-m", "tcdebug", "explain", "--json", "--backend", "eager", name)
     assert done.status == 1
     assert [f["name"] for f in done.json["frames"]] == ["f", "torch_dynamo_resume_in_f_at_6"]
     assert "KeyError: 3" in done.stderr

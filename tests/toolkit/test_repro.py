@@ -27,14 +27,14 @@ f(torch.ones(3, requires_grad=True)).sum().backward()
 
 @pytest.mark.slow
 def test_every_graph_of_a_script_becomes_a_script_that_passes(
-    tcdebug: Command, python: Command, script: Script, tmp_path: Path
+    cold: Command, script: Script, tmp_path: Path
 ) -> None:
-    done = tcdebug("repro", "-o", "out", script(HEALTHY), "--epochs", "3")
+    done = cold("-m", "tcdebug", "repro", "-o", "out", script(HEALTHY), "--epochs", "3")
     assert (done.status, done.stdout) == (
         0,
         "between ['--epochs', '3']\nout/graph_0.py\nout/graph_1.py\n",
     )
-    again = python("out/graph_1.py")
+    again = cold("out/graph_1.py")
     assert (again.status, again.last_line) == (0, "it does not fail")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["graph_0.py", "graph_1.py"]
 

@@ -51,9 +51,7 @@ def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_said_last(
     assert python(path).status == 1
 
 
-def test_an_exception_in_backward_leaves_a_repro(
-    tcdebug: Command, python: Command, script: Script
-) -> None:
+def test_an_exception_in_backward_leaves_a_repro(cold: Command, script: Script) -> None:
     text = """
 from tcdebug.compiler.lower.tables import LOWERINGS
 from tcdebug.compiler.registry import REGISTRY
@@ -63,9 +61,9 @@ REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
 f = torch.compile(lambda x: (x * 2).sin().sum(), backend="tcdebug")
 f(torch.ones(3, requires_grad=True)).backward()
 """
-    done = tcdebug("run", script(text))
+    done = cold("-m", "tcdebug", "run", script(text))
     assert done.status == 1
-    assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
+    assert cold(done.last_line.removeprefix("tcdebug: repro ")).status == 1
 
 
 def test_a_script_that_does_not_fail_runs_as_python_would_run_it(

@@ -1,7 +1,7 @@
 """A Python that need not import torch: takes the arguments of `python`, and behaves as that.
 
-What begins otherwise than with a script or with -c is given to a fresh interpreter, as is what
-has another environment where torch reads it as it is imported.
+It gives scripts, -c and modules of tcdebug to the warm server. A fresh interpreter runs all else,
+and what has another environment where torch reads it as it is imported.
 """
 
 import json
@@ -15,25 +15,23 @@ READ_AT_IMPORT = ("TORCH", "PYTHON", "OMP_", "ATEN_", "CUDA_", "LD_", "MKL_", "T
 READ_LATER = {"TORCHINDUCTOR_CACHE_DIR"}
 
 
-def fresh(arguments: list[str], settings: dict[str, str]) -> bool:
-    """Whether another interpreter has to run this."""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] != "-c"):
+def fresh(arguments: list[str], environment: dict[str, str], settings: dict[str, str]) -> bool:
+    """Whether another interpreter has to run this. `settings` are what the server has read."""
+    module = arguments[:1] == ["-m"] and "".join(arguments[1:2]).partition(".")[0] == "tcdebug"
+    if not arguments or (arguments[0].startswith("-") and arguments[0] != "-c" and not module):
         return True
-    names = {*settings, *(n for n in os.environ if n.startswith(READ_AT_IMPORT))} - READ_LATER
-    return any(os.environ.get(n, settings.get(n)) != settings.get(n) for n in names)
+    names = {*settings, *(n for n in environment if n.startswith(READ_AT_IMPORT))} - READ_LATER
+    return any(environment.get(n, settings.get(n)) != settings.get(n) for n in names)
 
 
 def main(address: str, settings: dict[str, str]) -> None:
     """Have it run; end as it ended."""
-    arguments = sys.argv[1:]
-    if fresh(arguments, settings):
+    arguments, environment = sys.argv[1:], dict(os.environ)
+    if fresh(arguments, environment, settings):
         os.execv(sys.executable, [sys.executable, *arguments])
-    request = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
-    text = json.dumps(request).encode()
+    request = {"arguments": arguments, "folder": os.getcwd(), "environment": environment}
     with socket.socket(socket.AF_UNIX) as server:
-        server.connect(address)
-        socket.send_fds(server, [len(text).to_bytes(8, "big")], [0, 1, 2])
-        server.sendall(text)
+        send(server, address, request, [0, 1, 2])
         status = int(server.recv(64))
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -41,3 +39,11 @@ def main(address: str, settings: dict[str, str]) -> None:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
+
+
+def send(server: socket.socket, address: str, request: dict[str, object], files: list[int]) -> None:
+    """Ask the server to run something with these as its standard files."""
+    text = json.dumps(request).encode()
+    server.connect(address)
+    socket.send_fds(server, [len(text).to_bytes(8, "big")], files)
+    server.sendall(text)

@@ -1,46 +1,102 @@
-"""An interpreter that has imported torch, and forks itself for each script that it is given.
+"""An interpreter that has imported torch and tcdebug, and forks itself for what it has to run.
 
-python warm_server.py SOCKET. `warm_client.py` is what a test starts in its place. A script finds
-what a fresh interpreter would give it: its arguments, folder, environment, files, an empty
-`__main__`; torch, Dynamo and nothing of tcdebug are in `sys.modules`. Where the client goes away,
-so does the script.
+python warm_server.py SOCKET PYTHON. A test starts PYTHON, which is `warm_client.py`, in its place.
+What runs finds what a fresh interpreter would give it: its arguments, folder, environment, standard
+files, and an empty `__main__`. Only, the modules in `PRELOADED` have been imported. When the client
+goes away, what it started is killed. `tcdebug` gets a server of its own for the processes that it
+starts: see `warm_popen.py`.
 """
 
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
+import gc
+import importlib
 import json
 import os
+import pkgutil
+import runpy
 import select
 import signal
 import socket
+import subprocess
 import sys
+import threading
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-import torch._dynamo
-import torch._functorch.aot_autograd
+from torch.utils import _config_module
+from warm_client import READ_AT_IMPORT
+from warm_popen import DIE_WITH_PARENT, become_child_of, prctl, warm_popen
+
+PRELOADED = (
+    "torch._dynamo",
+    "torch._dynamo.repro.after_dynamo",
+    "torch._functorch.aot_autograd",
+    "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch._inductor.compile_fx",
+    "torch._inductor.fx_passes.fuse_attention",
+    "torch._inductor.fx_passes.mkldnn_fusion",
+    "torch._inductor.fx_passes.serialized_patterns.*",
+    "torch.export._trace",
+    "safetensors.torch",
+    "setuptools",
+    "structlog",
+    "sympy.tensor.tensor",
+    "tcdebug.api.*",
+    "tcdebug.cli.*",
+    "tcdebug.commands.*",
+    "tcdebug.compiler.backend",
+    "tcdebug.compiler.events.writer",
+    "tcdebug.fuzz.campaign",
+    "tcdebug.fuzz.hunt",
+    "tcdebug.fuzz.runner",
+    "tcdebug.minifier.sessions.execution",
+    "tcdebug.minifier.sessions.modes",
+)
+"""Modules; `.*` stands for all modules of a package."""
+
+FORCED = {
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": ("torch._inductor.config", "fx_graph_cache"),
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": ("torch._functorch.config", "enable_autograd_cache"),
+}
+"""Settings that repros have and the scripts of users have not, by their variables."""
 
 
-def main(address: str) -> dict[str, Any]:
-    """Serve until standard input ends; returns, in a forked process, what that is asked to run."""
+def preload() -> None:
+    """Import what most tests import. Another version of torch may lack some of it."""
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(name.removesuffix(".*"))
+            inside = pkgutil.iter_modules(module.__path__) if name.endswith(".*") else ()
+            for found in inside:
+                importlib.import_module(f"{module.__name__}.{found.name}")
+
+
+def listening(address: str) -> socket.socket:
+    """A socket that clients can connect to."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
+    return listener
+
+
+def serve(listener: socket.socket, end: list[int]) -> dict[str, Any]:
+    """Serve until a file of `end` does; returns, in a forked process, what that is to run."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
     clients: dict[int, socket.socket] = {}
     while True:
-        waited: list[Any] = [listener, woken, 0, *clients.values()]
+        waited: list[Any] = [listener, woken, *end, *clients.values()]
         ready, _, _ = select.select(waited, [], [])
-        if 0 in ready:
-            sys.exit()
+        if any(file in ready for file in end):
+            os._exit(0)
         if listener in ready:
             connection, _ = listener.accept()
             request, files = asked(connection)
@@ -48,6 +104,15 @@ def main(address: str) -> dict[str, Any]:
             if process == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                if "parent" in request:
+                    if os.fork():
+                        os._exit(0)
+                    become_child_of(
+                        request["parent"],
+                        own_session=request["own_session"],
+                        bound=request["bound"],
+                    )
+                    connection.send(b"%d" % os.getpid())
                 for number, file in enumerate(files):
                     os.dup2(file, number)
                 for number in (*files, woken, wake):
@@ -57,7 +122,11 @@ def main(address: str) -> dict[str, Any]:
                 return request
             for file in files:
                 os.close(file)
-            clients[process] = connection
+            if "parent" in request:
+                os.waitpid(process, 0)
+                connection.close()
+            else:
+                clients[process] = connection
         if woken in ready:
             os.read(woken, 4096)
         for process, connection in list(clients.items()):
@@ -82,23 +151,101 @@ def asked(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(text), list(files)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    given = main(sys.argv[1])
-    os.chdir(given["folder"])
-    os.environ.clear()
-    os.environ.update(given["environment"])
-    sys.argv = given["arguments"]
-    if sys.argv[0] == "-c":
-        path, text = "<string>", sys.argv.pop(1)
-    else:
-        path = sys.argv[0]
-        with open(path) as file:
-            text = file.read()
-    sys.path[0] = "" if path == "<string>" else os.path.dirname(os.path.abspath(path))
+def serving_commands(
+    request: dict[str, Any], address: str, python: str, settings: dict[str, str]
+) -> dict[str, Any]:
+    """What this process has to run; one that runs `tcdebug` starts its sessions by fork.
+
+    Its server is forked before anything runs, so that it is as fresh as ours.
+    """
+    sys.executable = python
+    if request["arguments"][0] != "-m":
+        return request
+    for variable, (module, setting) in FORCED.items():
+        if variable not in request["environment"]:
+            entry = vars(sys.modules[module])["_config"][setting]
+            entry.env_value_force = _config_module._UNSET_SENTINEL
+    if request["arguments"][1] != "tcdebug":
+        return request
+    address, parent = f"{address}-{os.getpid()}", os.getpid()
+    listener = listening(address)
+    if os.fork() == 0:
+        prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+        if os.getppid() != parent:
+            os._exit(0)
+        return serving_commands(serve(listener, []), address, python, settings)
+    listener.close()
+    subprocess.Popen = warm_popen(python, address, settings)  # type: ignore[misc] # of it alone
+    return request
+
+
+def run(arguments: list[str]) -> None:
+    """Run a script, -c or -m as Python would."""
     script = sys.modules["__main__"] = ModuleType("__main__")
     names: dict[str, Any] = {"__annotations__": {}, "__builtins__": __builtins__}
-    if path != "<string>":
-        names |= {"__file__": os.path.abspath(path), "__cached__": None}
-    script.__dict__.update(names)
-    exec(compile(text, path, "exec"), script.__dict__)
+    kind, sys.argv = arguments[0], arguments
+    if kind == "-m":
+        name, sys.path[0] = sys.argv.pop(1), os.getcwd()
+        script.__dict__.update(names)
+        runpy._run_module_as_main(name)  # type: ignore[attr-defined] # what -m does
+    elif kind == "-c":
+        text, sys.path[0] = sys.argv.pop(1), ""
+        script.__dict__.update(names)
+        exec(compile(text, "<string>", "exec"), script.__dict__)
+    else:
+        place = os.path.abspath(kind)
+        sys.path[0] = os.path.dirname(place)
+        script.__dict__.update(names | {"__file__": place, "__cached__": None})
+        exec(compile(Path(kind).read_text(), kind, "exec"), script.__dict__)
+
+
+def exit_status(arguments: list[str]) -> int:
+    """Run it, and print what it did not catch."""
+    try:
+        run(arguments)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            return end.code
+        if end.code is not None:
+            print(end.code, file=sys.stderr)  # noqa: T201 # what sys.exit("text") does
+        return int(end.code is not None)
+    except BaseException as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error, trace)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def leave(status: int) -> NoReturn:
+    """End as Python does, but for its modules, which take a second to be taken apart."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if status == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 255)
+
+
+if __name__ == "__main__":
+    address, python = sys.argv[1:]
+    settings = {k: v for k, v in os.environ.items() if k.startswith(READ_AT_IMPORT)}
+    torch.set_num_threads(1)
+    preload()
+    gc.collect()
+    gc.freeze()  # a collection in a child need not copy what we have
+    listener = listening(address)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    request = serving_commands(serve(listener, [0]), address, python, settings)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    leave(exit_status(request["arguments"]))

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tcdebug.minifier.processes.job import FAULT, Job, SessionFault, begun, check_session, start
@@ -44,6 +45,17 @@ def test_a_fault_of_tcdebug_while_the_script_runs_is_no_failure_of_the_script(
     begun(job, 7).touch()
     with pytest.raises(SessionFault):
         check_session(job, ended(FAULT), output)
+
+
+def test_a_session_that_starts_leaves_the_file_that_another_reads_as_it_is(tmp_path: Path) -> None:
+    job = Job("eager", "script.py", [], str(tmp_path))
+    first = start(job, tmp_path / "1.log", {}, Limits(60.0))
+    with (tmp_path / "job-eager.json").open("rb") as read_by_first:
+        second = start(job, tmp_path / "2.log", {}, Limits(60.0))
+        assert os.fstat(read_by_first.fileno()).st_nlink == 0
+        assert msgspec.json.decode(read_by_first.read(), type=Job) == job
+    first.end()
+    second.end()
 
 
 def test_a_session_that_cannot_import_tcdebug_is_noticed(

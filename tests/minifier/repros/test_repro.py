@@ -132,6 +132,10 @@ def test_quotes_and_backslashes_in_a_message_do_no_harm(tmp_path: Path) -> None:
             Outcome(Kind.EXCEPTION, "compile", "compile | E | user/model.py:f | # a", "E: 7 a"),
             {"kind": "exception", "class": "E", "what": "# a"},
         ),
+        (  # a script that was started as `python outcome.py`
+            Outcome(Kind.EXCEPTION, "compile", "compile | E | outcome.py:f | # a", "E: 7 a"),
+            {"kind": "exception", "class": "E", "what": "# a"},
+        ),
         (Outcome(Kind.CRASH, "forward", "forward | SIGSEGV"), {"kind": "crash"}),
         (Outcome(Kind.HANG, "compile", "compile | hang"), {"kind": "hang"}),
         (Outcome(Kind.KILLED, "compile", "compile | out of memory"), {"kind": "killed"}),

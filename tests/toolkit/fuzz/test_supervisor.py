@@ -41,6 +41,7 @@ def followed(supervisor: CampaignNode, folder: Path) -> tuple[list[str], str]:
         time.sleep(0.1)
 
 
+@pytest.mark.usefixtures("warm")
 def test_findings_travel_as_bytes(tmp_path: Path) -> None:
     setup = "/nowhere/planted.py"
     job = msgspec.structs.replace(JOB, seed=0, examples=8, setup=setup, stop_after=1)

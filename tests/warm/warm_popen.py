@@ -1,0 +1,65 @@
+"""A `subprocess.Popen` whose Python processes are forked from a warm server, and are its children.
+
+The server must descend from this process. It forks twice, and what is in between ends, so Linux
+makes this process the parent. So waiting, signals, limits and CPU-seconds are those of a child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+from typing import Any
+
+from warm_client import fresh, send
+
+DIE_WITH_PARENT = 1
+ADOPT_ORPHANS = 36
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2)"""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def warm_popen(python: str, address: str, settings: dict[str, str]) -> type[subprocess.Popen[Any]]:
+    """The class for a server at an address. It forks what begins with the command `python`."""
+
+    class WarmPopen(subprocess.Popen):  # type: ignore[type-arg] # of both
+        def _execute_child(self, *given: Any) -> None:
+            (args, _, before, _, _, folder, environment, _, _, _, stdin, _, _, stdout, _, stderr,
+             *_, own_session, _) = given  # fmt: skip
+            arguments = [args] if isinstance(args, str) else [*map(os.fspath, args)]
+            variables = dict(os.environ if environment is None else environment)
+            if arguments[0] != python or fresh(arguments[1:], variables, settings):
+                super()._execute_child(*given)  # type: ignore[misc] # known to no stub
+                return
+            request = {
+                "arguments": arguments[1:], "folder": os.fspath(folder or os.getcwd()),
+                "environment": variables, "parent": os.getpid(),
+                "own_session": own_session, "bound": before is not None,
+            }  # fmt: skip
+            pipes = zip((stdin, stdout, stderr), (0, 1, 2), strict=True)
+            files = [own if pipe == -1 else pipe for pipe, own in pipes]
+            prctl(ADOPT_ORPHANS, 1)
+            with socket.socket(socket.AF_UNIX) as server:
+                send(server, address, request, files)
+                self.pid = int(server.recv(64))
+            prctl(ADOPT_ORPHANS, 0)
+            self._child_created = True
+            self._close_pipe_fds(*given[10:16])  # type: ignore[attr-defined] # known to no stub
+
+    return WarmPopen
+
+
+def become_child_of(parent: int, *, own_session: bool, bound: bool) -> None:
+    """Wait until `parent` is ours; then what it does to a child before that runs anything."""
+    while os.getppid() != parent:
+        os.sched_yield()
+    if own_session:
+        os.setsid()
+    if bound:  # as tcdebug.minifier.processes.prctl binds it
+        prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        prctl(ADOPT_ORPHANS, int(own_session))
