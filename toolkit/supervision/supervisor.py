@@ -214,8 +214,9 @@ class Supervisor:
             return self._with_line(report)
         if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
             return report
-        if slow := self._slow_compile(report):
-            return slow
+        report = self._slow_compile(report)
+        if report.graph is not None:
+            return report
         units = self._whole_script(recorded)
         if units.status == "confirmed":
             return msgspec.structs.replace(units, layer=report.layer, ladder=report.ladder)
@@ -231,11 +232,14 @@ class Supervisor:
         note = f"it fails once Dynamo captures this statement ({found.unit}): {found.subject}"
         return msgspec.structs.replace(report, notes=[note, *report.notes])
 
-    def _slow_compile(self, whole: Report) -> Report | None:
-        """The unit that makes a graph slow to compile, if the script passes without that unit."""
+    def _slow_compile(self, whole: Report) -> Report:
+        """The report of a slow graph, if the script passes without the unit that makes it slow.
+
+        Otherwise the report of the whole script, which says what is slow.
+        """
         seconds = slowest_graph(self.folder)
         if seconds < SLOW_GRAPH:
-            return None
+            return whole
         self.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: looking for what takes them")
         wanted = msgspec.structs.replace(
             self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
@@ -244,13 +248,15 @@ class Supervisor:
         report = self._read_report(REPORT)
         (self.folder / REPORT).unlink(missing_ok=True)
         if report is None or report.status != "confirmed":
-            return None
+            slow = slow_graph(self.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
+            return msgspec.structs.replace(whole, notes=[slow, *whole.notes])
         units = [culprit.unit for culprit in report.culprits]
-        self.progress.say(f"running the script with {', '.join(units)} off")
-        if not passes_without(self.job, self.log, self._seconds_left, units):
-            return None
-        assert whole.failure is not None
         off = ", ".join(units)
+        self.progress.say(f"running the script with {off} off")
+        if not passes_without(self.job, self.log, self._seconds_left, units):
+            slow = f"a graph compiles faster with {off} off; the script fails all the same"
+            return msgspec.structs.replace(whole, notes=[slow, *whole.notes])
+        assert whole.failure is not None
         notes = [
             f"the script fails with {whole.failure.signature}; with {off} off it passes",
             "the graph was not minimised: tcdebug minify --oracle compile-time does that",
@@ -295,6 +301,13 @@ def slowest_graph(folder: Path) -> float:
     records = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
     graphs = (r for r in records if r["purpose"].startswith("graph ") and r["outcome"] == "ok")
     return max((r["cpu_seconds"] for r in graphs), default=0.0)
+
+
+def slow_graph(folder: Path) -> str:
+    """What is known of the graph that was found to compile slowly, empty where none was."""
+    records = find(str(folder)).events()
+    failures = [r["data"] for r in records if r["event"] == "failure"]
+    return next((f["message"] for f in failures if f["failure"] == "slow"), "")
 
 
 def fallbacks(folder: Path) -> list[str]:
