@@ -109,7 +109,10 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
         current, before = left, current
         if current.ends_before(before):
             break  # switching off brought it about
-    confirmed = bool(faults) and current.kind is Kind.OK and each_matters(ask, base, faults)
+    confirmed = bool(faults) and current.kind is Kind.OK
+    if confirmed:
+        faults = needed(ask, base, faults)
+        confirmed = each_matters(ask, base, faults)
     for fault in faults:
         for decision in fault.decisions:
             log.emit(
@@ -120,15 +123,35 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
     return Verdict(tuple(faults), confirmed)
 
 
+def needed(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> list[Fault]:
+    """Those of several faults that have to be off for it to pass; with all of them off it does.
+
+    Without one that was found first it may have failed in another way. The fault that was then
+    found can be what both failures take.
+    """
+    left = list(faults)
+    for this in faults:
+        others = [fault for fault in left if fault is not this]
+        if not others:
+            break
+        outcome = ask(_without(base, others), f"only {this.unit} of the culprits")
+        if outcome.kind is Kind.OK:
+            left = others
+    return left
+
+
+def _without(base: Toggles, faults: Sequence[Fault]) -> Toggles:
+    for fault in faults:
+        base = fault.held_back(base)
+    return base
+
+
 def each_matters(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> bool:
     """Whether each of several faults, with the others off, fails as it was found to."""
     if len(faults) == 1:
         return True  # with the only one on it fails: that is what was reported
     for this in faults:
-        toggles = base
-        for other in faults:
-            if other is not this:
-                toggles = other.held_back(toggles)
+        toggles = _without(base, [other for other in faults if other is not this])
         if not this.failure.same_bug(ask(toggles, f"only {this.unit} of the culprits")):
             return False
     return True

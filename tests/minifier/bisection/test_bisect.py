@@ -331,6 +331,41 @@ def test_a_pair_of_which_either_may_be_off_is_named_by_the_later_one() -> None:
     assert verdict.confirmed
 
 
+def test_a_unit_that_only_changes_how_it_fails_is_not_named_beside_the_cause() -> None:
+    """Off, the first one found makes way for another failure; off, the second one ends both."""
+    cause, change = ("passes.algebraic", "n0"), ("lower.aten.tanh.default", "n0")
+    raises = Outcome(Kind.EXCEPTION, "backward", "backward | ValueError")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        if cause not in taken:
+            return OK
+        return WRONG if change in taken else raises
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [cause]
+    assert verdict.confirmed
+
+
+STEPS = st.sampled_from([(unit, "n0") for unit in dict.fromkeys(unit for unit, _ in PIPELINE)])
+
+
+@PROPERTY
+@given(st.lists(st.sets(STEPS, min_size=1, max_size=3), min_size=1, max_size=4))
+def test_what_takes_several_steps_together_is_found_and_confirmed(wrong: list[set[Step]]) -> None:
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return WRONG if any(together <= set(taken) for together in wrong) else OK
+
+    program = Program(PIPELINE, judge)
+    verdict = program.bisected()
+    assert verdict.confirmed
+    for faults in ([], *([fault] for fault in verdict.faults)):
+        toggles = Toggles()
+        for other in verdict.faults:
+            if other not in faults:
+                toggles = other.held_back(toggles)
+        assert program.ask(toggles, "again").failed == bool(faults)
+
+
 def test_where_another_pair_is_fused_instead_the_unit_is_named_in_few_questions() -> None:
     """What is fused with what depends on what was held back: a place has no end of others."""
 
