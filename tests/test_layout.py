@@ -209,7 +209,9 @@ def package(name: str, depth: int) -> str:
     return "/".join(folders) if len(folders) > 1 else str(path)
 
 
-@pytest.mark.parametrize(("folder", "depth"), [("compiler", 1), ("compiler", 3), ("minifier", 1)])
+@pytest.mark.parametrize(
+    ("folder", "depth"), [("compiler", 1), ("compiler", 3), ("minifier", 1), ("toolkit", 1)]
+)
 def test_no_packages_of_a_layer_import_each_other_in_a_circle(folder: str, depth: int) -> None:
     graph: dict[str, set[str]] = defaultdict(set)
     for name, path in MODULES.items():

@@ -18,9 +18,9 @@ from tcdebug.minifier.investigation.report import (
     StageDiff,
 )
 from tcdebug.output.formats import FORMATS
+from tcdebug.output.results import of_explanation, of_report
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.explanation import BreakCost, Explanation
-from tcdebug.reading.results import of_explanation, of_report
 
 FAILURE = ReportedFailure("wrong", "wrong | 0", "backward", "off by 0.5")
 

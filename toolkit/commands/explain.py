@@ -14,8 +14,8 @@ from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
 from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.output.formats import FORMATS
+from tcdebug.output.results import of_explanation
 from tcdebug.reading.explanation import explain
-from tcdebug.reading.results import of_explanation
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.supervisor import begin
 

@@ -12,7 +12,7 @@ from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
-from tcdebug.reading.results import of_report
+from tcdebug.output.results import of_report
 from tcdebug.supervision.supervisor import begin
 
 
