@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._inductor import lowering
+from torch._inductor.decomposition import select_decomp_table
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
@@ -31,7 +33,31 @@ PARTITION = Patch(
     "min_cut_rematerialization_partition",
     f"{RECOMPUTE} is no unit of inductor",
 )
-PATCHES = (AOT, PARTITION)
+IN_TEMPLATE = tuple(
+    Patch(
+        "torch._higher_order_ops.flex_attention",
+        name,
+        "flex_attention does not compile with decompositions of its score and mask functions off",
+    )
+    for name in ("trace_flex_attention", "trace_flex_attention_backward")
+)
+"""Functions that trace what inductor writes into the template of an attention kernel."""
+TO_LOOPS = tuple(
+    Patch(
+        "torch._inductor.fx_passes.post_grad",
+        name,
+        "decompositions inside of map and scan cannot be switched off",
+    )
+    for name in ("decompose_map_to_while_loop", "decompose_scan_to_while_loop")
+)
+"""Passes that trace the bodies of map and scan once more, decompositions included."""
+RETRACE = Patch(
+    "torch._inductor.pattern_matcher",
+    "fwd_only",
+    "decompositions inside of map and scan cannot be switched off",
+    takes=("get_decomp_fn",),
+)
+PATCHES = (AOT, PARTITION, *IN_TEMPLATE, *TO_LOOPS, RETRACE)
 
 Function = Callable[..., Any]
 
@@ -39,7 +65,7 @@ Function = Callable[..., Any]
 @contextlib.contextmanager
 def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every use of a decomposition asks the gate, and so does recomputation in backward."""
-    fallbacks: list[Any] = []
+    uses = _Uses(gate)
 
     def recomputing(original: Function) -> Function:
         def partition(joint: Any, inputs: Any, **kwargs: Any) -> Any:
@@ -57,10 +83,7 @@ def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
         @functools.wraps(original)
         def trace(module: Any, args: Any, **kwargs: Any) -> Any:
             if table := kwargs.get("decompositions"):
-                kwargs["decompositions"] = {
-                    op: f if is_required(op) else _asking(gate, op, f, fallbacks)
-                    for op, f in table.items()
-                }
+                kwargs["decompositions"] = uses.of_table(table)
             given: Any = kwargs.get("partition_fn")
             if getattr(given, "func", given) is min_cut_rematerialization_partition:
                 kwargs["partition_fn"] = recomputing(given)
@@ -69,10 +92,17 @@ def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
         return trace
 
     try:
-        with patched(AOT, gated, log), patched(PARTITION, recomputing, log):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(patched(AOT, gated, log))
+            stack.enter_context(patched(PARTITION, recomputing, log))
+            for patch in IN_TEMPLATE:
+                stack.enter_context(patched(patch, uses.in_template, log))
+            for patch in TO_LOOPS:
+                stack.enter_context(patched(patch, uses.to_loops, log))
+            stack.enter_context(patched(RETRACE, uses.traced_again, log))
             yield
     finally:
-        for op in fallbacks:
+        for op in uses.fallbacks:
             lowering.lowerings.pop(op, None)
             lowering.fallbacks.discard(op)
 
@@ -83,17 +113,76 @@ def is_required(op: Any) -> bool:
     return schema is not None and bool(schema.is_mutable)
 
 
-def _asking(gate: Gate, op: Any, decomposition: Function, fallbacks: list[Any]) -> Function:
-    """A decomposition that stays one operator, with a fallback, where the gate holds it back."""
+@dataclass
+class _Uses:
+    """The uses of decompositions in the compiles of a block."""
 
-    @functools.wraps(decomposition)
-    def decompose(*args: Any, **kwargs: Any) -> Any:
-        if gate.allows(f"decompose.{op}", str(op)):
-            return decomposition(*args, **kwargs)
-        if op not in lowering.lowerings:
-            register: Any = lowering.make_fallback
-            register(op, warn=False, override_decomp=True)
-            fallbacks.append(op)
-        return NotImplemented
+    gate: Gate
+    fallbacks: list[Any] = field(default_factory=list)
+    """Operators that have a fallback because their decomposition was held back."""
+    templates: int = 0
+    """How many functions are being traced that become part of a template, one inside another."""
 
-    return decompose
+    loops: int = 0
+    """How many passes are at work that make loops of map and scan."""
+
+    def of_table(self, table: Mapping[Any, Function]) -> dict[Any, Function]:
+        """A table of decompositions that ask, but for those that no graph can do without."""
+        return {op: f if is_required(op) else self.asking(op, f) for op, f in table.items()}
+
+    def asking(self, op: Any, decomposition: Function) -> Function:
+        """A decomposition that stays one operator, with a fallback, where the gate refuses it."""
+
+        @functools.wraps(decomposition)
+        def decompose(*args: Any, **kwargs: Any) -> Any:
+            if self._is_needed(op) or self.gate.allows(f"decompose.{op}", str(op)):
+                return decomposition(*args, **kwargs)
+            if op not in lowering.lowerings:
+                register: Any = lowering.make_fallback
+                register(op, warn=False, override_decomp=True)
+                self.fallbacks.append(op)
+            return NotImplemented
+
+        return decompose
+
+    def in_template(self, original: Function) -> Function:
+        """A function of torch's that traces what becomes part of a template."""
+
+        @functools.wraps(original)
+        def trace(*args: Any, **kwargs: Any) -> Any:
+            self.templates += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.templates -= 1
+
+        return trace
+
+    def to_loops(self, original: Function) -> Function:
+        """A pass that makes loops of map and scan."""
+
+        @functools.wraps(original)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.loops += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.loops -= 1
+
+        return run
+
+    def traced_again(self, original: Function) -> Function:
+        """The function by which passes trace what they put into a graph."""
+
+        @functools.wraps(original)
+        def trace(*args: Any, **kwargs: Any) -> Any:
+            if self.loops:
+                kwargs["get_decomp_fn"] = lambda: self.of_table(select_decomp_table())
+            return original(*args, **kwargs)
+
+        return trace
+
+    def _is_needed(self, op: Any) -> bool:
+        """Whether an operator has to be decomposed: a template calls no kernel of ATen."""
+        has_loops = op in lowering.lowerings and op not in self.fallbacks
+        return bool(self.templates) and not has_loops

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch._inductor import config
 from torch._inductor.virtualized import V
 
@@ -32,6 +33,12 @@ CODE, CODE_IN_CPP = (
 PATCHES = (TILING, CODE, CODE_IN_CPP)
 
 
+THREADS = "cpp.threads"
+"""Not asked where a graph has attention: its template has memory for so many threads, and runs on
+as many as torch has."""
+ATTENTION = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_attention_backward)
+
+
 @contextlib.contextmanager
 def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
     """Every C++ kernel that would be vectorised asks the gate, and each setting once a graph."""
@@ -50,7 +57,10 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
         @functools.wraps(original)
         def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
             on_gpu = any(device != "cpu" for device in self.device_types)
-            with config.patch(asked(gate, {**CODEGEN, **(GPU if on_gpu else {})})):
+            settings = {**CODEGEN, **(GPU if on_gpu else {})}
+            if _has_attention(self.graph):
+                del settings[THREADS]
+            with config.patch(asked(gate, settings)):
                 return original(self, *args, **kwargs)
 
         return codegen
@@ -61,6 +71,11 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
         patched(CODE_IN_CPP, configured, log),
     ):
         yield
+
+
+def _has_attention(graph: torch.fx.Graph) -> bool:
+    """Whether a graph calls the template of attention."""
+    return any(node.target in ATTENTION for node in graph.nodes)
 
 
 def _current_kernel() -> str:

@@ -1,0 +1,118 @@
+"""Units inside the subgraphs of higher-order operators are asked, and what they write is legal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch._inductor import decomposition
+from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.functional import softplus
+from torch.utils.checkpoint import checkpoint
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.targets import inductor
+
+aten = torch.ops.aten
+UNIT = "decompose.aten.softplus.default"
+NO_KERNELS = ("lower", "fuse", "codegen")
+"""Off in most compiles, so that none waits for g++."""
+
+
+class Softplus(torch.autograd.Function):
+    """Softplus with a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return softplus(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0]
+
+
+@torch.compiler.nested_compile_region
+def region(x: torch.Tensor) -> torch.Tensor:
+    return softplus(x) + 1
+
+
+def start() -> torch.Tensor:
+    return torch.zeros((), dtype=torch.int64)
+
+
+HIGHER: dict[str, Callable[[torch.Tensor], Any]] = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda y: softplus(y), lambda y: y - 1, (x,)),
+    "while_loop": lambda x: while_loop(
+        lambda k, y: k < 2, lambda k, y: (k + 1, softplus(y)), (start(), x)
+    ),
+    "scan": lambda x: scan(lambda c, y: (softplus(c + y), c * 2), torch.zeros(3), x),
+    "map": lambda x: map_rows(lambda y: softplus(y) + 1, x),
+    "associative_scan": lambda x: associative_scan(
+        lambda a, b: softplus(a) + softplus(b), x, 0, combine_mode="generic"
+    ),
+    "nested_compile_region": lambda x: region(x) * region(x * 2),
+    "checkpoint": lambda x: checkpoint(lambda y: softplus(y) * 2, x, use_reentrant=False),
+    "autograd_function": lambda x: Softplus.apply(x * 2),
+}
+
+
+def compiled(
+    function: Callable[..., Any], x: torch.Tensor, *off: str
+) -> tuple[list[torch.Tensor], list[Decision]]:
+    """The results of a compiled call, and what was decided."""
+    torch._dynamo.reset()
+    with (
+        torch._dynamo.config.patch(capture_scalar_outputs=True),
+        inductor.switched(Toggles.parse(off), EventLog(None)) as gate,
+    ):
+        results = torch.compile(function)(x)
+    return torch.utils._pytree.tree_leaves(results), gate.decisions
+
+
+def right(results: list[torch.Tensor], function: Callable[..., Any], x: torch.Tensor) -> bool:
+    eager = torch.utils._pytree.tree_leaves(function(x))
+    return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(results, eager, strict=True))
+
+
+@pytest.mark.parametrize("name", HIGHER)
+def test_a_fault_inside_a_subgraph_is_there_with_its_unit_on_and_not_with_it_off(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(x: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
+        return torch.log1p(torch.exp(x)) * 1.5
+
+    monkeypatch.setitem(decomposition.decompositions, aten.softplus.default, wrong)
+    decomposition.fast_random_decomps.cache_clear()
+    function, x = HIGHER[name], torch.arange(6.0).reshape(2, 3) / 4
+    x.requires_grad_(name in ("checkpoint", "autograd_function"))
+    try:
+        results, decisions = compiled(function, x, *NO_KERNELS)
+        assert not right(results, function, x)
+        assert UNIT in {d.unit for d in decisions if d.allowed}
+        results, _ = compiled(function, x, *NO_KERNELS, UNIT)
+        assert right(results, function, x)
+    finally:
+        decomposition.fast_random_decomps.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("off", ["decompose", "all"])
+def test_attention_compiles_with_everything_off_that_is_not_part_of_its_template(off: str) -> None:
+    """A template calls no kernel of ATen, and has memory for as many threads as torch has."""
+
+    def function(q: torch.Tensor) -> torch.Tensor:
+        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + torch.tanh(i - j))
+
+    q = torch.randn(1, 2, 32, 16, generator=torch.Generator().manual_seed(0))
+    results, decisions = compiled(function, q, off)
+    assert right(results, function, q)
+    assert "config.cpp.threads" not in {d.unit for d in decisions}
