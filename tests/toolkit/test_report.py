@@ -9,7 +9,13 @@ import pytest
 from rich.console import Console
 
 from tcdebug.display.report import show_report
-from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault, StageDiff
+from tcdebug.minifier.investigation.report import (
+    Culprit,
+    Report,
+    ReportedFailure,
+    ReportedFault,
+    StageDiff,
+)
 
 FX = [
     "@@ -3,2 +3,5 @@",
@@ -82,3 +88,25 @@ def test_the_stage_of_a_fault_is_shown(
     show_report(Report("confirmed", faults=[fault]), Console(file=screen, width=200))
     shown = screen.getvalue().splitlines()
     assert shown == ["found and confirmed both ways", "  failure  wrong in forward: ", *lines]
+
+
+@pytest.mark.parametrize(
+    ("culprit", "line"),
+    [
+        (
+            Culprit("passes.cse", "mul_1", "a1b2c3", 4),
+            "  culprit  passes.cse at mul_1 (site a1b2c3, decision 4)",
+        ),
+        (
+            Culprit("layer.dynamo.guards", "train.py", "", 0),
+            "  culprit  layer.dynamo.guards at train.py",
+        ),
+    ],
+)
+def test_a_culprit_is_shown_with_its_place_where_it_is_a_single_decision(
+    culprit: Culprit, line: str
+) -> None:
+    screen = io.StringIO()
+    fault = ReportedFault(ReportedFailure("wrong", "forward | wrong value"), [culprit])
+    show_report(Report("confirmed", faults=[fault]), Console(file=screen, width=200))
+    assert screen.getvalue().splitlines()[-1] == line

@@ -12,7 +12,13 @@ from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
-from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault, StageDiff
+from tcdebug.minifier.investigation.report import (
+    Culprit,
+    Report,
+    ReportedFailure,
+    ReportedFault,
+    StageDiff,
+)
 from tcdebug.minifier.repros.verify import settle
 
 HEADLINES = {
@@ -76,17 +82,16 @@ def _failure(failure: ReportedFailure) -> str:
     return f"[bad]{failure.kind}[/] in {failure.direction}: {detail}"
 
 
+def _culprit(culprit: Culprit) -> str:
+    """The unit and what it was about to do; a layer has no single decision."""
+    place = f" [dim](site {culprit.site}, decision {culprit.ordinal})[/]" if culprit.site else ""
+    return f"[unit]{culprit.unit}[/] at {escape(culprit.subject)}{place}"
+
+
 def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
     """One fault: how it fails, who is at fault, the user's lines, and how to see it."""
     rows = [("failure", _failure(fault.failure))]
-    rows += [
-        (
-            "culprit",
-            f"[unit]{culprit.unit}[/] at {escape(culprit.subject)} "
-            f"[dim](site {culprit.site or '-'}, decision {culprit.ordinal})[/]",
-        )
-        for culprit in fault.culprits
-    ]
+    rows += [("culprit", _culprit(culprit)) for culprit in fault.culprits]
     if fault.alternatives:
         rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only without all"))
     if fault.partners:
