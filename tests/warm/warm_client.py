@@ -21,6 +21,8 @@ def fresh(arguments: list[str], environment: dict[str, str], settings: dict[str,
     if not arguments or (arguments[0].startswith("-") and arguments[0] != "-c" and not module):
         return True
     names = {*settings, *(n for n in environment if n.startswith(READ_AT_IMPORT))} - READ_LATER
+    if environment.get("PYTHONWARNINGS") == "ignore":
+        names.discard("PYTHONWARNINGS")  # the server does that
     return any(environment.get(n, settings.get(n)) != settings.get(n) for n in names)
 
 

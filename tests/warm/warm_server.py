@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -248,4 +249,6 @@ if __name__ == "__main__":
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if os.environ.get("PYTHONWARNINGS") == "ignore":
+        warnings.simplefilter("ignore")
     leave(exit_status(request["arguments"]))
