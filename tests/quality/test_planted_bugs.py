@@ -35,6 +35,7 @@ UNITS = (
 )
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("unit", "kind"), rows(UNITS, FAST))
 def test_a_bug_in_a_small_model_is_found(tmp_path: Path, unit: str, kind: str) -> None:

@@ -24,6 +24,7 @@ UNITS = (
 FAST = {("decompose.aten.softplus.default", "segfault")}
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("unit", "kind"), rows(UNITS, FAST))
 def test_a_bug_in_inductor_is_found(tmp_path: Path, unit: str, kind: str) -> None:
