@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from tcdebug.minifier.cases.case import Case
-
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
+from tcdebug.minifier.cases.user_frames import frames
 
 
 def user_lines(case: Case) -> list[str]:
     """The innermost line of each node as Dynamo recorded it, each once: "file:3 in f: code"."""
-    lines: list[str] = []
-    for node in case.calls:
-        frames = list(FRAME.finditer(node.meta.get("stack_trace") or ""))
-        if frames:
-            last = frames[-1]
-            lines.append(f"{last['file']}:{last['line']} in {last['name']}: {last['code'].strip()}")
-    return list(dict.fromkeys(lines))
+    traces = (list(frames(node.meta.get("stack_trace") or "")) for node in case.calls)
+    return list(dict.fromkeys(trace[-1][1] for trace in traces if trace))

@@ -11,6 +11,7 @@ from pathlib import Path
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.layer_names import DYNAMO, SCRIPT, STAND_INS
 from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.cases.user_frames import lines_of_error
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
@@ -84,6 +85,7 @@ class ScriptFailure:
             shown, named, confirmed=confirmed, repro=str(path),
             fails=command if failing.reproduced else "",
             passes=" ".join([command, *(f"--off={layer}" for layer in off)]) if passed else "",
+            lines=lines_of_error(self.logs[()].read_text(errors="replace")),
         )  # fmt: skip
         return Report(
             "confirmed" if confirmed else "unconfirmed", shown, culprits=named, faults=[fault],

@@ -211,7 +211,8 @@ class Supervisor:
         report = msgspec.structs.replace(report, notes=[*notes, *report.notes])
         of_dynamo = report.layer in (DYNAMO, GUARDS[DYNAMO])
         if self.job.bisect and of_dynamo and report.status == "confirmed":
-            return self._with_line(report)
+            # where Dynamo raises it says at which line
+            return report if report.faults[0].lines else self._with_line(report)
         if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
             return report
         report = self._slow_compile(report)

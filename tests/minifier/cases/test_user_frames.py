@@ -1,0 +1,53 @@
+"""The user's lines in what torch writes."""
+
+from __future__ import annotations
+
+import torch
+
+from tcdebug.minifier.cases.user_frames import lines_of_error
+
+ERROR = f"""torch._dynamo.exc.Unsupported: Failed to trace builtin operator
+
+from user code:
+   File "train.py", line 8, in step
+    y = helper(y)
+        ^^^^^^^^^
+  File "{torch.__path__[0]}/_higher_order_ops/cond.py", line 196, in cond
+    return cond_op(pred, true_fn, false_fn, operands)
+  File "train.py", line 3, in helper
+    print("norm", x.norm().item())
+
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+  File "elsewhere.py", line 1, in other
+    pass
+"""
+
+
+def test_the_lines_at_which_dynamo_raised_are_the_users_innermost_first() -> None:
+    assert lines_of_error(ERROR) == [
+        'train.py:3 in helper: print("norm", x.norm().item())',
+        "train.py:8 in step: y = helper(y)",
+    ]
+
+
+def test_of_several_errors_the_last_counts() -> None:
+    second = 'from user code:\n   File "b.py", line 2, in g\n    return x\n'
+    assert lines_of_error(ERROR + second) == ["b.py:2 in g: return x"]
+
+
+def test_what_dynamo_did_not_write_has_no_lines() -> None:
+    trace = 'Traceback:\n  File "train.py", line 8, in step\n    y = helper(y)\nValueError: no'
+    assert lines_of_error(trace) == []
+
+
+def test_an_error_of_this_torch_names_the_line() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * x.norm().item()
+
+    try:
+        torch.compile(step, backend="eager", fullgraph=True)(torch.ones(3))
+    except Exception as error:
+        (line,) = lines_of_error(f"{type(error).__name__}: {error}")
+        assert line.endswith("in step: return x * x.norm().item()")
+    else:
+        raise AssertionError("torch captures what it did not")
