@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,10 +82,12 @@ def test_what_does_not_exist_is_said_at_once() -> None:
     assert "npu" not in DEVICES
 
 
-def test_a_device_from_outside_computes_with_kernels_of_its_own(tmp_path: Path) -> None:
+def test_a_device_from_outside_computes_with_kernels_of_its_own(
+    tmp_path: Path, warm_python: str
+) -> None:
     environment = {"TCDEBUG_LOG": "1", "TCDEBUG_RUN_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE)],
+        [warm_python, str(EXAMPLE)],
         env=environment,
         capture_output=True,
         text=True,

@@ -6,7 +6,6 @@ import json
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -239,20 +238,24 @@ f(torch.ones(3))
 
 
 def test_ctrl_c_keeps_what_is_known_and_the_same_command_goes_on(
-    tcdebug: Command, script: Script, tmp_path: Path, environment: Mapping[str, str]
+    tcdebug: Command,
+    script: Script,
+    tmp_path: Path,
+    environment: Mapping[str, str],
+    warm_server: Any,
 ) -> None:
     name = script(
         WRONG_SIN
         + """
 def model(x):
-    for _ in range(8):
+    for _ in range(4):
         x = (x.exp() + 1).log().sin()
     return x
 torch.compile(model, backend="tcdebug")(torch.ones(3))
 """
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tcdebug", "bisect", "--json", name],
+    process = warm_server.popen(
+        [warm_server.path, "-m", "tcdebug", "bisect", "--json", name],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
@@ -263,7 +266,7 @@ torch.compile(model, backend="tcdebug")(torch.ones(3))
     assert process.returncode == 130
     assert json.loads(output)["status"] == "interrupted"
     known = _answers(tmp_path)
-    done = tcdebug("bisect", "--json", name, PYTHONPATH="")  # the environment of the first
+    done = tcdebug("bisect", "--json", name)
     assert done.json["status"] == "confirmed"
     assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
     assert "going on from" in done.stderr

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,15 @@ f(torch.ones(4, 4))
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, kernels: Path) -> Path:
+def recorded(
+    tmp_path_factory: pytest.TempPathFactory, kernels: Path, warm_python: str
+) -> Path:
     """The folder of one run, which tests copy."""
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "script.py").write_text(SCRIPT)
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     environment = {**plain, "TCDEBUG_CACHE_DIR": str(kernels), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tcdebug", "run", "script.py"]
+    command = [warm_python, "-m", "tcdebug", "run", "script.py"]
     subprocess.run(command, cwd=folder, env=environment, check=True)
     return folder / ".tcdebug"
 
