@@ -5,7 +5,7 @@ from __future__ import annotations
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.capture import capture, identity
 from tcdebug.minifier.cases import settings
-from tcdebug.minifier.processes import threads
+from tcdebug.minifier.processes import sleeping, threads
 from tcdebug.minifier.reuse import calls
 from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
 
@@ -14,6 +14,7 @@ PATCHES: tuple[Patch, ...] = (
     *identity.PATCHES,
     *capture.PATCHES,
     *threads.PATCHES,
+    *sleeping.PATCHES,
     *settings.PATCHES,
     *calls.PATCHES,
     *dynamo.PATCHES,

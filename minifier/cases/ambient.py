@@ -10,6 +10,9 @@ import torch
 
 from tcdebug.minifier.cases.settings import assignments
 
+DEVICES = ("cpu", "cuda")
+"""The devices whose autocast is looked at."""
+
 
 @dataclass(frozen=True)
 class Ambient:
@@ -19,7 +22,11 @@ class Ambient:
     inference: bool = False
     autocast: str = ""
     """The dtype of CPU autocast, empty where it is off."""
+    autocast_cuda: str = ""
+    """The dtype of CUDA autocast, empty where it is off."""
     default_dtype: str = "torch.float32"
+    matmul_precision: str = "highest"
+    """How float32 products may be computed, as torch.set_float32_matmul_precision takes it."""
     deterministic: bool = False
     settings: tuple[str, ...] = ()
     """Lines of Python that set what the script or its environment has changed in torch's config."""
@@ -27,14 +34,13 @@ class Ambient:
     @classmethod
     def current(cls, settings: tuple[str, ...] | None = None) -> Ambient:
         """The state here and now; with `settings`, those are taken for known."""
-        autocast = ""
-        if torch.is_autocast_enabled("cpu"):
-            autocast = str(torch.get_autocast_dtype("cpu"))
         return cls(
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
-            autocast,
+            _autocast("cpu"),
+            _autocast("cuda"),
             str(torch.get_default_dtype()),
+            str(torch.get_float32_matmul_precision()),
             torch.are_deterministic_algorithms_enabled(),
             assignments() if settings is None else settings,
         )
@@ -46,13 +52,33 @@ class Ambient:
             lines.append("torch.set_grad_enabled(False)")
         if self.inference:
             lines.append("torch.inference_mode().__enter__()")
-        if self.autocast:
-            lines.append(f'torch.autocast("cpu", dtype={self.autocast}).__enter__()')
+        for device, dtype in zip(DEVICES, (self.autocast, self.autocast_cuda), strict=True):
+            if dtype:
+                lines.append(f'torch.autocast("{device}", dtype={dtype}).__enter__()')
         if self.default_dtype != "torch.float32":
             lines.append(f"torch.set_default_dtype({self.default_dtype})")
+        if self.matmul_precision != "highest":
+            lines.append(f"torch.set_float32_matmul_precision({self.matmul_precision!r})")
         if self.deterministic:
             lines.append("torch.use_deterministic_algorithms(True)")
         return "\n".join(lines)
+
+    def enter(self, stack: contextlib.ExitStack) -> None:
+        """Bring the state about in a process that has another, until the stack is closed."""
+        exec("\n".join(["import torch", *self.settings]), {})
+        stack.enter_context(torch.inference_mode(self.inference))
+        stack.enter_context(torch.set_grad_enabled(self.grad))
+        for device, dtype in zip(DEVICES, (self.autocast, self.autocast_cuda), strict=True):
+            wanted = getattr(torch, dtype.removeprefix("torch.")) if dtype else None
+            stack.enter_context(torch.autocast(device, dtype=wanted, enabled=bool(dtype)))
+        torch.set_default_dtype(getattr(torch, self.default_dtype.removeprefix("torch.")))
+        torch.set_float32_matmul_precision(self.matmul_precision)
+        torch.use_deterministic_algorithms(self.deterministic)
+
+
+def _autocast(device: str) -> str:
+    """The dtype of autocast on a device, empty where it is off."""
+    return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else ""
 
 
 @contextlib.contextmanager
@@ -60,7 +86,7 @@ def restored() -> Iterator[None]:
     """Leave torch as it was, whatever a graph that stops in the middle has switched on."""
     depth = torch._C._functorch.get_dynamic_layer_stack_depth()
     dual = _in_dual_level()
-    enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
             yield
@@ -68,8 +94,9 @@ def restored() -> Iterator[None]:
             torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
             if not dual and _in_dual_level():
                 torch._C._exit_dual_level(level=0)
-            torch.set_autocast_enabled("cpu", enabled)
-            torch.set_autocast_dtype("cpu", dtype)
+            for device, enabled, dtype in autocast:
+                torch.set_autocast_enabled(device, enabled)
+                torch.set_autocast_dtype(device, dtype)
 
 
 def _in_dual_level() -> bool:

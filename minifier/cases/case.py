@@ -41,6 +41,16 @@ class CaseInput:
     value: Any
     dynamic: tuple[int, ...] = ()
     recipe: Recipe | None = None
+    device: str = ""
+    """The device on which it belongs, where it is kept on the CPU; see `placement`."""
+
+    @cached_property
+    def key(self) -> str:
+        """Equal inputs have equal keys: layout, contents, and what is said of them here."""
+        if isinstance(self.value, torch.Tensor):
+            flags = (self.value.requires_grad, self.dynamic, *filter(None, [self.device]))
+            return f"{tensor_key(self.value)} {flags}"
+        return f"{type(self.value).__name__} {self.value!r} {self.dynamic}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class Case:
 
         The layouts say which inputs are views of one another, or lie in one memory.
         """
-        parts = [_graph_key(self.module, self.graph), *(_input_key(i) for i in self.inputs)]
+        parts = [_graph_key(self.module, self.graph), *(i.key for i in self.inputs)]
         parts += lineage(self.values()).text()
         return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
@@ -141,13 +151,6 @@ def _value_key(value: Any) -> str:
     return type(value).__name__
 
 
-def _input_key(spec: CaseInput) -> str:
-    if isinstance(spec.value, torch.Tensor):
-        flags = (spec.value.requires_grad, spec.dynamic)
-        return f"{tensor_key(spec.value)} {flags}"
-    return f"{type(spec.value).__name__} {spec.value!r} {spec.dynamic}"
-
-
 def tensor_key(value: torch.Tensor) -> str:
     """Layout and a digest of the contents."""
     strided = value.layout == torch.strided and not value.is_quantized
@@ -158,7 +161,9 @@ def tensor_key(value: torch.Tensor) -> str:
 def _digest(value: torch.Tensor) -> str:
     try:
         plain = value.detach().cpu().contiguous().view(-1)
-        raw = bytes(plain.view(torch.uint8).untyped_storage()) if plain.numel() else b""
+        raw = bytearray(plain.numel() * plain.element_size())
+        if raw:
+            torch.frombuffer(raw, dtype=torch.uint8).copy_(plain.view(torch.uint8))
         return blake2b(raw, digest_size=8).hexdigest()
     except (RuntimeError, TypeError, NotImplementedError):
         return "opaque"

@@ -16,7 +16,7 @@ READ = (
 
 NO_SETTINGS = (
     "CACHE", "_DIR", "_HOME", "_PATH", "_LOG", "_TRACE", "VERBOSE", "DEBUG",
-    "COMPILE_THREADS", "WORKER", "TORCHELASTIC_",
+    "COMPILE_THREADS", "WORKER", "TORCHELASTIC_", "NVML",
 )  # fmt: skip
 """Parts of the names of those that say where things are, or what is printed."""
 

@@ -110,7 +110,15 @@ NAME = re.compile(r"\b([A-Za-z_]+?)_\d+\b")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019")
 GENERATED = re.compile(r"^[0-9a-z]{40,}\.py$")
 """Files that a compiler names after what is in them."""
-PLAIN = ((PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
+DEVICE = (
+    (re.compile(r"^Triton Error \[CUDA\]: "), "CUDA error: "),
+    (re.compile(r"^CUDA driver error: "), "CUDA error: "),
+    (re.compile(r"^CUDA out of memory\..*"), "CUDA out of memory"),
+    (re.compile(r"^CUDA error: out of memory.*"), "CUDA out of memory"),
+    (re.compile(r"^(CUDA error: CU[A-Z]+_STATUS_[A-Z_]+).*"), r"\1"),
+)
+"""What errors of a CUDA device are called by whoever notices them first, and one name for each."""
+PLAIN = (*DEVICE, (PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
 
 
 def normalised(message: str) -> str:
@@ -138,16 +146,29 @@ def root_cause(error: BaseException) -> BaseException:
     return list(causes(error))[-1]
 
 
+def of_device(what: str) -> bool:
+    """Whether a normalised message is that of an error of a CUDA device.
+
+    A kernel's error is noticed by a later call: neither its class nor its place says anything.
+    """
+    return what.startswith(("CUDA error: ", "CUDA out of memory"))
+
+
 def exception_signature(error: BaseException, phase: str) -> str:
-    """Phase, stage, class, innermost frame and normalised message of an exception."""
+    """Phase, stage, class, innermost frame and normalised message of an exception.
+
+    Of an error of a CUDA device: phase and normalised message.
+    """
     cause = root_cause(error)
+    if of_device(what := normalised(str(cause))):
+        return f"{phase} | {what}"
     stage = next((e.stage for e in causes(error) if isinstance(e, CompileError)), "")
     frames = traceback.extract_tb(cause.__traceback__)
     frame = ""
     if frames:
         last = frames[-1]
         frame = f"{_module(last.filename)}:{last.name}"
-    parts = (phase, stage, type(cause).__name__, frame, normalised(str(cause)))
+    parts = (phase, stage, type(cause).__name__, frame, what)
     return " | ".join(p for p in parts if p)
 
 

@@ -14,7 +14,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -61,9 +61,7 @@ def readable_names(case: Case) -> Case:
         renamed[str(node.target)] = name
         copy.target = name
         copy.name = name
-    inputs = tuple(
-        type(i)(renamed[i.name], i.value, i.dynamic, i.recipe) for i in case.inputs
-    )
+    inputs = tuple(replace(i, name=renamed[i.name]) for i in case.inputs)
     return Case(fx.GraphModule(case.module, graph), inputs)
 
 

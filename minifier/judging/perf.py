@@ -16,7 +16,7 @@ import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.replay import cotangents, run
+from tcdebug.minifier.judging.replay import cotangents, finish_kernels, run
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 ENOUGH_SECONDS = 1.0
@@ -115,14 +115,18 @@ def best_seconds(calls: Sequence[Call], case: Case) -> list[Seconds]:
 
 def _timed(call: Call, case: Case) -> Seconds:
     values = clone_values(case.values())
+    finish_kernels()
     started = time.perf_counter()
     outputs = flatten(call(*values))
+    finish_kernels()
     forward = time.perf_counter() - started
     wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
         return Seconds(forward, 0.0)
     given = cotangents(roots)
+    finish_kernels()
     started = time.perf_counter()
     torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    finish_kernels()
     return Seconds(forward, time.perf_counter() - started)

@@ -66,6 +66,7 @@ def run(
     notify("forward")
     with restored():
         outputs = flatten(call(*values))
+    finish_kernels()
     gradients: list[Any] = []
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if wanted and roots and torch.is_grad_enabled():
@@ -73,7 +74,14 @@ def run(
         gradients = list(
             torch.autograd.grad(roots, wanted, cotangents(roots), allow_unused=True)
         )
+        finish_kernels()
     return Results([_detached(o) for o in outputs], gradients, [_detached(v) for v in values])
+
+
+def finish_kernels() -> None:
+    """Wait for the kernels of a GPU: what fails or hangs in one does so here. Raises its error."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
+        torch.cuda.synchronize()
 
 
 def _detached(value: Any) -> Any:

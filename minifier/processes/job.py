@@ -20,6 +20,10 @@ PARTIAL = "report.partial.json"
 """Where it writes what it knows so far, for when it is ended early."""
 SCRIPT_FAILED = 71
 """Exit status of a session whose script raised; the traceback is on its stderr."""
+FORKED_BEFORE_CUDA = "candidates were forked from a process that had not initialised CUDA"
+"""What a report says where a graph of a device was searched in forked candidates."""
+SCRIPT_ON_DEVICES = "the script, forked before it initialises CUDA"
+"""The purpose of the process that goes on with a script then, as its event says it."""
 FAULT = 70
 """Exit status of a session that failed by a fault of ours; its traceback is the last it printed."""
 

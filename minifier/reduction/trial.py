@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from tcdebug.minifier.cases.ambient import restored
 from tcdebug.minifier.cases.case import Case, clone_values, tensors_of
+from tcdebug.minifier.cases.placement import evaluated
 from tcdebug.minifier.reduction.operators.surgery import is_batched
 
 
@@ -28,6 +29,7 @@ class Observed:
 
     values: Mapping[str, Any]
     _mode: FakeTensorMode
+    _case: Case
 
     def result(
         self, target: Callable[..., Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -45,7 +47,7 @@ class Observed:
         if unknown:
             return None
         try:
-            with _trying(self._mode):
+            with _trying(self._mode, self._case):
                 function = getattr(known[0], target) if isinstance(target, str) else target
                 return function(*(known[1:] if isinstance(target, str) else known), **named)
         except Exception:  # whatever an operator says to arguments that it does not take
@@ -59,9 +61,9 @@ def observed(case: Case) -> Observed:
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     watcher = _RegionWatcher(case.module, mode)
-    with restored(), torch.no_grad():
+    with restored(), torch.no_grad(), evaluated(case):
         watcher.run(*clone_values(case.values()))
-    return Observed(watcher.values, mode)
+    return Observed(watcher.values, mode, case)
 
 
 class _RegionWatcher(fx.Interpreter):
@@ -82,12 +84,12 @@ class _RegionWatcher(fx.Interpreter):
 
 
 @contextlib.contextmanager
-def _trying(mode: FakeTensorMode) -> Iterator[None]:
+def _trying(mode: FakeTensorMode, case: Case) -> Iterator[None]:
     """Calls on fake tensors; torch logs an error when one fails, and many trials do."""
     logger = logging.getLogger(FakeTensorMode.__module__)
     disabled, logger.disabled = logger.disabled, True
     try:
-        with restored(), torch.no_grad(), mode:
+        with restored(), torch.no_grad(), mode, evaluated(case):
             yield
     finally:
         logger.disabled = disabled
@@ -119,7 +121,7 @@ def size_names(case: Case) -> dict[str, tuple[str, ...]]:
     mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
     fakes: dict[str, Any] = {}
     try:
-        with _trying(mode):
+        with _trying(mode, case):
             for spec in case.inputs:
                 value = spec.value
                 if isinstance(value, torch.Tensor):
@@ -142,7 +144,7 @@ def _free(dimensions: int) -> StatelessSymbolicContext[Any, Any]:
 def _runs(case: Case) -> bool:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with _trying(mode):
+        with _trying(mode, case):
             values = fx.node.map_aggregate(
                 case.values(), lambda v: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v
             )

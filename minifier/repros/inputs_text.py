@@ -258,6 +258,8 @@ def input_text(spec: CaseInput, how: str = "") -> str:
     match how or ("seeded" if spec.recipe is not None else "inlined"):
         case "stored":
             text = f"data[{spec.name!r}]"
+            if value.device.type != "cpu":
+                text = _laid_out(f"{text}.to({str(value.device)!r})", value)
         case "inlined":
             made = f"tensor({_literal(value.tolist())}"
             made = made if value.numel() else f"empty({tuple(value.shape)}"

@@ -21,6 +21,7 @@ from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.placement import devices
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.stored import save_tensors
 from tcdebug.minifier.judging.replay import SEED
@@ -107,6 +108,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         off=repr(list(repro.off)),
         **judging_texts(case, repro.outcome, repro.limits),
         layers=repr(BELOW),
+        devices=repr(devices(case)),
         seconds=repro.seconds,
         runs=repro.runs,
         environment=(_NO_CACHES if repro.call["backend"] == "inductor" else "")

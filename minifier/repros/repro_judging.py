@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import LONGER_THAN, SLOWER_THAN
-from tcdebug.minifier.cases.outcome import GENERATED, PLAIN, Kind, Outcome, RaisedAt
+from tcdebug.minifier.cases.outcome import (
+    GENERATED,
+    PLAIN,
+    Kind,
+    Outcome,
+    RaisedAt,
+    of_device,
+)
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
 
 
@@ -45,8 +52,13 @@ def compiles_slowly(outcome: Outcome) -> bool:
 
 
 def expected_exception(outcome: Outcome) -> dict[str, str]:
-    """What an exception has to be for a repro: its class, message, and place in the compiler."""
+    """What an exception has to be for a repro: its class, message, and place in the compiler.
+
+    An error of a CUDA device is known by its message alone.
+    """
     raised = RaisedAt.of(outcome)
+    if of_device(raised.what):
+        return {"what": raised.what}
     found = {"class": raised.class_name, "what": raised.what}
     return found | ({"frame": raised.frame} if _of_a_compiler(raised.frame) else {})
 
@@ -123,16 +135,20 @@ _SPEED = '''
 def timed(call):
     """Seconds of forward and of backward."""
     values = inputs()
+    wait()
     start = time.perf_counter()
     outputs = flat(call(*values))
+    wait()
     forward = time.perf_counter() - start
     wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
     roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
         return forward, 0.0
     given = cotangents(roots)
+    wait()
     start = time.perf_counter()
     torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    wait()
     return forward, time.perf_counter() - start
 
 

@@ -10,12 +10,14 @@ import os
 import sys
 
 import msgspec
+import torch
 
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.job import REPORT, SCRIPT_FAILED, Job
+from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
@@ -44,10 +46,15 @@ class ChildSession(Session):
         self.script = Script.running()
         self.others = OtherFailures(self.folder / "other" / str(os.getpid()), self.log)
         self.broken = False
+        self.sleeping = Sleeping(lambda: self.sleeping.wake(), self.log)
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """As in the session; the process ends with the first graph that fails."""
         if self.broken:
+            return
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
+            what = f"graph {ordinal} of {process_name()} is judged only as a part of the script"
+            self.log.emit(Fallback(what, "its process has initialised CUDA"))
             return
         if _collective(case):
             what = f"graph {ordinal} of {process_name()} is judged only as a part of the script"

@@ -25,7 +25,8 @@ from tcdebug.minifier.processes.threads import one_thread
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.reuse.check import GuardCheck
 from tcdebug.minifier.sessions.child_search import ChildSession
-from tcdebug.minifier.sessions.search import Session, warm_up
+from tcdebug.minifier.sessions.device_session import DeviceSession
+from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
@@ -43,7 +44,7 @@ class Mode(Protocol):
 
 def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Judge each graph in eager, and investigate the first that fails."""
-    session = ChildSession(job, one_thread()) if child else Session(job, one_thread())
+    session = ChildSession(job, one_thread()) if child else DeviceSession(job, one_thread())
     if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
         warm_up()
     patches.enter_context(compile_patched(session.recorder.wrap, EventLog(Path(job.run_dir))))

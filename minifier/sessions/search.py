@@ -91,7 +91,7 @@ class Session:
     def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
         """The report of a graph that fails, None of one that does not."""
         self.log.emit(GraphRecorded(ordinal, case.size, call))
-        base = Toggles.parse(self.job.toggles)
+        base = self.base
         setups = self._setups(backend, ordinal)
         # a command judges a script in a process of its own, which may need what the script sets up
         for setup in setups if self.job.wanted.check else setups[:1]:
@@ -112,6 +112,7 @@ class Session:
         if not outcome.failed:
             return None
         self.log.emit(outcome.event)
+        oracle = self._failing(subject, oracle, case, outcome)
         oracle.hunted, oracle.passes_needed = outcome, 1
         investigation = Investigation(
             FailureFound(case, outcome, ordinal), subject, oracle, self.log, base,
@@ -123,6 +124,17 @@ class Session:
             return investigation.run()
         finally:
             oracle.ask_ahead(())
+
+    @property
+    def base(self) -> Toggles:
+        """What is off in every candidate."""
+        return Toggles.parse(self.job.toggles)
+
+    def _failing(
+        self, subject: GraphSubject, oracle: Oracle[Case], case: Case, outcome: Outcome
+    ) -> Oracle[Case]:
+        """The oracle that a graph is investigated with which failed like this."""
+        return oracle
 
     def _tighten(
         self, oracle: Oracle[Case], case: Case, base: Toggles, outcome: Outcome
@@ -152,12 +164,12 @@ class Session:
             memory=self.job.limits.memory,
         )
 
-    def _oracle(self, subject: GraphSubject) -> Oracle[Case]:
+    def _oracle(self, subject: GraphSubject, jobs: int | None = None) -> Oracle[Case]:
         return Oracle(
             subject, self.log, self.answers, self.job.limits, self.spending, self.job.wanted,
             self.others,
             # what runs beside another candidate tells nothing about speed
-            jobs=1 if self.job.wanted.oracle == "perf" else self.job.jobs,
+            jobs=1 if self.job.wanted.oracle == "perf" else jobs or self.job.jobs,
             passes_needed=self.job.passes,
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.environment import variables_to_try
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.placement import devices, placed
 from tcdebug.minifier.cases.provenance import user_lines
 from tcdebug.minifier.cases.surroundings import surroundings
 from tcdebug.minifier.judging.endings import outcome_of
@@ -30,7 +31,8 @@ from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.fork import Fork, fork, fork_past_handlers
-from tcdebug.minifier.processes.process import Child, Ended, Limits
+from tcdebug.minifier.processes.imports import ImportsOfChildren
+from tcdebug.minifier.processes.process import Child, Ended, Limits, finished
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
@@ -51,6 +53,10 @@ COLD_SECONDS = 60.0
 """Where another compiler builds its kernels anew, a repro script is given at least this."""
 FORK_REFUSED = "fork-based multiprocessing"
 """What autograd says in a child that was forked after it started threads for devices."""
+
+
+class NotWritten(Exception):
+    """A repro could not be written; the message says why."""
 
 
 def graph_oracle(
@@ -81,6 +87,10 @@ class GraphSubject:
     """Tells apart graphs of backends that have no name."""
     memory: int | None = Limits().memory
     ambient: Ambient = field(default_factory=Ambient.current)
+    wake: Callable[[], None] = lambda: None
+    """Called in a child where the case needs a device. Raises where there is none to be had."""
+    imports: ImportsOfChildren | None = None
+    """Where children tell what they have imported, if this process is to import it too."""
     _fork: Fork = os.fork
 
     @property
@@ -122,19 +132,42 @@ class GraphSubject:
         """Fork a child that judges the case."""
 
         def work(notify: Callable[[str], None]) -> bytes:
-            self.prepare()
+            if self.imports is not None:
+                self.imports.begin()
+            case = self._in_place(question.candidate)
+            if isinstance(case, Outcome):
+                return msgspec.json.encode(case)
             kept = question.kept
             toggles = question.toggles
             judge = self._judge
             if kept is not None:
                 judge = keeper_of(self._candidates, self.folder, kept, toggles)
-            return msgspec.json.encode(judge(question.candidate, toggles, notify))
+            outcome = judge(case, toggles, notify)
+            if self.imports is not None:
+                self.imports.tell()
+            return msgspec.json.encode(outcome)
 
+        return self._forked(work, limits)
+
+    def _forked(self, work: Callable[[Callable[[str], None]], bytes], limits: Limits) -> Child:
         return fork(work, limits, self.folder / "candidates.log", self._fork)
+
+    def _in_place(self, case: Case) -> Case | Outcome:
+        """In a child: the case on its devices, or why it cannot be there."""
+        try:
+            if devices(case):
+                self.wake()
+            self.prepare()
+            return placed(case)
+        except Exception as problem:
+            message = f"it cannot be brought to its device: {type(problem).__name__}: {problem}"
+            return Outcome(Kind.INVALID, "eager", message=message)
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
         """The outcome; None where the child could not run backward, and a different fork can."""
         outcome = outcome_of(ended)
+        if self.imports is not None:
+            self.imports.take_over(ended.pid)
         if child.fork is os.fork and FORK_REFUSED in outcome.message:
             self.log.emit(Fallback("os.fork", outcome.message))
             self._fork = fork_past_handlers
@@ -149,7 +182,28 @@ class GraphSubject:
 
     def write(self, candidate: Case, toggles: Toggles, outcome: Outcome, path: Path) -> None:
         """Write a candidate as a repro script."""
-        self._candidates.write(candidate, toggles, outcome, path)
+        self._on_its_devices(
+            candidate, lambda case: self._candidates.write(case, toggles, outcome, path)
+        )
+
+    def _on_its_devices(self, candidate: Case, write: Callable[[Case], str]) -> str:
+        """What `write` says of a candidate, called where its tensors can be on their devices.
+
+        Raises NotWritten.
+        """
+        if not devices(candidate):
+            return write(candidate)
+
+        def work(notify: Callable[[str], None]) -> bytes:
+            case = self._in_place(candidate)
+            if isinstance(case, Outcome):
+                raise NotWritten(case.message)
+            return write(case).encode()
+
+        answer = finished(self._forked(work, Limits())).answer
+        if answer is None:
+            raise NotWritten("the process that was to write the repro failed: see candidates.log")
+        return answer.decode()
 
     def reducer(self, candidate: Case, log: EventLog) -> Reducer:
         """The reducer of graphs."""
@@ -162,13 +216,18 @@ class GraphSubject:
         return find_graph_layer(asked, base, failure, confidence, self.backend)
 
     def repros(self, facts: ReproFacts[Case], path: Path) -> Iterator[WrittenRepro]:
-        """Without and with the script's own setup and variables, the least first."""
-        for setup, variables in product(self.setups, variables_to_try()):
+        """Without and with the script's own setup, then the same with its variables.
+
+        Each costs the start of a process, and few failures need variables.
+        """
+        for variables, setup in product(variables_to_try(), self.setups):
             content = self._content(facts, setup, variables)
-            inputs = repro.write(facts.candidate, content, path)
+            write = partial(repro.write, repro=content, path=path)
+            inputs = self._on_its_devices(facts.candidate, write)
             if facts.passing is not None:
                 passing = path.with_name(f"{path.stem}_passes.py")
-                repro.write_passing(facts.passing, content, passing)
+                write = partial(repro.write_passing, repro=content, path=passing)
+                self._on_its_devices(facts.passing, write)
             needs = f"the repro needs variables: {', '.join(variables)}" if variables else ""
             yield WrittenRepro(path, inputs, needs)
 

@@ -20,6 +20,7 @@ from torch._inductor import config, metrics
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
 from tcdebug.minifier.targets import inductor
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -35,6 +36,37 @@ x = torch.randn(16, 16, device="cuda")
 got = torch.compile(f)(x)
 sys.exit(0 if torch.allclose(got, f(x), rtol=1e-3, atol=1e-3) else 1)
 """
+
+PLANTED = """
+import torch
+from torch._inductor.codegen import triton
+
+ASSEMBLY = {
+    "illegal": "{ .reg .b64 p; mov.b64 p, 16; ld.global.f32 $0, [p]; }",
+    "misaligned": "{ .reg .b64 p; mov.b64 p, 268435457; ld.global.f32 $0, [p]; }",
+    "launch": "trap; mov.f32 $0, $1;",
+    "hang": "{ L: bra L; mov.f32 $0, $1; }",
+}
+
+def tanh(x):
+    return (
+        f"tl.inline_asm_elementwise('{ASSEMBLY['KIND']}', '=f,f', [{x}.to(tl.float32)], "
+        "dtype=tl.float32, is_pure=False, pack=1)"
+    )
+
+triton.TritonOverrides.tanh = staticmethod(tanh)
+x = torch.randn(16, 16, device="cuda")
+torch.compile(lambda x: (x.sin().tanh() * 2).sum(-1))(x)
+torch.cuda.synchronize()
+"""
+"""A script in which the Triton code of tanh is replaced by instructions that fail."""
+
+DEVICE_ERRORS = [
+    ("illegal", "forward | CUDA error: an illegal memory access was encountered"),
+    ("misaligned", "forward | CUDA error: misaligned address"),
+    ("launch", "forward | CUDA error: unspecified launch failure"),
+    ("hang", "forward | hang"),
+]
 
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -107,16 +139,34 @@ def test_a_wrong_relu_of_triton_goes_with_its_lowering() -> None:
                 assert torch.allclose(torch.compile(relu)(x), relu(x)) is right
 
 
-def test_a_script_on_the_gpu_is_bisected_as_a_whole(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
+def bisected(folder: Path, text: str, *arguments: str) -> Any:
+    """The report of a bisection of a script."""
+    (folder / "script.py").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "tcdebug", "bisect", "--json", "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, "TCDEBUG_CACHE_DIR": str(tmp_path / "cache")},
+        [sys.executable, "-m", "tcdebug", "bisect", "--json", *arguments, "script.py"],
+        cwd=folder,
+        env={**os.environ, "TCDEBUG_CACHE_DIR": str(folder / "cache")},
         capture_output=True,
         text=True,
         check=False,
     )
-    report = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_a_wrong_lowering_on_the_gpu_is_found_in_forked_candidates(tmp_path: Path) -> None:
+    report = bisected(tmp_path, SCRIPT)
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.relu.default"], report
     assert report["status"] == "confirmed", report
+    assert report["nodes_after"] == 1
+    assert FORKED_BEFORE_CUDA in report["notes"]
+
+
+@pytest.mark.parametrize(("kind", "signature"), DEVICE_ERRORS)
+def test_an_error_of_the_device_is_found_in_forked_candidates(
+    kind: str, signature: str, tmp_path: Path
+) -> None:
+    report = bisected(tmp_path, PLANTED.replace("KIND", kind), "--timeout", "20")
+    assert report["failure"]["signature"] == signature, report
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.tanh.default"], report
+    assert report["status"] == "confirmed", report
+    assert report["nodes_after"] == 1

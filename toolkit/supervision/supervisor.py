@@ -33,6 +33,7 @@ from tcdebug.minifier.processes.job import (
     PARTIAL,
     REPORT,
     SCRIPT_FAILED,
+    SCRIPT_ON_DEVICES,
     Job,
     check_session,
     start,
@@ -54,15 +55,19 @@ SLOW_GRAPH = 8.0
 MUCH_LONGER = 8.0
 """Such a graph is looked into if its compile takes more than this part of them."""
 
-VARIABLES = ("TORCH", "TCDEBUG_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_VISIBLE", "PYTORCH_")
-"""How the variables begin that a compile may depend on."""
-
 ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "eager": {},
-    # Dynamo wakes every device that it sees, and a process with a device awake cannot be forked;
-    # a script that needs the device is rerun as a whole
-    "search": {"CUDA_VISIBLE_DEVICES": ""},
+    # or torch would initialise CUDA to count devices, and forked candidates could not use them
+    "search": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
 }
+
+WHOLE_SCRIPTS = (
+    "each candidate ran the whole script in a fresh process: none of its graphs failed in a "
+    "process that was forked before CUDA was initialised"
+)
+
+VARIABLES = ("TORCH", "TCDEBUG_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_VISIBLE", "PYTORCH_")
+"""How the variables begin that a compile may depend on."""
 
 
 @dataclass
@@ -208,6 +213,7 @@ class Supervisor:
             healthy = Report("no_failure", run_dir=str(self.folder), notes=notes)
             return self._sometimes_failing() or healthy
         report = failed.report()
+        notes = [*self._candidates_notes(), *notes]
         report = msgspec.structs.replace(report, notes=[*notes, *report.notes])
         of_dynamo = report.layer in (DYNAMO, GUARDS[DYNAMO])
         if self.job.bisect and of_dynamo and report.status == "confirmed":
@@ -277,8 +283,14 @@ class Supervisor:
             return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
         report = investigate_script(self.job, self.log, self._seconds_left)
-        notes = self._whole_notes(recorded)
+        notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
+
+    def _candidates_notes(self) -> list[str]:
+        """Why the candidates of a script on a GPU were whole scripts."""
+        events = find(str(self.folder)).events()
+        purposes = {r["data"]["purpose"] for r in events if r["event"] == "worker.start"}
+        return [WHOLE_SCRIPTS] * (SCRIPT_ON_DEVICES in purposes)
 
     def _unwatched(self) -> list[str]:
         """The processes of the script's in whose graphs nothing was looked for, a line each."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tcdebug.minifier.cases.case import (
     flatten,
     tensors_of,
 )
+from tcdebug.minifier.cases.placement import devices, evaluated
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.reduction.operators.regions import changes_state, function_name, regions
 from tcdebug.minifier.reduction.operators.transforms import is_part, lowered, transforms
@@ -145,7 +147,7 @@ def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, 
     """
     recorder = _ValueRecorder(case.module, wanted)
     torch.manual_seed(SEED)
-    with restored(), torch.no_grad():
+    with restored(), torch.no_grad(), evaluated(case):
         recorder.run(*clone_values(case.values()))
     return recorder.values
 
@@ -192,7 +194,7 @@ def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
     for name in [n.name for n in case.calls if n.name in border]:
         if not all(isinstance(v, GIVEN) for v in flatten(values.get(name, NO_VALUE))):
             return None
-        argument, made = _as_inputs(graph, named[name], values[name])
+        argument, made = _as_inputs(graph, named[name], values[name], _device(case))
         inputs += made
         substitute(named[name], argument)
     cut = {named[name] for name in gone}
@@ -204,8 +206,19 @@ def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
     return finished(case, graph, inputs)
 
 
-def _as_inputs(graph: fx.Graph, node: fx.Node, value: Any) -> tuple[Any, list[CaseInput]]:
-    """What stands for a node's value in the graph, and the inputs that were made for it."""
+def _device(case: Case) -> str:
+    """The device of most values of a case that is kept on the CPU, empty where that is the CPU."""
+    needed = Counter(spec.device for spec in case.inputs if spec.device)
+    return next((name for name, _ in needed.most_common()), next(iter(devices(case)), ""))
+
+
+def _as_inputs(
+    graph: fx.Graph, node: fx.Node, value: Any, device: str
+) -> tuple[Any, list[CaseInput]]:
+    """What stands for a node's value in the graph, and the inputs that were made for it.
+
+    They belong on the device that Dynamo recorded for the node, or else on the given one.
+    """
     made: list[CaseInput] = []
     first = next(n for n in graph.nodes if n.op != "placeholder")
     count = len(flatten(value))
@@ -221,7 +234,9 @@ def _as_inputs(graph: fx.Graph, node: fx.Node, value: Any) -> tuple[Any, list[Ca
             placeholder = graph.placeholder(name)
         placeholder.meta = {"example_value": example}
         wanted = part.is_floating_point() and getattr(example, "requires_grad", False)
-        made.append(CaseInput(name, part.detach().requires_grad_(wanted)))
+        own = getattr(example, "device", None) if device else None
+        there = device if own is None else "" if own.type == "cpu" else str(own)
+        made.append(CaseInput(name, part.detach().requires_grad_(wanted), device=there))
         return placeholder
 
     return fx.node.map_aggregate(value, given), made

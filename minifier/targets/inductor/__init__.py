@@ -31,9 +31,9 @@ from tcdebug.minifier.targets.inductor import (
 from tcdebug.minifier.targets.inductor.options import held_back
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED, units
 from tcdebug.minifier.targets.inductor.texts import texts_kept
-from tcdebug.minifier.targets.inductor.warm import register, warm_up
+from tcdebug.minifier.targets.inductor.warm import register, warm_up, warm_up_for_devices
 
-__all__ = ["PATCHES", "held_back", "register", "switched", "warm_up"]
+__all__ = ["PATCHES", "held_back", "register", "switched", "warm_up", "warm_up_for_devices"]
 
 Seam = Callable[[Gate, EventLog], AbstractContextManager[None]]
 

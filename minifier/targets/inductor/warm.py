@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch._functorch import config as functorch_config
 from torch._inductor import config
+from torch._inductor.codecache import torch_key
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
@@ -48,15 +49,27 @@ def warm_up(log: EventLog) -> None:
         _compile_one()
 
 
+def warm_up_for_devices(log: EventLog) -> None:
+    """Set up what a first compile for a GPU does, as far as it needs no GPU and no C++ compiler."""
+    register()
+    torch_key()  # reads all of torch's files
+    with torch.no_grad():
+        try:
+            torch.compile(_small_sum, backend="aot_eager_decomp_partition")(torch.ones(2, 2))
+        except Exception as problem:  # what the script has patched may break any compile
+            log.emit(Fallback("warm-up", f"a small sum is not captured: {problem}"))
+    torch._dynamo.reset()
+
+
+def _small_sum(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2 + 1).sum(-1)
+
+
 def _compile_one() -> None:
     """Compile a small sum with torch's own settings, without gradients: no thread is started."""
-
-    def one(x: torch.Tensor) -> torch.Tensor:
-        return (x * 2 + 1).sum(-1)
-
     with (
         config.patch({**changed(CONFIG), **UNCACHED}),
         functorch_config.patch(enable_autograd_cache=False),
         torch.no_grad(),
     ):
-        torch.compile(one, backend=compile_fx)(torch.ones(2, 2))
+        torch.compile(_small_sum, backend=compile_fx)(torch.ones(2, 2))

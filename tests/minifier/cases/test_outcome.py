@@ -194,3 +194,23 @@ def test_a_smaller_case_has_to_be_as_plainly_slow() -> None:
     assert not slow(4.0).still_shown_by(Outcome(Kind.OK, times=9.0))
     wrong = Outcome(Kind.WRONG, "forward", "forward | wrong value")
     assert wrong.still_shown_by(wrong)
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ("CUDA error: an illegal memory access was encountered\nCUDA kernel errors",
+         "CUDA error: an illegal memory access was encountered"),
+        ("Triton Error [CUDA]: an illegal memory access was encountered",
+         "CUDA error: an illegal memory access was encountered"),
+        ("CUDA driver error: misaligned address", "CUDA error: misaligned address"),
+        ("CUDA error: device-side assert triggered", "CUDA error: device-side assert triggered"),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, 1)`",
+         "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"),
+        ("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has 79 GiB", "CUDA out of memory"),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB", "CUDA out of memory"),
+    ],
+)  # fmt: skip
+def test_an_error_of_a_device_has_one_signature_whoever_notices_it(message: str, what: str) -> None:
+    signatures = {exception_signature(kind(message), "forward") for kind in (RuntimeError, OSError)}
+    assert signatures == {f"forward | {what}"}

@@ -1,0 +1,189 @@
+"""A captured graph on its way to another process, which was forked from the same script.
+
+The other process has the script's functions and classes as far as they were defined before the
+fork; they cross by name. Tensors of a device cross as CPU tensors. The file is read once, by the
+process next door, and holds a pickle.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import Case, CaseInput, attributes
+from tcdebug.minifier.cases.lineage import Lineage
+from tcdebug.minifier.cases.placement import NotMovable, hosted, joined
+from tcdebug.minifier.targets.backends import INDUCTOR, Backend
+
+
+class NotTransferable(TypeError):
+    """A graph cannot be given to another process; the message says why."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """A graph of a script, as the process that runs it hands it to the one that searches."""
+
+    case: Case
+    backend: Backend
+    ambient: Ambient
+    ordinal: int
+    call: int
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A handover as it is pickled: its tensors as memories, its nodes as records."""
+
+    module: fx.GraphModule
+    family: Lineage
+    inputs: tuple[CaseInput, ...]
+    backend: Backend
+    ambient: Ambient
+    ordinal: int
+    call: int
+
+
+def write_handover(handover: Handover, path: Path) -> None:
+    """Write a handover to a file. Raises NotTransferable."""
+    case, backend = handover.case, handover.backend
+    if backend.name == INDUCTOR:
+        backend = replace(backend, backend=INDUCTOR)
+    try:
+        family, inputs = hosted(case)
+        packed = _Packed(
+            case.module, family, inputs, backend, handover.ambient, handover.ordinal, handover.call
+        )
+        with path.open("wb") as file:
+            _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(packed)
+    except NotMovable as problem:
+        raise NotTransferable(str(problem)) from None
+    except Exception as problem:  # whatever an object's own way of being pickled raises
+        raise NotTransferable(f"{type(problem).__name__}: {problem}") from problem
+
+
+def read_handover(path: Path) -> Handover:
+    """Read a handover, its tensors on the CPU. Raises NotTransferable."""
+    try:
+        packed: _Packed = pickle.loads(path.read_bytes())
+        inputs = joined(packed.family, packed.inputs)
+    except Exception as problem:  # what the script defined after the fork is not known here
+        raise NotTransferable(f"{type(problem).__name__}: {problem}") from problem
+    case = Case(packed.module, inputs)
+    return Handover(case, packed.backend, packed.ambient, packed.ordinal, packed.call)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A node among the arguments of another."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A node: what `fx.Graph.create_node` takes, and what is kept of its metadata."""
+
+    op: str
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    stack_trace: str
+    example: Any
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, fx.GraphModule):
+            return _module, (_records(value.graph), attributes(value, value.graph))
+        if isinstance(value, OpOverload):
+            return _overload, (value._schema.name, value._overloadname)
+        if isinstance(value, OpOverloadPacket):
+            return _packet, (value._qualified_op_name,)
+        if isinstance(value, HigherOrderOperator):
+            return _higher_order, (value._name,)
+        return NotImplemented
+
+
+def _records(graph: fx.Graph) -> list[_Record]:
+    def reference(part: Any) -> Any:
+        return _Reference(part.name) if isinstance(part, fx.Node) else part
+
+    def referred(value: Any) -> Any:
+        return fx.node.map_aggregate(value, reference)
+
+    return [
+        _Record(
+            node.op, node.name, node.target,
+            referred(tuple(node.args)), dict(referred(dict(node.kwargs))),
+            node.meta.get("stack_trace") or "",
+            _bare(node.meta.get("example_value")),
+        )
+        for node in graph.nodes
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExampleTensor:
+    """What is kept of the tensor that Dynamo recorded for a node, which has no data either."""
+
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+
+def _bare(example: Any) -> Any:
+    """What Dynamo recorded for a node, without sizes: the same for the inputs at hand or others."""
+
+    def part(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return ExampleTensor(value.dtype, value.device, value.requires_grad)
+        if isinstance(value, torch.SymInt | torch.SymBool):
+            return 1
+        if isinstance(value, torch.SymFloat):
+            return 1.0
+        return value if isinstance(value, int | float | bool) else None
+
+    return fx.node.map_aggregate(example, part)
+
+
+def _module(records: Sequence[_Record], read: Mapping[str, Any]) -> fx.GraphModule:
+    """A graph module of records, and of what its graph reads."""
+    graph, made = fx.Graph(), dict[str, fx.Node]()
+    for record in records:
+        args, kwargs = _resolved(record.args, made), _resolved(dict(record.kwargs), made)
+        node = graph.create_node(record.op, record.target, args, kwargs, record.name)
+        node.meta = {"example_value": record.example}
+        if record.stack_trace:
+            node.meta["stack_trace"] = record.stack_trace
+        made[record.name] = node
+    return fx.GraphModule(dict(read), graph)
+
+
+def _resolved(value: Any, made: Mapping[str, fx.Node]) -> Any:
+    def one(part: Any) -> Any:
+        return made[part.name] if isinstance(part, _Reference) else part
+
+    return fx.node.map_aggregate(value, one)
+
+
+def _higher_order(name: str) -> Any:
+    return getattr(torch.ops.higher_order, name)
+
+
+def _overload(name: str, overload: str) -> Any:
+    return getattr(_packet(name), overload)
+
+
+def _packet(name: str) -> Any:
+    namespace, _, operator = name.partition("::")
+    return getattr(getattr(torch.ops, namespace), operator)

@@ -1,0 +1,105 @@
+"""Keeps CUDA uninitialised in a process whose forked children are to use it.
+
+No process can use CUDA that was forked after its parent had initialised it. Torch initialises it
+for its own purposes, as Dynamo does before a capture, in scripts that do not use it at all. While
+CUDA sleeps, torch is told that there is no device; the script is told the truth, and the call by
+which it initialises CUDA is announced.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import torch
+
+from tcdebug.compiler import patching
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Installed, Patch, install
+
+LAZY_INIT = Patch("torch.cuda", "_lazy_init", "candidates on a GPU run the whole script")
+IS_AVAILABLE = Patch("torch.cuda", "is_available", "candidates on a GPU run the whole script")
+GUARD = Patch(
+    "torch._C", "_ensureCUDADeviceGuardSet", "fake tensors initialise CUDA to count devices"
+)
+PATCHES = (LAZY_INIT, IS_AVAILABLE, GUARD)
+
+NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""The variable by which torch counts devices without initialising CUDA.
+
+It has to be set before torch is imported, for some of its modules count devices at once.
+"""
+CACHED = ("torch.utils._triton", "torch._inductor.utils")
+"""Modules whose functions remember what the device can do."""
+CACHE = type(functools.cache(print))
+INSIDE = ("torch", "triton", "tcdebug")
+ENTRANCES = ("torch.accelerator", patching.__name__)
+"""Modules that ask for devices on behalf of their caller."""
+
+
+class Sleeping:
+    """CUDA is asleep in this process until `wake`.
+
+    `waking` is called when the script is about to initialise CUDA; it may call `wake`.
+    """
+
+    def __init__(self, waking: Callable[[], None], log: EventLog) -> None:
+        self._waking = waking
+        os.environ[NVML] = "1"
+        found = (
+            install(LAZY_INIT, self._announced, log),
+            install(IS_AVAILABLE, _hidden_from_torch, log),
+            install(GUARD, _nothing, log),
+        )
+        self._installed: tuple[Installed, ...] = tuple(i for i in found if i is not None)
+
+    def wake(self) -> None:
+        """Let torch see the devices from now on, and forget what it remembers of there being none.
+
+        Nothing is initialised yet. A second call does nothing.
+        """
+        for installed in self._installed:
+            installed.undo()
+        self._installed = ()
+        os.environ.pop(NVML, None)
+        _forget()
+
+    def _announced(self, original: Callable[[], None]) -> Callable[[], None]:
+        def lazy_init() -> None:
+            if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # as elsewhere
+                self._waking()
+            original()
+
+        return lazy_init
+
+
+def _hidden_from_torch(original: Callable[[], bool]) -> Callable[[], bool]:
+    def is_available() -> bool:
+        return False if _asked_by_torch(sys._getframe(1)) else original()
+
+    return is_available
+
+
+def _nothing(original: Callable[[], None]) -> Callable[[], None]:
+    return lambda: None
+
+
+def _asked_by_torch(frame: FrameType | None) -> bool:
+    """Whether a part of torch wants to know, for itself."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name not in ENTRANCES:
+            return name.partition(".")[0] in INSIDE
+        frame = frame.f_back
+    return False
+
+
+def _forget() -> None:
+    """Clear what functions of torch remember of the devices."""
+    for module in [sys.modules[name] for name in CACHED if name in sys.modules]:
+        for value in list(vars(module).values()):
+            if isinstance(value, CACHE):
+                value.cache_clear()

@@ -1,0 +1,102 @@
+"""Graphs that cross to another process: they arrive as they left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+from tcdebug.minifier.capture.handover import (
+    Handover,
+    NotTransferable,
+    read_handover,
+    write_handover,
+)
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.case import Case, from_captured
+from tcdebug.minifier.cases.provenance import user_lines
+from tcdebug.minifier.cases.source import module_source
+from tcdebug.minifier.targets.backends import Backend
+
+INDUCTOR = Backend("inductor", "inductor", "max-autotune", {"max_autotune": False})
+
+
+def captured(function: Callable[..., Any], *values: Any) -> Case:
+    """The case of the graph that Dynamo makes of a function."""
+    found: list[Case] = []
+
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            found.append(from_captured(module, given))
+            return module(*given)
+
+        return call
+
+    torch.compile(function, backend=backend)(*values)
+    return found[0]
+
+
+def handed_over(case: Case, folder: Path) -> Case:
+    """The case as the other process gets it."""
+    path = folder / "graph"
+    write_handover(Handover(case, INDUCTOR, Ambient.current(), 2, 1), path)
+    handed = read_handover(path)
+    assert (handed.ordinal, handed.call, handed.backend) == (2, 1, INDUCTOR)
+    assert handed.ambient == Ambient.current()
+    return handed.case
+
+
+def test_a_graph_with_branches_operators_and_regions_arrives_as_it_was(tmp_path: Path) -> None:
+    def f(x: torch.Tensor) -> Any:
+        with torch.autocast("cpu"):
+            y = torch.nn.functional.gelu(x @ x)
+        y = torch.ops.aten.add.Tensor(y, y)[..., None]
+        z = torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (x,))
+        return y, z, torch.arange(3, dtype=torch.float64)
+
+    case = captured(f, torch.ones(3, 3))
+    other = handed_over(case, tmp_path)
+    other.graph.lint()
+    assert other.key == case.key
+    assert module_source(other.module).text == module_source(case.module).text
+    assert user_lines(other) == user_lines(case) != []
+
+
+def test_views_leaves_and_parameters_arrive_as_they_were(tmp_path: Path) -> None:
+    base = torch.arange(6.0)
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a.mul_(2) + b * weight
+
+    case = captured(f, base[:3], base[3:])
+    other = handed_over(case, tmp_path)
+    values = {spec.name: spec.value for spec in other.inputs}
+    a, b = values["L_a_"], values["L_b_"]
+    assert a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    assert b.storage_offset() == 3
+    parameters = [v for v in values.values() if isinstance(v, torch.nn.Parameter)]
+    assert [p.requires_grad for p in parameters] == [True]
+
+
+def test_a_function_that_no_other_process_can_know_is_refused(tmp_path: Path) -> None:
+    def foreign(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    case = captured(lambda x: x.sin(), torch.ones(2))
+    case.calls[0].op, case.calls[0].target = "call_function", foreign
+    with pytest.raises(NotTransferable, match="foreign"):
+        write_handover(Handover(case, INDUCTOR, Ambient.current(), 0, 0), tmp_path / "graph")
+
+
+def test_a_sparse_tensor_of_a_device_is_refused(tmp_path: Path) -> None:
+    sparse = torch.empty((2, 2), layout=torch.sparse_coo, device="meta")
+    case = captured(lambda x: x.sin(), torch.ones(2))
+    changed = case.with_inputs({"L_x_": replace(case.inputs[0], value=sparse)})
+    with pytest.raises(NotTransferable, match="L_x_ is a Tensor"):
+        write_handover(Handover(changed, INDUCTOR, Ambient.current(), 0, 0), tmp_path / "graph")

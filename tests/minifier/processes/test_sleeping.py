@@ -1,0 +1,49 @@
+"""CUDA asleep: torch does not initialise it, and the script that does so is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.processes.sleeping import Sleeping
+
+ASK = "import torch\ndef ask(): return torch.cuda.is_available()"
+
+
+@pytest.fixture
+def announced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is announced while CUDA sleeps, on a machine that says that it has a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    found: list[str] = []
+    sleeping = Sleeping(lambda: found.append("initialises"), EventLog(None))
+    yield found
+    sleeping.wake()
+    assert torch.cuda.is_available()
+
+
+def asked_in(module: str) -> bool:
+    """Whether a function of a module is told that CUDA is available."""
+    namespace: dict[str, Any] = {"__name__": module}
+    exec(ASK, namespace)
+    told: bool = namespace["ask"]()
+    return told
+
+
+def test_scripts_are_told_of_devices_and_torch_is_not(announced: list[str]) -> None:
+    assert asked_in("__main__")
+    assert asked_in("torchvision.models")
+    assert not asked_in("torch._dynamo.convert_frame")
+    assert not asked_in("torch")
+    assert announced == []
+
+
+def test_who_initialises_cuda_is_announced(announced: list[str]) -> None:
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
+        pytest.skip("this process has initialised CUDA")
+    with pytest.raises((AssertionError, RuntimeError)):
+        torch.cuda.init()  # type: ignore[no-untyped-call] # torch has no annotation
+    assert announced == ["initialises"]

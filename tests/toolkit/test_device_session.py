@@ -1,0 +1,72 @@
+"""tcdebug bisect on scripts that initialise CUDA, with a GPU that is only pretended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
+from tcdebug.supervision.supervisor import WHOLE_SCRIPTS
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+PLANT = """
+from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
+right = LOWERINGS[torch.ops.aten.sin.default]
+REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+"""
+
+INITIALISE = """
+torch.cuda.device_count = lambda: 1  # where there is none, its initialisation fails
+try:
+    torch.cuda.init()
+except (AssertionError, RuntimeError):
+    pass
+"""
+
+RUN = """
+def f(x):
+    return torch.sin(x.cos() + 1).exp()
+
+x = torch.ones(4, 4)
+got = torch.compile(f, backend="tcdebug")(x)
+raise SystemExit(0 if torch.allclose(got, f(x)) else 1)
+"""
+
+
+def test_what_a_script_sets_up_before_it_initialises_cuda_is_in_force_in_forked_candidates(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(PLANT + INITIALISE + RUN))
+    report = done.json
+    assert done.status == 0, done.stderr
+    assert report["status"] == "confirmed"
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
+    assert report["nodes_after"] == 1
+    assert FORKED_BEFORE_CUDA in report["notes"]
+    assert WHOLE_SCRIPTS not in report["notes"]
+
+
+@pytest.mark.slow
+def test_what_a_script_sets_up_later_makes_each_candidate_a_run_of_the_script(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(INITIALISE + PLANT + RUN))
+    report = done.json
+    assert report["status"] == "confirmed", done.stderr
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
+    assert WHOLE_SCRIPTS in report["notes"]
+    assert FORKED_BEFORE_CUDA not in report["notes"]
+
+
+def test_a_script_with_a_default_device_is_not_stopped(
+    tcdebug: Command, script: Script, python: Command
+) -> None:
+    text = INITIALISE.replace("try:", "torch.set_default_device('cuda')\ntry:")
+    done = tcdebug("bisect", "--json", script(text + "torch.set_default_device('cpu')\n" + RUN))
+    assert done.json["status"] == "no_failure", done.stderr
+    assert any("has made a device the default one" in note for note in done.json["notes"])
