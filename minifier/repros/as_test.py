@@ -21,7 +21,7 @@ def test_eager_and_compiled_agree():
 def is_repro(path: Path) -> bool:
     """Whether a file is a script that tcdebug wrote, which judges itself."""
     text = path.read_text(errors="replace")
-    return "\nEXPECTED = " in text and "\ndef settled(off" in text and MAIN in text
+    return "\nEXPECTED = " in text and "\ndef outcome(off):\n" in text and MAIN in text
 
 
 def write_test(script: Path, folder: Path) -> Path:
