@@ -251,6 +251,7 @@ class Investigation(Generic[CandidateType]):
             return self._surely(asked, failure, toggles).verdict
 
         hunted = self.oracle.hunted
+        asked.need(1)  # the search itself says what has to be repeated
         try:
             found = find_autograd_units(asked, branch.base, failure, bisected)
         finally:

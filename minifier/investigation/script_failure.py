@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import DYNAMO, SCRIPT, STAND_INS
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.cases.user_frames import lines_of_error
@@ -26,6 +27,7 @@ from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
 from tcdebug.minifier.subjects.script import LONGER
+from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 HAS_UNITS = ("layer.autograd", "layer.decompositions", "layer.backend")
 """Layers some of whose steps are units: a search for the unit says more."""
@@ -48,6 +50,14 @@ class ScriptFailure:
     def has_units(self) -> bool:
         """Whether a unit of the layer may be at fault."""
         return self.finding.layer in HAS_UNITS or not self.finding.settled
+
+    @property
+    def known_layer(self) -> LayerFinding | None:
+        """AOTAutograd, where the runs say so: no unit of a backend has to be looked at."""
+        layer = self.finding.layer
+        if not self.finding.settled or layer != AUTOGRAD:
+            return None
+        return LayerFinding(layer, layer, notes=self.finding.notes)
 
     @property
     def ladder(self) -> list[ReportedRung]:

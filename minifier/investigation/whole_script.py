@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
@@ -25,10 +27,15 @@ def passes_without(job: Job, log: EventLog, seconds: float, units: Sequence[str]
     return oracle.ask(script, toggles, "the whole script").kind is Kind.OK
 
 
-def investigate_script(job: Job, log: EventLog, seconds: float) -> Report:
-    """Run the script of a job compiled, and find out why it fails, within so many seconds."""
+def investigate_script(
+    job: Job, log: EventLog, seconds: float, layer: LayerFinding | None = None
+) -> Report:
+    """Run the script of a job compiled, and find out why it fails, within so many seconds.
+
+    Where `layer` is known to be at fault, only its units are looked at.
+    """
     script = WholeScript(job.script, tuple(job.args))
-    subject = ScriptSubject(job, log)
+    subject = ScriptSubject(job, log, layer)
     oracle = script_oracle(subject, seconds, "script")
     base = Toggles.parse(job.toggles)
     try:
@@ -37,6 +44,8 @@ def investigate_script(job: Job, log: EventLog, seconds: float) -> Report:
         return Report("budget", run_dir=job.run_dir, notes=["the script was not run as a whole"])
     if not failure.failed:
         return Report("no_failure", run_dir=job.run_dir)
+    if layer is not None:
+        failure = replace(failure, decisions=())
     oracle.hunted = failure
     investigation = Investigation(
         FailureFound(script, failure), subject, oracle, log, base,

@@ -84,6 +84,8 @@ class ScriptSubject:
 
     job: Job
     log: EventLog
+    layer: LayerFinding | None = None
+    """The layer at fault, where it is known."""
     keeps_stages: bool = False
     runs: int = 0
     _folder: Path = field(init=False)
@@ -171,8 +173,8 @@ class ScriptSubject:
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
     ) -> LayerFinding:
-        """The layer at fault, by torch's own backends. Raises BudgetUsed."""
-        return find_graph_layer(asked, base, failure, confidence, self.backend)
+        """The layer at fault, by torch's own backends unless it is known. Raises BudgetUsed."""
+        return self.layer or find_graph_layer(asked, base, failure, confidence, self.backend)
 
     def repros(self, facts: ReproFacts[WholeScript], path: Path) -> Iterator[WrittenRepro]:
         """A copy of the script, and a judge of how it ends."""

@@ -23,6 +23,7 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.display.progress import ProgressDisplay
+from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import judge_script
@@ -224,7 +225,7 @@ class Supervisor:
         report = self._slow_compile(report)
         if report.graph is not None:
             return report
-        units = self._whole_script(recorded)
+        units = self._whole_script(recorded, failed.known_layer)
         if units.status == "confirmed":
             return msgspec.structs.replace(units, layer=report.layer, ladder=report.ladder)
         failed.write_repro()
@@ -277,12 +278,12 @@ class Supervisor:
         recording = _recording_notes(recorded, self.folder)
         return [*recording, *self._unwatched()]
 
-    def _whole_script(self, recorded: int) -> Report:
+    def _whole_script(self, recorded: int, layer: LayerFinding | None = None) -> Report:
         """No graph failed: does the script fail when it is really compiled?"""
         if self.job.wanted.of_graphs:
             return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
-        report = investigate_script(self.job, self.log, self._seconds_left)
+        report = investigate_script(self.job, self.log, self._seconds_left, layer)
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 

@@ -1,0 +1,65 @@
+"""tcdebug bisect on scripts that AOTAutograd makes fail: its unit, or its first wrong stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+PIXELS = """
+noise = torch.Generator().manual_seed(0)
+pixels = torch.randint(0, 255, (1, 3, 7, 9), dtype=torch.uint8, generator=noise)
+
+def doubled(x):
+    return torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear")
+
+torch.compile(doubled, backend="aot_eager")(pixels)
+"""
+
+CHANGED_RESULT = """
+import torch._dynamo
+from torch._functorch._aot_autograd.runtime_wrappers import RuntimeWrapper
+original = RuntimeWrapper.post_compile
+
+def post_compile(self, *args, **kwargs):
+    made = original(self, *args, **kwargs)
+    def call(args):
+        return [value * 2 for value in made(args)]
+    call._boxed_call = True
+    return call
+
+RuntimeWrapper.post_compile = post_compile
+torch.compile(lambda x: x.sin(), backend="aot_eager")(torch.ones(1))
+"""
+
+
+@pytest.mark.slow
+def test_a_decomposition_of_the_autograd_key_is_named_and_its_repro_does_as_it_says(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(PIXELS))
+    assert done.status == 0
+    assert done.json["layer"] == "layer.autograd"
+    (fault,) = done.json["faults"]
+    unit = "autograd.decomposition.aten.upsample_bilinear2d"
+    assert [c["unit"] for c in fault["culprits"]] == [unit]
+    assert fault["confirmed"]
+    assert fault["passes"] == f"python repro.py --off={unit}"
+    assert python(fault["repro"]).status == 1
+    assert python(fault["repro"], f"--off={unit}").status == 0
+
+
+@pytest.mark.slow
+def test_the_first_stage_whose_values_differ_is_named_where_no_unit_is_at_fault(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(CHANGED_RESULT))
+    assert done.status == 0
+    (fault,) = done.json["faults"]
+    assert [c["unit"] for c in fault["culprits"]] == ["layer.autograd"]
+    stages = fault["stages"]
+    assert (stages["stage"], stages["last_equal"]) == ("autograd.runtime", "autograd.partition")
