@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
 from tcdebug.supervision.supervisor import WHOLE_SCRIPTS
 
@@ -51,20 +49,8 @@ def test_what_a_script_sets_up_before_it_initialises_cuda_is_in_force_in_forked_
     assert WHOLE_SCRIPTS not in report["notes"]
 
 
-@pytest.mark.slow
-def test_what_a_script_sets_up_later_makes_each_candidate_a_run_of_the_script(
-    tcdebug: Command, script: Script
-) -> None:
-    done = tcdebug("bisect", "--json", script(INITIALISE + PLANT + RUN))
-    report = done.json
-    assert report["status"] == "confirmed", done.stderr
-    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
-    assert WHOLE_SCRIPTS in report["notes"]
-    assert FORKED_BEFORE_CUDA not in report["notes"]
-
-
 def test_a_script_with_a_default_device_is_not_stopped(
-    tcdebug: Command, script: Script, python: Command
+    tcdebug: Command, script: Script
 ) -> None:
     text = INITIALISE.replace("try:", "torch.set_default_device('cuda')\ntry:")
     done = tcdebug("bisect", "--json", script(text + "torch.set_default_device('cpu')\n" + RUN))
