@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -34,6 +35,12 @@ SETTINGS = {
 def heard_interrupts() -> None:
     """Ctrl-C is heard although a shell that starts a job in the background has it ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rare_collections() -> None:
+    """A collection looks at a million objects of torch, and compiles make many objects."""
+    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
