@@ -49,9 +49,7 @@ def test_what_a_script_sets_up_before_it_initialises_cuda_is_in_force_in_forked_
     assert WHOLE_SCRIPTS not in report["notes"]
 
 
-def test_a_script_with_a_default_device_is_not_stopped(
-    tcdebug: Command, script: Script
-) -> None:
+def test_a_script_with_a_default_device_is_not_stopped(tcdebug: Command, script: Script) -> None:
     text = INITIALISE.replace("try:", "torch.set_default_device('cuda')\ntry:")
     done = tcdebug("bisect", "--json", script(text + "torch.set_default_device('cpu')\n" + RUN))
     assert done.json["status"] == "no_failure", done.stderr
