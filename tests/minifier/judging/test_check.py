@@ -123,6 +123,7 @@ sys.exit(subprocess.run([sys.executable, sys.argv[1]]).returncode)
 """
 
 
+@pytest.mark.usefixtures("warm")
 def test_decisions_of_the_compiles_of_a_command_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

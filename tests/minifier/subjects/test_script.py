@@ -209,6 +209,7 @@ def test_a_script_without_an_end_hangs(tmp_path: Path) -> None:
     assert hang.message == "no end after 8 s"
 
 
+@pytest.mark.usefixtures("warm")
 def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
     oracle = script_oracle(tmp_path, SOMETIMES, Wanted())
     failure = oracle.ask(Toggles(), "fails at first")
@@ -227,6 +228,7 @@ def test_a_check_of_a_script_is_told_what_is_off(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_script_that_fails_in_a_way_not_looked_for_does_not_fail(tmp_path: Path) -> None:
     oracle = script_oracle(tmp_path, SOMETIMES, Wanted(fail_regex="KeyError"))
     assert oracle.ask(Toggles(), "raises ValueError").kind is Kind.INVALID
