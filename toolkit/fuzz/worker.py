@@ -81,13 +81,25 @@ def runner(job: FuzzJob) -> ProgramRunner:
     return ProgramRunner(Judging(backend, folder), job.limits, folder / "output.log")
 
 
+class NoDatabase(Exception):
+    """The server that was named does not answer."""
+
+
 def database(address: str) -> ExampleDatabase | None:
-    """Where Hypothesis keeps what failed. Raises ImportError without redis for redis://."""
+    """Where Hypothesis keeps what failed.
+
+    Raises for redis:// ImportError without the package, and NoDatabase without a server.
+    """
     if not address:
         return None
     if address.startswith("redis://"):
         extra = import_module("hypothesis.extra.redis")  # both are optional packages
-        client = import_module("redis").Redis.from_url(address)
+        redis = import_module("redis")
+        client = redis.Redis.from_url(address)
+        try:
+            client.ping()
+        except redis.RedisError as problem:
+            raise NoDatabase(f"{address} does not answer: {problem}") from problem
         made: ExampleDatabase = extra.RedisExampleDatabase(client)
         return made
     return DirectoryBasedExampleDatabase(address)
@@ -179,6 +191,8 @@ def unfit(job: FuzzJob) -> str:
         database(job.database)
     except ImportError as missing:
         return f"{missing}: pip install 'tcdebug[redis]'"
+    except NoDatabase as problem:
+        return str(problem)
     return ""
 
 

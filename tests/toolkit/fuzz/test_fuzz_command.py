@@ -89,14 +89,25 @@ def test_a_segfault_fails_continuous_integration_and_is_not_the_end_of_it(
         (("run", "--backend=nonsense", "--examples=1"), "no backend 'nonsense'"),
         (("replay", "nonsense"), "no finding 'nonsense'"),
         (("stats",), "no campaign"),
-        (("run", "--database=redis://localhost", "--examples=1"), "pip install 'tcdebug[redis]'"),
+        (
+            ("run", "--database=redis://127.0.0.1:1", "--examples=1"),
+            "redis://127.0.0.1:1 does not answer: Error 111 connecting to 127.0.0.1:1.",
+        ),
     ],
 )
 def test_bad_input_is_a_message_and_exit_status_2(
-    tcdebug: Any, tmp_path: Path, arguments: tuple[str, ...], message: str
+    tcdebug: Any, arguments: tuple[str, ...], message: str
 ) -> None:
-    (tmp_path / "redis.py").write_text("raise ImportError('No module named redis')")
     done = tcdebug("fuzz", *arguments)
     assert done.status == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    cold: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "redis.py").write_text("raise ImportError('No module named redis')")
+    done = cold("-m", "tcdebug", "fuzz", "run", "--database=redis://localhost", "--examples=1")
+    assert done.status == 2
+    assert "pip install 'tcdebug[redis]'" in done.stderr
