@@ -7,8 +7,9 @@ import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -80,7 +81,8 @@ class Replay:
         if oracle == "compile-time":
             return self._compile_time(case, toggles, notify)
         referee = None if oracle in ("crash", "perf") else Referee(oracle)
-        extra = self._speed if oracle == "perf" else None
+        speed = partial(judge_speed, slower_than=self.wanted.slower_than)
+        extra = speed if oracle == "perf" else None
         return judge(case, target, toggles, notify, str(self.path), referee, extra)
 
     def _compile_time(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
@@ -92,15 +94,6 @@ class Replay:
                 )
         except Interrupted:
             return clock.interrupted()
-
-    def _speed(
-        self,
-        case: Case,
-        eager: Callable[..., Any],
-        compiled: Callable[..., Any],
-        compiles: Callable[[], int],
-    ) -> Outcome:
-        return judge_speed(case, eager, compiled, compiles, self.wanted.slower_than)
 
 
 @dataclass(frozen=True)

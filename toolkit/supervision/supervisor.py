@@ -262,7 +262,7 @@ class Supervisor:
         off = ", ".join(units)
         self.progress.say(f"running the script with {off} off")
         if not passes_without(self.job, self.log, self._seconds_left, units):
-            slow = f"a graph compiles faster with {off} off; the script fails all the same"
+            slow = f"a graph compiles faster with {off} off; the script was not seen to pass so"
             return msgspec.structs.replace(whole, notes=[slow, *whole.notes])
         assert whole.failure is not None
         notes = [

@@ -1,4 +1,4 @@
-"""The units of AOTAutograd in a script that fails as a whole."""
+"""A script that fails as a whole: the units of AOTAutograd in it, and a run with units off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.bisection.layers import LayerFinding
-from tcdebug.minifier.investigation.whole_script import investigate_script
+from tcdebug.minifier.investigation.whole_script import investigate_script, passes_without
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.targets.ladder import AUTOGRAD
 
@@ -43,3 +43,13 @@ def test_with_the_layer_known_its_unit_is_found_and_the_repro_passes_without_it(
     (fault,) = report.faults
     assert [c.unit for c in fault.culprits] == ["autograd.output_alias"]
     assert fault.passes == "python repro.py --off=autograd.output_alias"
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [(200.0, True), (0.0, False)])
+def test_a_script_passes_without_a_unit_only_if_the_budget_sufficed_to_see_it(
+    seconds: float, passes: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "right.py"
+    script.write_text("import torch\n")
+    job = Job("compiled", str(script), [], str(tmp_path))
+    assert passes_without(job, EventLog(tmp_path), seconds, ["passes.cse"]) is passes
