@@ -1,1 +1,1 @@
-"""Reruns, judges, bisects and shrinks what torch.compile fails on, and writes repro scripts."""
+"""Reruns, judges, bisects and shrinks programs that torch.compile fails on; writes repros."""

@@ -1,4 +1,4 @@
-"""Everything that tcdebug patches in torch, in the order in which a program meets it."""
+"""Everything that tcdebug patches in torch, in the order in which a program reaches it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A failing graph with its inputs, the state around it, and what became of it."""
+"""A failing graph, its inputs, the state around it, and its outcome."""

@@ -1,4 +1,4 @@
-"""What surrounds a graph when it is called and changes what it computes."""
+"""The global torch state that is in force when a graph is called and that affects its results."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import torch
 from tcdebug.minifier.cases.settings import assignments
 
 DEVICES = ("cpu", "cuda")
-"""The devices whose autocast is looked at."""
+"""The devices whose autocast state is recorded."""
 
 
 @dataclass(frozen=True)
 class Ambient:
-    """Global state of torch; the defaults are torch's own."""
+    """Global torch state. The default values are torch's own."""
 
     grad: bool = True
     inference: bool = False
     autocast: str = ""
-    """The dtype of CPU autocast, empty where it is off."""
+    """The dtype of CPU autocast; empty if it is off."""
     autocast_cuda: str = ""
-    """The dtype of CUDA autocast, empty where it is off."""
+    """The dtype of CUDA autocast; empty if it is off."""
     default_dtype: str = "torch.float32"
     matmul_precision: str = "highest"
-    """How float32 products may be computed, as torch.set_float32_matmul_precision takes it."""
+    """The precision of float32 matrix products, as torch.set_float32_matmul_precision takes it."""
     deterministic: bool = False
     settings: tuple[str, ...] = ()
-    """Lines of Python that set what the script or its environment has changed in torch's config."""
+    """Lines of Python that restore the torch settings changed by the script or its environment."""
 
     @classmethod
     def current(cls, settings: tuple[str, ...] | None = None) -> Ambient:
-        """The state here and now; with `settings`, those are taken for known."""
+        """Return the current state. If `settings` are given, they are not searched for."""
         return cls(
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
@@ -46,7 +46,7 @@ class Ambient:
         )
 
     def text(self) -> str:
-        """Python that brings the state about, empty where it is torch's own."""
+        """Return Python that sets this state; empty if the state is torch's default."""
         lines = [*self.settings]
         if not self.grad:
             lines.append("torch.set_grad_enabled(False)")
@@ -64,7 +64,7 @@ class Ambient:
         return "\n".join(lines)
 
     def enter(self, stack: contextlib.ExitStack) -> None:
-        """Bring the state about in a process that has another, until the stack is closed."""
+        """Set this state until `stack` is closed."""
         exec("\n".join(["import torch", *self.settings]), {})
         stack.enter_context(torch.inference_mode(self.inference))
         stack.enter_context(torch.set_grad_enabled(self.grad))
@@ -77,13 +77,13 @@ class Ambient:
 
 
 def _autocast(device: str) -> str:
-    """The dtype of autocast on a device, empty where it is off."""
+    """Return the dtype of autocast on a device; empty if it is off."""
     return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else ""
 
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Leave torch as it was, whatever a graph that stops in the middle has switched on."""
+    """Restore the state of torch when the block ends, even if a graph stopped halfway."""
     depth = torch._C._functorch.get_dynamic_layer_stack_depth()
     dual = _in_dual_level()
     autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
@@ -100,7 +100,7 @@ def restored() -> Iterator[None]:
 
 
 def _in_dual_level() -> bool:
-    """Whether forward-mode differentiation is on; torch has one level of it."""
+    """Return whether forward-mode differentiation is on. torch has a single level of it."""
     try:
         level = torch._C._enter_dual_level()
     except RuntimeError:

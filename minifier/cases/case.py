@@ -1,8 +1,8 @@
 """A case: one graph that torch.compile captured, and the inputs it was called with.
 
-The graph is the one that Dynamo hands to a backend: torch functions and methods, parameters as
-inputs. A case replays through `torch.compile` on its own source text, so what is minimised is what
-the repro script will contain.
+Dynamo hands this graph to a backend: it holds torch functions and methods, and parameters are
+inputs. A case replays through `torch.compile` on its own source text, so the graph that is
+minimised is the graph that the repro script contains.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tcdebug.minifier.cases.lineage import Change, lineage
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an input can be made without stored data: `kind` is randn, randint, ones, zeros, arange.
+    """How to create an input without stored data: `kind` is randn, randint, ones, zeros, arange.
 
-    `low` and `high` bound integers, high excluded: arange begins again there.
+    `low` and `high` bound integers; `high` is excluded. arange wraps around at `high`.
     """
 
     kind: str
@@ -35,18 +35,18 @@ class Recipe:
 
 @dataclass(frozen=True)
 class CaseInput:
-    """An argument of the graph. `dynamic` are the dimensions of symbolic size."""
+    """An argument of the graph. `dynamic` lists the dimensions of symbolic size."""
 
     name: str
     value: Any
     dynamic: tuple[int, ...] = ()
     recipe: Recipe | None = None
     device: str = ""
-    """The device on which it belongs, where it is kept on the CPU; see `placement`."""
+    """The device on which the input belongs if it is kept on the CPU; see `placement`."""
 
     @cached_property
     def key(self) -> str:
-        """Equal inputs have equal keys: layout, contents, and what is said of them here."""
+        """A key over layout, contents and the fields above. Equal inputs have equal keys."""
         if isinstance(self.value, torch.Tensor):
             flags = (self.value.requires_grad, self.dynamic, *filter(None, [self.device]))
             return f"{tensor_key(self.value)} {flags}"
@@ -55,46 +55,46 @@ class CaseInput:
 
 @dataclass(frozen=True)
 class Case:
-    """A graph and its inputs. Edits make new cases; nothing here is changed in place."""
+    """A graph and its inputs. It is immutable: every edit returns a new case."""
 
     module: fx.GraphModule
     inputs: tuple[CaseInput, ...]
 
     @property
     def graph(self) -> fx.Graph:
-        """The graph of the module."""
+        """The FX graph of the module."""
         return self.module.graph
 
     @cached_property
     def calls(self) -> list[fx.Node]:
-        """The nodes that compute something, in order."""
+        """The nodes that compute something, in graph order."""
         return [n for n in self.graph.nodes if n.op.startswith("call")]
 
     @property
     def size(self) -> int:
-        """How many nodes compute something, in graphs inside the graph too."""
+        """The number of nodes that compute something, nested graphs included."""
         return _size(self.module, self.graph)
 
     @cached_property
     def key(self) -> str:
-        """Equal cases have equal keys, in every process: graph, layouts and contents of inputs.
+        """A key over the graph and the layouts and contents of its inputs, stable across processes.
 
-        The layouts say which inputs are views of one another, or lie in one memory.
+        The layouts include which inputs are views of one another or share memory.
         """
         parts = [_graph_key(self.module, self.graph), *(i.key for i in self.inputs)]
         parts += lineage(self.values()).text()
         return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
     def attributes(self) -> dict[str, Any]:
-        """What the graph reads from its module: constants and sub-modules by name."""
+        """Return what the graph reads from its module: constants and submodules by name."""
         return attributes(self.module, self.graph)
 
     def values(self) -> list[Any]:
-        """The arguments themselves."""
+        """Return the values of the inputs."""
         return [i.value for i in self.inputs]
 
     def with_graph(self, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None) -> Case:
-        """Another graph over the same module, its unused inputs dropped."""
+        """Return a case with another graph over the same module, without unused inputs."""
         graph.lint()
         kept: list[CaseInput] = []
         given = {i.name: i for i in (self.inputs if inputs is None else inputs)}
@@ -107,13 +107,13 @@ class Case:
         return Case(fx.GraphModule(self.module, graph), tuple(kept))
 
     def with_inputs(self, values: Mapping[str, Any]) -> Case:
-        """The same graph with some inputs replaced: name -> Input."""
+        """Return the same graph with some inputs replaced. `values` maps names to CaseInputs."""
         inputs = tuple(values.get(i.name, i) for i in self.inputs)
         return Case(self.module, inputs)
 
 
 def attributes(module: fx.GraphModule, graph: fx.Graph) -> dict[str, Any]:
-    """What a graph reads from a module, by name."""
+    """Return what a graph reads from a module, by name."""
     found: dict[str, Any] = {}
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module"):
@@ -131,9 +131,9 @@ def _size(module: fx.GraphModule, graph: fx.Graph) -> int:
 
 
 def _graph_key(module: fx.GraphModule, graph: fx.Graph) -> str:
-    """A graph, with what it reads from its module and without what is known of its values.
+    """Return a key of a graph and its module attributes, without the metadata of its nodes.
 
-    The inputs say what the values are; what Dynamo knew of them need not hold after an edit.
+    The inputs define the values. Metadata from Dynamo need not hold after an edit.
     """
     bare = fx.Graph()
     bare.output(bare.graph_copy(graph, {}))
@@ -152,7 +152,7 @@ def _value_key(value: Any) -> str:
 
 
 def tensor_key(value: torch.Tensor) -> str:
-    """Layout and a digest of the contents."""
+    """Return the layout of a tensor and a digest of its contents."""
     strided = value.layout == torch.strided and not value.is_quantized
     layout = f"{value.dtype} {tuple(value.shape)} {value.stride() if strided else value.layout}"
     return f"{layout} {_digest(value)}"
@@ -170,10 +170,11 @@ def _digest(value: torch.Tensor) -> str:
 
 
 def clone_values(values: Sequence[Any], change: Change | None = None) -> list[Any]:
-    """Fresh copies of arguments: same layout, and the same views, leaves and memory in common.
+    """Copy arguments. The copies have the same layouts, views, leaves and shared memory.
 
-    One tensor given twice is one tensor again. `change` makes other contents of the memory that
-    tensors lie in, such as those of a wider dtype. Raises SharedDtypes where it cannot.
+    A tensor that is passed twice is copied once. `change` replaces the contents of each piece of
+    memory, for example by a wider dtype. Raises SharedDtypes if tensors of several dtypes share
+    that memory.
     """
     family = lineage(values)
     made = family.built(change)
@@ -185,18 +186,18 @@ def clone_values(values: Sequence[Any], change: Change | None = None) -> list[An
 
 
 def _clone(value: torch.Tensor, change: Change | None) -> torch.Tensor:
-    """A copy of a tensor that is more than its memory: a subclass, sparse, quantised."""
+    """Copy a tensor that is not a plain strided one: a subclass, sparse or quantised."""
     copy = value.detach().clone()
     return (change(copy) if change else copy).requires_grad_(value.requires_grad)
 
 
 def overlaps(value: torch.Tensor) -> bool:
-    """Whether several indices share an element: expanded tensors."""
+    """Return whether several indices refer to one element, as in an expanded tensor."""
     return any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
 
 
 def copy_graph(original: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
-    """A copy of a graph, and its nodes by the original ones; what is known of them is kept."""
+    """Copy a graph with its metadata. Also return a table from original nodes to copies."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     output = graph.output(graph.graph_copy(original, copies))
@@ -207,10 +208,10 @@ def copy_graph(original: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
 
 
 def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
-    """The case of a graph that Dynamo captured, called with `values`.
+    """Make the case of a graph that Dynamo captured and that was called with `values`.
 
-    Sizes that Dynamo passes as arguments of their own become reads of a tensor's size, so that
-    the graph can be captured again.
+    Dynamo passes symbolic sizes as separate arguments. They become reads of a tensor's size, so
+    that the graph can be captured again.
     """
     graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
@@ -257,12 +258,12 @@ def _dimension_of(symbol: str, placeholders: Sequence[fx.Node]) -> tuple[fx.Node
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a nested structure, in order."""
+    """Yield the tensors in a nested structure, in order."""
     return (leaf for leaf in flatten(value) if isinstance(leaf, torch.Tensor))
 
 
 def flatten(value: Any) -> list[Any]:
-    """The leaves of a nested structure of tuples, lists and dicts."""
+    """Return the leaves of a nested structure of tuples, lists and dicts."""
     if isinstance(value, tuple | list):
         return [leaf for part in value for leaf in flatten(part)]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What counts as a failure: the user's choice, as a job carries it."""
+"""Failure criteria: the user's choice, which a job carries to its processes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 ORACLES = ("default", "crash", "eager", "fp64", "layout", "nan", "perf", "compile-time")
-"""What `--oracle` takes; docs/oracles.md says what each looks at."""
+"""The values of `--oracle`. docs/oracles.md describes each."""
 
 SLOWER_THAN = 1.2
-"""For perf: how many times the seconds of eager are slow."""
+"""perf: a graph is slow if it takes this many times as long as eager."""
 LONGER_THAN = 10.0
-"""For compile-time: CPU-seconds that are too many."""
+"""compile-time: a compile is slow if it takes this many CPU-seconds."""
 
 COUNTED = {
     "crash": (Kind.EXCEPTION, Kind.CRASH, Kind.HANG, Kind.KILLED),
@@ -22,26 +22,26 @@ COUNTED = {
     "perf": (Kind.SLOW, Kind.RECOMPILE),
     "compile-time": (Kind.SLOW,),
 }
-"""The kinds that an oracle looks for; those that are not here look for all."""
+"""The kinds of failure that an oracle looks for. An oracle that is not listed looks for all."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """How a candidate is judged, and which of its failures count."""
+    """How a candidate is judged, and which failures count."""
 
     oracle: str = "default"
     slower_than: float = SLOWER_THAN
     fail_regex: str = ""
     check: str = ""
-    """A command that judges instead, its exit status as `git bisect run` has it."""
+    """A command that judges instead. Its exit statuses are those of `git bisect run`."""
     longer_than: float = LONGER_THAN
 
     @property
     def of_graphs(self) -> bool:
-        """Whether only graphs can fail so: how a script ends says nothing about it."""
+        """Whether only graphs can fail this way, so that a script's exit says nothing about it."""
         return not self.check and self.oracle in ("nan", "perf", "compile-time")
 
     def counts(self, outcome: Outcome) -> bool:
-        """Whether a failure is one that is looked for."""
+        """Return whether a failure meets the criteria."""
         if not self.check and outcome.kind not in COUNTED.get(self.oracle, tuple(Kind)):
             return False
         text = f"{outcome.kind.value} {outcome.signature} {outcome.message}"

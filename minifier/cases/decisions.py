@@ -1,4 +1,4 @@
-"""Decisions of a compile, read back from the events of the process that compiled."""
+"""Reads the decisions of a compile from the events of the process that compiled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tcdebug.compiler.gate.gate import Decision
 
 
 def read_decisions(path: Path) -> Iterator[Decision]:
-    """The decisions in an event file, in order; the file of a process that crashed will do."""
+    """Yield the decisions in an event file, in order. The file of a crashed process works too."""
     if not path.exists():
         return
     lines = (line for line in path.read_bytes().splitlines() if b'"decision"' in line)

@@ -1,6 +1,6 @@
 """Names of the layers that can be switched off in a whole script.
 
-A layer is switched off like a unit: the same name works for a rerun, for `--off` of a repro and for
+A layer is switched off like a unit. The same name works for a rerun, for `--off` of a repro and for
 `tcdebug.switched_off`.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SCRIPT = "layer.script"
-"""The user's program: it fails in the same way in eager."""
+"""The user's program. This name means that it fails in the same way in eager."""
 DYNAMO = "layer.dynamo"
-"""Dynamo. Without it the user's torch.compile does nothing."""
+"""Dynamo. With it switched off, the user's torch.compile does nothing."""
 
 STAND_INS: dict[str, str] = {
     "layer.autograd": "eager",
     "layer.decompositions": "aot_eager",
     "layer.backend": "aot_eager_decomp_partition",
 }
-"""Layer -> the backend of torch that does all that comes before it; the first layer first."""
+"""Layer -> the backend of torch that runs everything before that layer; the first layer first."""
 
 ORDER = (DYNAMO, *STAND_INS)
 """The layers in the order in which a compile passes through them."""
@@ -26,10 +26,10 @@ ORDER = (DYNAMO, *STAND_INS)
 GUARDS: Mapping[str, str] = {
     layer: f"{layer}.guards" for layer in (DYNAMO, "layer.autograd", "layer.backend")
 }
-"""Layer -> its reuse of compiled code. Without it every call is compiled anew."""
+"""Layer -> its reuse of compiled code. With it switched off, every call is compiled anew."""
 
 CACHE = "layer.cache"
-"""All caches of compiles below."""
+"""All compile caches below."""
 CACHES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "layer.cache.aotautograd": (("torch._functorch.config", "enable_autograd_cache"),),
     "layer.cache.fx_graph": (
@@ -47,9 +47,9 @@ CACHES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("torch._dynamo.config", "automatic_dynamic_remote_pgo"),
     ),
 }
-"""Cache -> the settings that are false without it."""
+"""Cache -> the settings that are set to False to switch it off."""
 
 
 def is_layer(name: str) -> bool:
-    """Whether a toggle is about a layer rather than a unit of a backend."""
+    """Return whether a toggle names a layer rather than a unit of a backend."""
     return name.startswith("layer.")

@@ -1,8 +1,9 @@
-"""How tensors came from one another: which is a view of which, and which only share memory.
+"""How tensors are related: which are views of which, and which only share memory.
 
-A compiler treats two inputs of one memory by what autograd knows of them: the base of a view, in
-which mode the view was made, whether a tensor is a leaf, whether two count their changes together.
-A lineage holds all of it as data, so that copies, and the lines of a repro script, restore it.
+A compiler treats two inputs that share memory by what autograd knows about them: the base of a
+view, the mode in which the view was created, whether a tensor is a leaf, and whether two tensors
+share a version counter. A lineage stores all of this as data, so that copies and repro scripts can
+restore it.
 """
 
 from __future__ import annotations
@@ -16,66 +17,66 @@ from typing import Any
 import torch
 
 Change = Callable[[torch.Tensor], torch.Tensor]
-"""Other contents of a piece of memory, given as a flat tensor of one dtype: always a new tensor."""
+"""Returns new contents for a piece of memory, given as a flat tensor of one dtype."""
 
 NO_GRAD, INFERENCE = "NO_GRAD_MODE", "INFERENCE_MODE"
-"""Modes in which views are made that autograd does not follow."""
+"""Modes in which autograd does not track the views that are created."""
 
 
 class Making(StrEnum):
-    """How a tensor is made."""
+    """How a tensor is created."""
 
     MEMORY = "memory"
-    """In memory of its own."""
+    """With its own memory."""
     VIEW = "view"
     """As a view of another tensor."""
     DETACHED = "detached"
-    """In the memory of another one, with which it counts its changes, as `detach` gives it."""
+    """In another tensor's memory, with a shared version counter, as `detach` returns it."""
     STORAGE = "storage"
-    """In the memory of another one, of which autograd knows nothing, as `.data` gives it."""
+    """In another tensor's memory, unknown to autograd, as `.data` returns it."""
 
 
 class SharedDtypes(TypeError):
-    """Memory that tensors of several dtypes share cannot be given another dtype."""
+    """Memory that tensors of several dtypes share cannot change its dtype."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A tensor: its layout, what it is made from, and what autograd knows of it."""
+    """A tensor: its layout, its origin, and its autograd state."""
 
     how: Making
     of: int
-    """The place of the tensor that it is made from, -1 where it has memory of its own."""
+    """The place of the tensor that it is created from; -1 if it has its own memory."""
     dtype: torch.dtype
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
     device: str
     lazy: tuple[str, ...] = ()
-    """Functions that the memory goes through: conj, _neg_view."""
+    """Lazy functions on the memory: conj, _neg_view."""
     requires_grad: bool = False
     leaf: bool = True
     parameter: bool = False
     inference: bool = False
     creation: str = "DEFAULT"
-    """The mode in which a view was made, as torch names it."""
+    """The mode in which a view was created, by torch's name for it."""
 
     @property
     def fills(self) -> bool:
-        """Whether it lies in its memory from the beginning and without gaps."""
+        """Whether it starts at the beginning of its memory and has no gaps."""
         meta = torch.empty_strided(self.size, self.stride, device="meta")
         return self.offset == 0 and meta.is_contiguous()
 
     @property
     def end(self) -> int:
-        """The index behind its last element."""
+        """The index after its last element."""
         if 0 in self.size:
             return self.offset
         steps = zip(self.size, self.stride, strict=True)
         return self.offset + sum((n - 1) * s for n, s in steps) + 1
 
     def taken(self, name: str, source: torch.dtype, numel: int) -> str:
-        """The expression that takes it from another tensor, whose memory has `numel` elements."""
+        """Return an expression that creates it from `name`, whose memory has `numel` elements."""
         layout = f".as_strided({self.size}, {self.stride}, {self.offset})"
         if self.how is Making.STORAGE:
             device = "" if self.device == "cpu" else f", device={self.device!r}"
@@ -98,34 +99,34 @@ class Member:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Tensors in an order in which they can be made, and where each of some values is in it."""
+    """Tensors in an order in which they can be created, and the place of each value among them."""
 
     members: tuple[Member, ...]
     memories: tuple[torch.Tensor | None, ...]
-    """The memory of those that have their own, flat and in their dtype; not copied."""
+    """For members with their own memory: that memory, flat, in their dtype, not copied."""
     places: tuple[int | None, ...]
-    """The place of each value, None of what is no plain tensor."""
+    """The place of each value; None for a value that is not a plain tensor."""
 
     def root(self, place: int) -> int:
-        """The tensor in whose memory one lies."""
+        """Return the place of the tensor that owns the memory of another."""
         while (of := self.members[place].of) >= 0:
             place = of
         return place
 
     def family(self, place: int) -> list[int]:
-        """The places of all tensors in one memory, in order."""
+        """Return the places of all tensors that share one memory, in order."""
         root = self.root(place)
         return [k for k in range(len(self.members)) if self.root(k) == root]
 
     @property
     def related(self) -> set[int]:
-        """The places of tensors that do not have their memory to themselves."""
+        """The places of tensors that share their memory."""
         roots = [self.root(k) for k in range(len(self.members))]
         given = [roots[k] for k in self.places if k is not None]
         return {k for k, r in enumerate(roots) if roots.count(r) > 1 or given.count(r) > 1}
 
     def text(self) -> list[str]:
-        """What it says of each value besides its contents: equal lineages have equal texts."""
+        """Describe each value except for its contents. Equal lineages have equal texts."""
         lines = [f"{m.how} {m.of} {m.lazy} {_autograd(m)}" for m in self.members]
         for place in sorted(self.related):
             m = self.members[place]
@@ -133,13 +134,13 @@ class Lineage:
         return [*lines, str(self.places)]
 
     def numel(self, place: int) -> int:
-        """How many elements of its dtype the memory of a tensor has."""
+        """Return how many elements of the tensor's dtype fit its memory."""
         memory = self.memories[self.root(place)]
         assert memory is not None
         return memory.untyped_storage().nbytes() // self.members[place].dtype.itemsize
 
     def clones(self, place: int) -> bool:
-        """Whether a tensor was computed, and a clone of a leaf can stand for it."""
+        """Return whether a tensor was computed and a clone of a leaf can replace it."""
         member = self.members[place]
         if member.leaf or member.how is not Making.MEMORY or member.offset:
             return False
@@ -148,7 +149,7 @@ class Lineage:
         return whole and meta.clone().stride() == member.stride
 
     def built(self, change: Change | None = None) -> list[torch.Tensor]:
-        """Fresh tensors of this lineage, `change` applied to each memory; in order of members."""
+        """Create new tensors with this lineage, in order. `change` is applied to each memory."""
         made: list[torch.Tensor] = []
         for place, member in enumerate(self.members):
             with made_in(member):
@@ -165,7 +166,7 @@ class Lineage:
         if change is not None:
             member = replace(member, dtype=self._changed_dtype(place, change))
         numel = of.untyped_storage().nbytes() // of.dtype.itemsize
-        # the text that stands in a repro script, so that both make the same
+        # a repro script holds this same text, so both create the same tensors
         text = member.taken("of", of.dtype, numel)
         taken: torch.Tensor = eval(text, {"torch": torch, "of": of})
         if member.how is Making.VIEW:
@@ -185,13 +186,13 @@ class Lineage:
         return whole.set_(copy.untyped_storage())
 
     def _changed_dtype(self, place: int, change: Change) -> torch.dtype:
-        """The dtype of a tensor in memory that is changed."""
+        """Return the dtype of a tensor after its memory has changed."""
         memory = self.memories[self.root(place)]
         assert memory is not None
         before, own = memory.dtype, self.members[place].dtype
         after = change(memory[:0]).dtype
         if own != before and after != before:
-            raise SharedDtypes(f"{own} and {before} share memory that becomes {after}")
+            raise SharedDtypes(f"{own} and {before} share memory that would become {after}")
         return after if own == before else own
 
 
@@ -201,27 +202,27 @@ def _autograd(member: Member) -> str:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is a tensor that its memory and layout say all about."""
+    """Return whether a value is a tensor that its memory and layout describe completely."""
     if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return False
     if value.layout != torch.strided or value.is_quantized:
         return False
     try:
         _place(value)
-    except RuntimeError:  # torch's own wrappers, as those of vmap and functionalize, have no memory
+    except RuntimeError:  # wrappers such as those of vmap and functionalize have no memory
         return False
     return True
 
 
 def lineage(values: Sequence[Any]) -> Lineage:
-    """The lineage of values, with the bases of views that are not among them."""
+    """Return the lineage of values. It includes view bases that are not among them."""
     found = _TensorFound()
     places = tuple(found.add(v) if is_plain(v) else None for v in values)
     return Lineage(tuple(found.members), tuple(found.memories), places)
 
 
 class _TensorFound:
-    """A lineage in the making."""
+    """A lineage under construction."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []
@@ -231,7 +232,7 @@ class _TensorFound:
         self._owners: dict[int, int] = {}
 
     def add(self, value: torch.Tensor) -> int:
-        """The place of a tensor, found or new."""
+        """Return the place of a tensor. A tensor that is new is added."""
         if id(value) not in self._places:
             how, of = self._origin(value)
             memory = _flat(value) if how is Making.MEMORY else None
@@ -280,7 +281,7 @@ def _member(value: torch.Tensor, how: Making, of: int, base: torch.Tensor | None
 
 
 def _counted_together(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a change of one tensor counts as one of the other; both are left as they are."""
+    """Return whether two tensors share a version counter. Both counters keep their values."""
     if one.is_inference() or other.is_inference() or one._version != other._version:
         return False
     before = one._version
@@ -291,7 +292,7 @@ def _counted_together(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _owner(memory: torch.Tensor, member: Member) -> torch.Tensor:
-    """A tensor in memory of its own."""
+    """Create a tensor that owns `memory`."""
     value = torch.empty(0, dtype=memory.dtype, device=memory.device)
     value.set_(memory.untyped_storage(), member.offset, member.size, member.stride)
     for function in member.lazy:
@@ -309,7 +310,7 @@ def _as_parameter(value: torch.Tensor, member: Member) -> torch.Tensor:
 
 
 def mark_creation(value: torch.Tensor, member: Member) -> None:
-    """Tell autograd of a view in which way it was made, where no mode says so."""
+    """Tell autograd how a view was created, unless a grad mode implies it."""
     if member.creation not in ("DEFAULT", NO_GRAD, INFERENCE):
         kind = getattr(torch._C._autograd.CreationMeta, member.creation)
         torch._C._autograd._set_creation_meta(value, kind)
@@ -317,7 +318,7 @@ def mark_creation(value: torch.Tensor, member: Member) -> None:
 
 @contextlib.contextmanager
 def made_in(member: Member) -> Iterator[None]:
-    """The mode in which a tensor is made."""
+    """Enter the mode in which a tensor was created."""
     inference = member.inference or member.creation == INFERENCE
     with (
         torch.inference_mode(inference),
@@ -327,7 +328,7 @@ def made_in(member: Member) -> Iterator[None]:
 
 
 def leaves(values: Sequence[Any]) -> list[torch.Tensor]:
-    """The leaves of autograd behind values: what gradients are asked of, each once."""
+    """Return the autograd leaves behind values, without duplicates: the targets of gradients."""
     found: dict[int, torch.Tensor] = {}
     for value in values:
         if isinstance(value, torch.Tensor) and value.requires_grad:

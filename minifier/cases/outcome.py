@@ -1,4 +1,4 @@
-"""What became of a case: the outcome, and the signature that makes two failures the same bug."""
+"""The outcome of a case, and the signature by which two failures count as the same bug."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tcdebug.compiler.gate.gate import Decision
 
 
 class Resolution(StrEnum):
-    """What a run says about a failure that is looked for, in the terms of delta debugging."""
+    """What a run says about the failure under search, in the terms of delta debugging."""
 
     FAILS = "fails"
     PASSES = "passes"
     UNRESOLVED = "unresolved"
-    """It ended in another failure, or is no case at all: it says nothing."""
+    """It ended in another failure or was not a valid case, so it says nothing."""
 
 
 class Kind(StrEnum):
@@ -33,13 +33,13 @@ class Kind(StrEnum):
     HANG = "hang"
     KILLED = "killed"
     SLOW = "slow"
-    """Slower than eager by more than is allowed."""
+    """Slower than eager by more than the limit."""
     RECOMPILE = "recompile"
-    """Compiled again for inputs that the first compile should have served."""
+    """Compiled again for inputs that the first compile should have covered."""
     BAD = "bad"
-    """The user's own check says so."""
+    """The user's own check rejected it."""
     INVALID = "invalid"
-    """Eager fails on it, or Dynamo does not capture it: not a case at all."""
+    """Not a valid case: eager fails on it, or Dynamo does not capture it."""
 
 
 PHASES = ("eager", "capture", "compile", "forward", "backward")
@@ -48,10 +48,10 @@ PHASES = ("eager", "capture", "compile", "forward", "backward")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of one run of a case.
+    """The result of one run of a case.
 
-    `signature` is empty when it went well; `phase` is where it was when it ended: eager, capture,
-    compile, forward or backward. `decisions` are those of the compiler, in order.
+    `signature` is empty if the run passed. `phase` is the phase in which the run ended: eager,
+    capture, compile, forward or backward. `decisions` are the compiler's decisions, in order.
     """
 
     kind: Kind
@@ -62,43 +62,43 @@ class Outcome:
     seconds: float = field(default=0.0, compare=False)
     cpu_seconds: float = field(default=0.0, compare=False)
     times: float = field(default=0.0, compare=False)
-    """How many times the seconds of eager it took, where that is the failure."""
+    """The run time as a multiple of eager's, if slowness is the failure."""
 
     @property
     def failed(self) -> bool:
-        """Whether it is a failure of the compiled program."""
+        """Whether the compiled program failed."""
         return self.kind not in (Kind.OK, Kind.INVALID)
 
     @property
     def direction(self) -> str:
-        """forward or backward."""
+        """The string "forward" or "backward"."""
         return "backward" if self.phase == "backward" else "forward"
 
     @property
     def event(self) -> GraphFailure:
-        """The event that tells of this failure."""
+        """The event that records this failure."""
         return GraphFailure(self.kind.value, self.signature, self.direction, self.message[:2000])
 
     def still_shown_by(self, smaller: Outcome) -> bool:
-        """Whether a smaller case fails like this, and as plainly.
+        """Return whether a smaller case fails in the same way and as clearly.
 
-        What is slow may become only just slow, and then fails every other time: half of it, on a
-        scale of ratios, has to stay.
+        A slow case can shrink to one that is barely slow and fails only every other time. The
+        smaller case must keep at least the square root of the slowdown.
         """
         return self.same_bug(smaller) and smaller.times >= self.times**0.5
 
     def same_bug(self, other: Outcome) -> bool:
-        """Whether two failures are taken for one bug."""
+        """Return whether two failures count as the same bug."""
         return self.failed and other.failed and self.signature == other.signature
 
     def resolve(self, other: Outcome) -> Resolution:
-        """What another run says about this failure: a different failure is no pass."""
+        """Return what another run says about this failure. A different failure is not a pass."""
         if self.same_bug(other):
             return Resolution.FAILS
         return Resolution.PASSES if other.kind is Kind.OK else Resolution.UNRESOLVED
 
     def ends_before(self, other: Outcome) -> bool:
-        """Whether this run ended in an earlier phase than another one."""
+        """Return whether this run ended in an earlier phase than another."""
         if self.phase not in PHASES or other.phase not in PHASES:
             return False
         return PHASES.index(self.phase) < PHASES.index(other.phase)
@@ -109,7 +109,7 @@ PATH = re.compile(r"(/[\w.+-]+)+/?")
 NAME = re.compile(r"\b([A-Za-z_]+?)_\d+\b")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019")
 GENERATED = re.compile(r"^[0-9a-z]{40,}\.py$")
-"""Files that a compiler names after what is in them."""
+"""Files that a compiler names after a hash of their contents."""
 DEVICE = (
     (re.compile(r"^Triton Error \[CUDA\]: "), "CUDA error: "),
     (re.compile(r"^CUDA driver error: "), "CUDA error: "),
@@ -117,12 +117,12 @@ DEVICE = (
     (re.compile(r"^CUDA error: out of memory.*"), "CUDA out of memory"),
     (re.compile(r"^(CUDA error: CU[A-Z]+_STATUS_[A-Z_]+).*"), r"\1"),
 )
-"""What errors of a CUDA device are called by whoever notices them first, and one name for each."""
+"""The messages for one CUDA error, which depend on who reports it, and a common form of each."""
 PLAIN = (*DEVICE, (PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
 
 
 def normalised(message: str) -> str:
-    """A message without what differs from run to run: numbers, paths, quoted names."""
+    """Remove from a message what differs between runs: numbers, paths, quoted names."""
     lines = message.strip().splitlines()
     text = lines[0] if lines else ""
     for pattern, replacement in PLAIN:
@@ -131,7 +131,7 @@ def normalised(message: str) -> str:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what it was raised from, the first cause last."""
+    """Yield the exception and its causes, the original cause last."""
     current: BaseException | None = error
     while current is not None:
         yield current
@@ -142,22 +142,22 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """What an exception was first raised from, through Dynamo's and our own wrappers."""
+    """Return the original cause of an exception, behind the wrappers of Dynamo and tcdebug."""
     return list(causes(error))[-1]
 
 
 def of_device(what: str) -> bool:
-    """Whether a normalised message is that of an error of a CUDA device.
+    """Return whether a normalised message is a CUDA device error.
 
-    A kernel's error is noticed by a later call: neither its class nor its place says anything.
+    A later call reports the error of a kernel, so its exception class and frame say nothing.
     """
     return what.startswith(("CUDA error: ", "CUDA out of memory"))
 
 
 def exception_signature(error: BaseException, phase: str) -> str:
-    """Phase, stage, class, innermost frame and normalised message of an exception.
+    """Return phase, stage, class, innermost frame and normalised message of an exception.
 
-    Of an error of a CUDA device: phase and normalised message.
+    For a CUDA device error, return only phase and normalised message.
     """
     cause = root_cause(error)
     if of_device(what := normalised(str(cause))):
@@ -174,17 +174,17 @@ def exception_signature(error: BaseException, phase: str) -> str:
 
 @dataclass(frozen=True)
 class RaisedAt:
-    """What an exception is known again by in another process."""
+    """What identifies an exception in another process."""
 
     class_name: str
     what: str
     """The normalised message."""
     frame: str
-    """The innermost frame as file and function, empty where it is not known."""
+    """The innermost frame as file:function; empty if unknown."""
 
     @classmethod
     def of(cls, outcome: Outcome) -> RaisedAt:
-        """Of the outcome of a case that ended in an exception."""
+        """Read it from the outcome of a case that ended in an exception."""
         name, _, message = outcome.message.partition(":")
         what = normalised(message)
         before = outcome.signature.removesuffix(what).removesuffix(" | ")
@@ -193,18 +193,18 @@ class RaisedAt:
 
 
 def _module(filename: str) -> str:
-    """A file by its last two parts: paths differ between machines, generated names by content."""
+    """Shorten a file name to its last two parts, because paths differ between machines."""
     *_, folder, name = ("", *filename.split("/"))
     return "<generated>" if GENERATED.search(name) else f"{folder}/{name}".lstrip("/")
 
 
 def crash_signature(signal_number: int, phase: str) -> str:
-    """Phase and signal."""
+    """Return phase and signal name."""
     return f"{phase} | {signal_name(signal_number)}"
 
 
 def signal_name(number: int) -> str:
-    """SIGSEGV for 11."""
+    """Return the name of a signal: SIGSEGV for 11."""
     try:
         return signal.Signals(number).name
     except ValueError:

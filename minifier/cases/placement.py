@@ -1,7 +1,7 @@
-"""Cases of a device, kept on the CPU by a process that must not initialise the device.
+"""Cases on a device, held on the CPU by a process that must not initialise the device.
 
-The inputs of such a case are CPU tensors, and each says on which device it belongs. A child that
-may use the device moves them there with `placed`.
+The inputs of such a case are CPU tensors, and each names the device on which it belongs. A child
+process that may use the device moves them there with `placed`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HOST = "cpu"
 
 
 class NotMovable(TypeError):
-    """A case holds a tensor that cannot be moved as it is; the message names it."""
+    """A case holds a tensor that cannot be moved; the message names it."""
 
 
 def devices(case: Case) -> tuple[str, ...]:
-    """The devices that a case needs besides the CPU, by its inputs and by what its graph names."""
+    """Return the devices other than the CPU that the inputs and the graph of a case use."""
     found = {spec.device for spec in case.inputs if spec.device}
     found |= {str(t.device) for t in tensors_of(case.values()) if t.device.type != HOST}
     found |= set(_named(case.module, case.graph))
@@ -35,7 +35,7 @@ def devices(case: Case) -> tuple[str, ...]:
 
 
 def _named(module: fx.GraphModule, graph: fx.Graph) -> Iterator[str]:
-    """The devices among the arguments of calls, in graphs inside the graph too."""
+    """Yield the devices among the arguments of calls, nested graphs included."""
     for node in graph.nodes:
         for value in _leaves([node.args, dict(node.kwargs)]):
             if (device := _device(value)) is not None:
@@ -54,7 +54,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _device(value: object) -> str | None:
-    """The device that an argument names, None where it names none or the CPU."""
+    """Return the device that an argument names; None for the CPU and for other arguments."""
     if isinstance(value, str) and value.partition(":")[0] == "cuda":
         return value
     if isinstance(value, torch.device) and value.type == "cuda":
@@ -63,14 +63,14 @@ def _device(value: object) -> str | None:
 
 
 def hosted(case: Case) -> tuple[Lineage, tuple[CaseInput, ...]]:
-    """The tensors of a case as they are on the CPU, and its inputs without them.
+    """Return the tensors of a case as CPU tensors, and its inputs without their tensors.
 
-    Raises NotMovable for tensors on a device that are more than their memory, and for constants
-    of the graph that lie on a device.
+    Raises NotMovable for device tensors that are not plain strided ones, and for constants of the
+    graph that are on a device.
     """
     for name, value in _constants(case.module, case.graph):
         if value.device.type != HOST:
-            raise NotMovable(f"the graph holds a tensor on {value.device} itself: {name}")
+            raise NotMovable(f"the graph itself holds a tensor on {value.device}: {name}")
     family = lineage(case.values())
     inputs: list[CaseInput] = []
     for spec, place in zip(case.inputs, family.places, strict=True):
@@ -86,7 +86,7 @@ def hosted(case: Case) -> tuple[Lineage, tuple[CaseInput, ...]]:
 
 
 def joined(family: Lineage, inputs: Sequence[CaseInput]) -> tuple[CaseInput, ...]:
-    """Inputs with their tensors, built anew from a lineage."""
+    """Return inputs with tensors that are created from a lineage."""
     made = family.built()
     return tuple(
         spec if place is None else replace(spec, value=made[place])
@@ -95,7 +95,7 @@ def joined(family: Lineage, inputs: Sequence[CaseInput]) -> tuple[CaseInput, ...
 
 
 def placed(case: Case) -> Case:
-    """The case with every input on the device where it belongs."""
+    """Return the case with every input on the device where it belongs."""
     if not any(spec.device for spec in case.inputs):
         return case
     family = lineage(case.values())
@@ -110,7 +110,7 @@ def placed(case: Case) -> Case:
 
 
 def _moved(family: Lineage, device_of: Callable[[int, str], str]) -> Lineage:
-    """The lineage with its memories on other devices, by place and the device so far."""
+    """Move the memories of a lineage. `device_of` takes a place and its current device."""
     members = tuple(
         replace(m, device=device_of(place, m.device)) for place, m in enumerate(family.members)
     )
@@ -132,7 +132,7 @@ def _constants(module: fx.GraphModule, graph: fx.Graph) -> Iterator[tuple[str, t
 
 
 class OnHost(TorchFunctionMode):
-    """Calls in this block that name a device go to the CPU: their tensors are there."""
+    """Redirects calls in this block that name a device to the CPU, where their tensors are."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -150,5 +150,5 @@ def _on_host(value: Any) -> Any:
 
 
 def evaluated(case: Case) -> AbstractContextManager[object]:
-    """A block in which the graph of a case can run on its CPU tensors."""
+    """Return a context in which the graph of a case can run on its CPU tensors."""
     return OnHost() if devices(case) else contextlib.nullcontext()

@@ -1,7 +1,8 @@
-"""Settings of torch that a script or its environment has changed, and Python that sets them again.
+"""The torch settings that a script or its environment has changed, and Python that restores them.
 
-Torch reads environment variables when its config modules are imported, and takes what it finds for
-the default. So the defaults come from a second copy of each module, that sees no such variable.
+Torch reads environment variables when its config modules are imported, and stores their values as
+defaults. The true defaults therefore come from a second copy of each module, which is imported
+without these variables.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tcdebug.compiler.patching import Patch, patched
 FORCED = Patch(
     "torch.utils._config_module:_ConfigEntry",
     "env_value_force",
-    "a setting that a variable forces cannot be switched off",
+    "a setting that an environment variable forces cannot be switched off",
     of_instances=True,
 )
 ENVIRON = Patch("os", "environ", "the defaults of torch's settings are not known")
@@ -37,16 +38,16 @@ MODULES = (
     "torch.fx.experimental._config",
     "torch._inductor.config",
 )
-"""The modules whose settings may be behind a failure."""
+"""The modules whose settings can cause a failure."""
 
 NOT_CODE = (
     "cache", "trace.", "debug", "verbose", "dump", "compile_threads", "worker", "log",
     "benchmark_harness", "profil", "repro_", "replay_record",
 )  # fmt: skip
-"""Parts of names of settings that do not change what is compiled."""
+"""Parts of the names of settings that do not change what is compiled."""
 
 JUDGED = ("disable", "suppress_errors", "error_on_recompile", "caching_precompile")
-"""Settings that would hide a failure, or be one, in a repro."""
+"""Settings that would hide a failure in a repro, or cause one."""
 
 VARIABLE = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
 
@@ -54,7 +55,7 @@ _one_at_a_time = threading.Lock()
 
 
 def changed(name: str) -> dict[str, Any]:
-    """The settings of a module that are not as torch has them: name -> torch's default."""
+    """Return the changed settings of a module, each with torch's default."""
     module = sys.modules.get(name)
     if module is None:
         return {}
@@ -63,7 +64,7 @@ def changed(name: str) -> dict[str, Any]:
         setting: plain[setting].default
         for setting, entry in vars(module)["_config"].items()
         if entry.alias is None
-        and not getattr(entry, "deprecated", False)  # looking at it would warn
+        and not getattr(entry, "deprecated", False)  # reading it would warn
         and setting not in JUDGED
         and not any(part in setting for part in NOT_CODE)
         and value(module, setting) != plain[setting].default
@@ -71,7 +72,7 @@ def changed(name: str) -> dict[str, Any]:
 
 
 def value(module: ModuleType, name: str) -> Any:
-    """The value of a setting by its dotted name, None where this torch has no such setting."""
+    """Return a setting by its dotted name; None if this version of torch does not have it."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -79,12 +80,12 @@ def value(module: ModuleType, name: str) -> Any:
 
 
 def described(name: str, setting: str) -> str:
-    """The value of a changed setting, and whether the environment gave it."""
+    """Return the value of a changed setting, and note if it comes from the environment."""
     entry, plain = vars(sys.modules[name])["_config"][setting], _defaults(name)[setting]
     now = repr(value(sys.modules[name], setting))[:80]
     unset = plain.env_value_force
     given = entry.user_override
-    if isinstance(given, ContextVar):  # torch 2.11 has the value itself there
+    if isinstance(given, ContextVar):  # torch 2.11 stores the value itself
         given = given.get()
     ours = entry.env_value_force is unset and given is not unset
     read = (entry.default, entry.env_value_default, entry.env_value_force)
@@ -94,7 +95,7 @@ def described(name: str, setting: str) -> str:
 
 @contextlib.contextmanager
 def set_back(name: str, settings: Mapping[str, Any], log: EventLog) -> Iterator[None]:
-    """Give settings of a module other values in this block, also such as a variable forces."""
+    """Override settings of a module in this block, including those that a variable forces."""
     module, plain = sys.modules[name], _defaults(name)
     with contextlib.ExitStack() as stack:
         for setting in settings:
@@ -110,7 +111,7 @@ def _instead(value: Any, original: Any) -> Any:
 
 
 def assignments() -> tuple[str, ...]:
-    """Python that sets all that is changed, where it can be written down; a line a setting."""
+    """Return Python that restores all changed settings whose values are literals, by line."""
     lines: list[str] = []
     for name in MODULES:
         module = sys.modules.get(name)
@@ -124,7 +125,7 @@ def assignments() -> tuple[str, ...]:
 
 
 def is_literal(given: Any) -> bool:
-    """Whether its repr is Python that makes it."""
+    """Return whether the repr of a value is Python that creates it."""
     if isinstance(given, list | tuple | set):
         return all(is_literal(part) for part in given)
     if isinstance(given, dict):
@@ -134,7 +135,7 @@ def is_literal(given: Any) -> bool:
 
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:
-    """The entries of a config module as they are where no environment variable is set."""
+    """Return the entries of a config module as they are without environment variables."""
     original = sys.modules[name]
     assert original.__file__ is not None
     read = set(VARIABLE.findall(Path(original.__file__).read_text()))

@@ -1,8 +1,8 @@
-"""A case as Python text: the class `Graph` that is replayed, and that a repro script shows.
+"""Writes a case as Python text: the class `Graph`, which is replayed and shown in a repro script.
 
-Graphs inside the graph, such as the body of a checkpoint or the branches of a cond, become classes
-of their own before it. Operators that only Dynamo itself can write are turned back into what Dynamo
-makes them of, or the text could not be captured again: checkpoints and autograd.Functions.
+Nested graphs, such as the body of a checkpoint or the branches of a cond, become separate classes
+before it. Operators that only Dynamo can emit, those of checkpoints and autograd.Functions, are
+turned back into the calls that Dynamo captured. Otherwise the text could not be captured again.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
 DOTTED = re.compile(r"\btorch(?:\.\w+)+")
 RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
-"""Names that a repro script uses itself."""
+"""Names that a repro script itself uses."""
 SCAN = torch.ops.higher_order.scan
-"""Dynamo takes no module as its step but one that fx has traced."""
+"""Its step must be a module that fx has traced; Dynamo rejects others."""
 NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a class, the last one in it, and what it takes to run it.
+    """The text of the classes, the graph's own class last, and what it needs to run.
 
-    `imports` are the lines that it needs besides `import torch`; `names` the objects that its
-    names stand for; `constants` what `stored()` has to give it. `foreign` are names that only the
-    user's script can give: functions and objects of its own.
+    `imports` are the lines that it needs besides `import torch`. `names` maps its names to objects.
+    `constants` are the tensors that `stored()` must provide. `foreign` are names that only the
+    user's script can provide: its own functions and objects.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Source:
 
 
 def readable_names(case: Case) -> Case:
-    """The case with short names: L_self_modules_fc1_parameters_weight_ becomes fc1_weight."""
+    """Shorten the names of inputs: L_self_modules_fc1_parameters_weight_ becomes fc1_weight."""
     taken = set(RESERVED)
     graph, copies = copy_graph(case.graph)
     renamed: dict[str, str] = {}
@@ -79,7 +79,7 @@ def _short(name: str, taken: set[str]) -> str:
 
 
 def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
-    """The graph of a module as a class with the method `forward`, after the classes it needs."""
+    """Write the graph of a module as a class with a `forward` method, after the classes it uses."""
     writer = _Writer()
     writer.add(module, name, "self")
     text = "\n\n".join(writer.classes)
@@ -94,7 +94,7 @@ def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
 
 @dataclass
 class _Writer:
-    """Classes in the order in which they can be defined, and what they refer to."""
+    """Classes in the order in which they can be defined, and the objects they refer to."""
 
     classes: list[str] = field(default_factory=list)
     names: dict[str, Any] = field(default_factory=dict)
@@ -104,9 +104,9 @@ class _Writer:
     def add(
         self, module: fx.GraphModule, name: str, path: str, *, region: bool = False
     ) -> None:
-        """Write the class of a graph; `path` is where it is, from the outermost one.
+        """Write the class of a graph. `path` is its attribute path from the outermost graph.
 
-        Dynamo compiles a region once, however often it is called.
+        `region` marks a graph that Dynamo compiles once for all calls.
         """
         graph = _writable(module)
         regions = _regions_restored(graph)
@@ -146,7 +146,7 @@ class _Writer:
         self.classes.append("\n".join(lines) + "\n")
 
     def _add_function(self, function: _Function, name: str) -> None:
-        """An autograd.Function by the two graphs that Dynamo made of its methods."""
+        """Write an autograd.Function from the two graphs that Dynamo made of its methods."""
         lines = [f"class {name}(torch.autograd.Function):"]
         for body, method in ((function.forward, "outputs"), (function.backward, "gradients")):
             text = self._method(_writable(body))
@@ -171,20 +171,20 @@ class _Writer:
             lines += [f"        ctx.{marked}({results})"] if results else []
         lines += ["        return results", ""]
         lines += ["    @staticmethod", "    def backward(ctx, *grads):"]
-        # a checkpoint gives them once
+        # a checkpoint provides saved tensors only once
         lines += ["        tensors = ctx.saved_tensors"] * bool(tensors)
         lines += [f"        return {name}.gradients({', '.join(['*grads', *saved])})"]
         self.classes.append("\n".join(lines) + "\n")
 
     def _method(self, graph: fx.Graph) -> list[str]:
-        """The lines of `forward`; the names that it uses are noted."""
+        """Return the lines of `forward`, and record the names they use."""
         code = graph.python_code("self")
         lines = [CLEANUP.sub("", line) for line in code.src.splitlines()]
         lines = [PRIVATE.sub(_public, line.replace(" -> tuple", "")) for line in lines]
         start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
         body = [line for line in lines[start:] if line.strip() and not _alias(line)]
         for name, value in code.globals.items():
-            plain = name.lstrip("_")  # in a class, names with two underscores are mangled
+            plain = name.lstrip("_")  # classes mangle names with two leading underscores
             if name.startswith("__"):
                 body = [re.sub(rf"\b{name}\b", plain, line) for line in body]
             self.names[plain if name.startswith("__") else name] = value
@@ -192,19 +192,19 @@ class _Writer:
 
 
 def _writable(module: fx.GraphModule) -> fx.Graph:
-    """A copy of a graph whose text says no more than it has to."""
+    """Copy a graph without annotations that its text does not need."""
     graph, _ = copy_graph(module.graph)
     for node in graph.nodes:
         node.type = None
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:
             node.target = torch.utils.checkpoint.checkpoint
         if node.target is torch.ops.higher_order.flex_attention and node.args[7:] == ((), ()):
-            node.args = node.args[:7]  # Dynamo adds the last two itself
+            node.args = node.args[:7]  # Dynamo adds the last two
     return graph
 
 
 def _regions_restored(graph: fx.Graph) -> set[str]:
-    """Let a graph call its regions itself, which eager can differentiate; their attributes."""
+    """Replace region operators by calls that eager can differentiate; return their attributes."""
     found: set[str] = set()
     for node in list(graph.nodes):
         if node.target is not torch.ops.higher_order.invoke_subgraph:
@@ -221,7 +221,7 @@ def _regions_restored(graph: fx.Graph) -> set[str]:
 
 
 def for_eager(module: fx.GraphModule) -> fx.GraphModule:
-    """A captured graph that eager can run, and differentiate: its regions are plain calls."""
+    """Return a captured graph that eager can run and differentiate: its regions are plain calls."""
     graph, _ = copy_graph(module.graph)
     restored = bool(_regions_restored(graph))
     inner = {k: v for k, v in attributes(module, graph).items() if isinstance(v, fx.GraphModule)}
@@ -236,11 +236,11 @@ def for_eager(module: fx.GraphModule) -> fx.GraphModule:
 
 @dataclass(frozen=True)
 class _Function:
-    """What Dynamo makes of an autograd.Function.
+    """Dynamo's form of an autograd.Function.
 
-    `forward` returns the results and `saved` values, of which `tensors` were given to
-    save_for_backward; `backward` takes gradients and what was saved. `marks` are the methods of ctx
-    that are called with some of the results.
+    `forward` returns the results and `saved` values; `tensors` are the indices of those that were
+    passed to save_for_backward. `backward` takes the gradients and the saved values. `marks` maps
+    methods of ctx to the results that they are called with.
     """
 
     forward: fx.GraphModule
@@ -251,7 +251,7 @@ class _Function:
 
 
 def _functions_restored(module: fx.GraphModule, graph: fx.Graph) -> dict[str, _Function]:
-    """Let a graph call autograd.Functions by `apply`; what they are, by attribute."""
+    """Replace autograd.Function operators by calls of `apply`; return functions by attribute."""
     found: dict[str, _Function] = {}
     known = attributes(module, graph)
     for node in list(graph.nodes):
@@ -281,7 +281,7 @@ def _functions_restored(module: fx.GraphModule, graph: fx.Graph) -> dict[str, _F
 
 
 def _class_name(path: str) -> str:
-    """WrapBody0 for self.wrap_body_0."""
+    """Return WrapBody0 for self.wrap_body_0."""
     words = re.split(r"[._]+", path.removeprefix("self."))
     return "".join(w[:1].upper() + w[1:] for w in words)
 
@@ -291,7 +291,7 @@ def _flat(target: str) -> str:
 
 
 def _public(match: re.Match[str]) -> str:
-    """torch.nn.functional.gelu for torch._C._nn.gelu, where they are one function."""
+    """Return torch.nn.functional.gelu for torch._C._nn.gelu if they are the same function."""
     name = match.group(1)
     public = getattr(torch.nn.functional, name, None)
     same = public is not None and public is getattr(torch._C._nn, name, None)
@@ -299,13 +299,13 @@ def _public(match: re.Match[str]) -> str:
 
 
 def _alias(line: str) -> bool:
-    """`x = x`, which renaming placeholders leaves behind."""
+    """Return whether a line is `x = x`, which renaming placeholders leaves behind."""
     left, equals, right = line.strip().partition(" = ")
     return bool(equals) and left == right
 
 
 def _import(name: str, value: Any) -> str:
-    """The line that gives a name its meaning anywhere, empty where only the script can."""
+    """Return a line that defines a name anywhere; empty if only the user's script defines it."""
     if name in ("inf", "nan"):
         return f"from math import {name}"
     module = getattr(value, "__module__", None) or ""
@@ -320,7 +320,7 @@ def _import(name: str, value: Any) -> str:
 
 
 def _installed(module: str) -> bool:
-    """Whether a module is there wherever the same packages are installed."""
+    """Return whether a module belongs to the standard library or an installed package."""
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names:
         return True
@@ -331,7 +331,7 @@ def _installed(module: str) -> bool:
 
 
 def _torch_imports(text: str) -> list[str]:
-    """Parts of torch that `import torch` need not have loaded."""
+    """Return imports for parts of torch that `import torch` may not load."""
     found: set[str] = set()
     for dotted in DOTTED.findall(text):
         parts = dotted.split(".")
@@ -344,16 +344,16 @@ def _torch_imports(text: str) -> list[str]:
 
 
 def run_text(text: str, filename: str, namespace: dict[str, Any]) -> None:
-    """Run Python text, so that Dynamo captures the functions that it defines.
+    """Run Python text so that Dynamo can capture the functions it defines.
 
-    Dynamo leaves generated code alone; text with a file name of its own is not generated to it.
+    Dynamo skips generated code. A distinct file name keeps the text from being taken for that.
     """
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     exec(compile(text, filename, "exec"), namespace)
 
 
 def load(case: Case, filename: str) -> torch.nn.Module:
-    """The case as a module whose code Dynamo captures; its constants are copies."""
+    """Load the case as a module whose code Dynamo can capture. Its constants are copies."""
     source = module_source(case.module)
 
     def stored() -> dict[str, torch.Tensor]:

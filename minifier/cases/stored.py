@@ -1,7 +1,7 @@
-"""Tensors on disk: their storages as bytes in a safetensors file, with a table of layouts.
+"""Stores tensors on disk: their storages as bytes in a safetensors file, with a table of layouts.
 
-Storages, not tensors: what shares memory, has gaps or odd strides, or a dtype that safetensors does
-not know, comes back as it was. Nothing is pickled.
+Storing storages rather than tensors preserves shared memory, gaps, unusual strides, and dtypes that
+safetensors does not know. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import save_file
 
 Layout = list[object]
-"""[storage, dtype, size, stride, offset, lazy]; `lazy` are functions that values go through."""
+"""[storage, dtype, size, stride, offset, lazy]; `lazy` lists lazy functions: conj, _neg_view."""
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write tensors, with their layouts in the metadata of the file."""
+    """Write tensors to a file, with their layouts in its metadata."""
     plain = [value.detach().cpu() for value in tensors.values()]
     layouts, storages = _layouts(plain)
     data = {name: memory.clone() for name, memory in storages.items()}
@@ -29,7 +29,7 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def _layouts(tensors: Sequence[torch.Tensor]) -> tuple[list[Layout], dict[str, torch.Tensor]]:
-    """The layout of each tensor, and the storages behind them as bytes."""
+    """Return the layout of each tensor, and the storages behind them as bytes."""
     names: dict[int, str] = {}
     storages: dict[str, torch.Tensor] = {}
     layouts: list[Layout] = []
@@ -47,10 +47,10 @@ def _layouts(tensors: Sequence[torch.Tensor]) -> tuple[list[Layout], dict[str, t
 
 
 class LiveTensors:
-    """The first tensors of a stored file, kept up to date in place.
+    """The leading tensors of a stored file, updated in place.
 
-    The file is mapped into memory and shared: what was written is in it also when the process is
-    killed. A tensor that is the same object, and was not changed since, is not written again.
+    The file is mapped into shared memory, so writes survive when the process is killed. A tensor
+    is not written again if it is the same object with the same version.
     """
 
     def __init__(self, path: Path, tensors: Sequence[torch.Tensor]) -> None:
@@ -59,7 +59,7 @@ class LiveTensors:
         self._written = [_Contents.of(value) for value in tensors]
 
     def follow(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Write the values of other tensors; False, and nothing written, if they do not fit."""
+        """Write the values of other tensors. Return False and write nothing if they do not fit."""
         same = [w.is_of(value) for w, value in zip(self._written, tensors, strict=False)]
         if all(same) and len(same) == len(self._written) == len(tensors):
             return True
@@ -78,18 +78,18 @@ class LiveTensors:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What a tensor held at some time: the object, and how often it had been changed."""
+    """A snapshot of a tensor: the object and its version."""
 
     tensor: weakref.ref[torch.Tensor]
     version: int
 
     @classmethod
     def of(cls, value: torch.Tensor) -> _Contents:
-        """What a tensor holds now."""
+        """Return a snapshot of a tensor."""
         return cls(weakref.ref(value), -1 if value.is_inference() else value._version)
 
     def is_of(self, value: torch.Tensor) -> bool:
-        """Whether a tensor still holds it; never sure of inference tensors, which do not count."""
+        """Return whether a tensor is unchanged. False for inference tensors: none has a version."""
         return (
             self.tensor() is value
             and not value.is_inference()
@@ -98,7 +98,7 @@ class _Contents:
 
 
 def _mapped(path: Path) -> dict[str, torch.Tensor]:
-    """The storages of a file, as bytes that are the file's own."""
+    """Return the storages of a file as bytes that are mapped to it."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))

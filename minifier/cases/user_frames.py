@@ -1,4 +1,4 @@
-"""The user's source lines, read from stack traces that torch writes. It imports no torch."""
+"""Reads the user's source lines from stack traces that torch writes. It does not import torch."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from importlib.util import find_spec
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
 OF_THE_USER = "from user code:\n"
-"""What Dynamo writes before the stack of the program that it was capturing."""
+"""The text that Dynamo writes before the stack of the program it was capturing."""
 
 
 def frames(trace: str) -> Iterator[tuple[str, str]]:
-    """File and text of each frame of a stack trace, the outermost first: "file:3 in f: code"."""
+    """Yield file and text of each frame, the outermost first. The text is "file:3 in f: code"."""
     for found in FRAME.finditer(trace):
         line, code = f"{found['file']}:{found['line']}", found["code"].strip()
         yield found["file"], f"{line} in {found['name']}: {code}"
 
 
 def lines_of_error(text: str) -> list[str]:
-    """The user's lines at which Dynamo says that it raised, the innermost first.
+    """Return the user's lines at which Dynamo reports an error, the innermost first.
 
-    Of several such stacks in a program's output the last one counts. Lines of torch are left out.
+    If the output holds several such stacks, the last one counts. Lines inside torch are left out.
     """
     _, found, rest = text.rpartition(OF_THE_USER)
     if not found:

@@ -1,1 +1,1 @@
-"""Search algorithms over a predicate, repeats of a flaky answer, and asking ahead. No torch."""
+"""Search algorithms over a predicate, repeated runs of flaky questions, asking ahead. No torch."""

@@ -1,4 +1,4 @@
-"""The searches that everything here is done with. They are pure functions of a predicate."""
+"""The search algorithms. They are pure functions of a predicate."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tcdebug.minifier.cases.outcome import Resolution
 Item = TypeVar("Item")
 
 BETS = 3
-"""Until so many elements are found, each may well be the last one."""
+"""Up to this many found elements, the search checks each time whether they suffice."""
 FEW = 4
-"""So many elements are left out one by one."""
+"""Sets of up to this size are reduced by leaving out one element at a time."""
 
 
 def first_bad(low: int, high: int, bad: Callable[[int], bool], guess: int | None = None) -> int:
-    """An n in (low, high] with bad(n) and not bad(n - 1), given not bad(low) and bad(high).
+    """Return an n in (low, high] with bad(n) and not bad(n - 1), given not bad(low) and bad(high).
 
-    Asks about log2(high - low) times, first for `guess`. Where `bad` is not monotone it is one of
+    It asks about log2(high - low) times, first for `guess`. If `bad` is not monotone, n is one of
     the boundaries.
     """
     while high - low > 1:
@@ -33,12 +33,12 @@ def first_bad(low: int, high: int, bad: Callable[[int], bool], guess: int | None
 
 
 def passing_before(low: int, high: int, ask: Callable[[int], Resolution]) -> int | None:
-    """The n in [low, high) that passes and after which nothing up to `high` is known to pass.
+    """Return the n in [low, high) that passes and after which none is known to pass.
 
-    Given that `high` fails and that `high - 1` does not. What makes the difference between n and
-    `high` is among the steps from n to `high`; it is step `high` alone only if n is `high - 1`.
-    None where neither `high - 1` nor `low` passes. Asks about log2(high - low) times where
-    `high - 1` is unresolved; see "skip" in `git bisect`.
+    It requires that `high` fails and that `high - 1` does not. The fault is among the steps from n
+    to `high`, and it is step `high` alone only if n is `high - 1`. Returns None if neither
+    `high - 1` nor `low` passes. Asks about log2(high - low) times if `high - 1` does not pass; see
+    "skip" in `git bisect`.
     """
     if ask(high - 1) is Resolution.PASSES:
         return high - 1
@@ -48,15 +48,16 @@ def passing_before(low: int, high: int, ask: Callable[[int], Resolution]) -> int
 
 
 def minimal_subset(items: Sequence[Item], bad: Callable[[Sequence[Item]], bool]) -> list[Item]:
-    """A subset that is bad and of which no element can be left out, given that all are bad.
+    """Return a bad subset from which no single element can be left out, given that all are bad.
 
-    Asks for no subset twice, and about log2(len(items)) times for every element that is needed, or
-    once where nearly all are. Elements that are likely needed should come first.
+    It asks about each subset at most once, and about log2(len(items)) times for every element that
+    is needed, or once per element if nearly all are. Elements that are likely needed should come
+    first.
 
-    The shortest bad prefix ends with an element that is needed; with that one kept, so does the
-    shortest bad prefix of what is before it, until the elements found are bad by themselves. What
-    was found so is 1-minimal if every superset of a bad set is bad. If not, the last sweep sees to
-    it.
+    The shortest bad prefix ends with an element that is needed. With that element kept, so does the
+    shortest bad prefix of the elements before it. This repeats until the elements found are bad by
+    themselves. The result is 1-minimal if every superset of a bad set is bad. If not, the last
+    sweep makes it so.
     """
     asked: dict[frozenset[int], bool] = {}
 
@@ -78,7 +79,7 @@ def minimal_subset(items: Sequence[Item], bad: Callable[[Sequence[Item]], bool])
 
 
 def _needed(count: int, answer: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Elements that are bad together, each needed when it was found."""
+    """Return elements that are bad together. Each was needed when it was found."""
     needed: list[int] = []
     rest = list(range(count))
     gap = float(count)
@@ -94,6 +95,6 @@ def _needed(count: int, answer: Callable[[Sequence[int]], bool]) -> list[int]:
         needed.append(rest[length - 1])
         del rest[length - 1 :]
         gap = (count - len(rest)) / len(needed)
-        # where the needed are dense, the next one is near
+        # if needed elements are dense, the next one is close
         guess = len(rest) - round(gap) if len(needed) >= BETS else None
     return needed

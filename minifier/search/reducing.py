@@ -1,4 +1,4 @@
-"""A reducer at work, while what it may ask next is begun."""
+"""Runs a reducer while its likely next questions are already being answered."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, searched
 
 Reduced = TypeVar("Reduced")
 Interesting = Callable[[Reduced, str], bool]
-"""Whether a candidate still shows what is looked for; the text is the name of the reduction."""
+"""Whether a candidate still shows the failure; the text is the name of the reduction."""
 
 
 class Reducing(Protocol[Reduced]):
-    """The search for a smaller candidate that is still interesting, step by step."""
+    """The search for a smaller candidate that is still interesting, one step at a time."""
 
     @property
     def best(self) -> Reduced:
@@ -21,19 +21,19 @@ class Reducing(Protocol[Reduced]):
         ...
 
     def step(self, interesting: Interesting[Reduced]) -> bool:
-        """Apply the next reduction; False where none changes anything any more."""
+        """Apply the next reduction. Return False once no reduction changes anything."""
         ...
 
     def run(self, interesting: Interesting[Reduced]) -> Reduced:
-        """Reduce until no reduction changes anything; the smallest candidate."""
+        """Reduce until no reduction changes anything, and return the smallest candidate."""
         ...
 
     def rehearsal(self) -> Reducing[Reduced]:
-        """A reducer in the same state, which logs nothing and changes nothing of this one."""
+        """Return a reducer in the same state that logs nothing and shares nothing mutable."""
         ...
 
     def forget(self) -> None:
-        """Drop what was derived from candidates other than the best."""
+        """Drop everything derived from candidates other than the best."""
         ...
 
 
@@ -43,9 +43,10 @@ def reduce_ahead(
     ahead: Ahead[Question, Answer],
     interesting: Callable[[Callable[[Question], Answer]], Interesting[Reduced]],
 ) -> None:
-    """Run a reducer to its end, while what it may ask next is begun.
+    """Run a reducer to its end while its likely next questions are already being answered.
 
-    `interesting` makes, of a way to ask, what the reducer wants to know. See `rehearsal.searched`.
+    `interesting` turns a way to ask into the predicate that the reducer needs. See
+    `rehearsal.searched`.
     """
 
     def step() -> bool:

@@ -1,7 +1,7 @@
-"""What a search may ask next: it is run again on the answers so far, and on those that are likely.
+"""Predicts the next questions of a search by rehearsing it on known and likely answers.
 
-A search is a function of what it asks, so its next question follows from the answers before it.
-Nothing is run again before somebody wants to know what comes next.
+A search is a function of the answers it gets, so its next question follows from the answers before
+it. A rehearsal runs only when the prediction is needed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Told = TypeVar("Told", covariant=True)
 
 
 class Ahead(Protocol[Asked, Told]):
-    """Who can begin with a question before it is asked."""
+    """Something that can start on a question before it is asked."""
 
     @property
     def likely(self) -> Sequence[Told]:
-        """The answers to count on, the likeliest first."""
+        """The answers to expect, the most likely first."""
         ...
 
     def known(self, question: Asked) -> Told | None:
-        """The answer to a question, if it is known by now."""
+        """Return the answer to a question if it is already known."""
         ...
 
     def ask_ahead(self, questions: Iterable[Asked]) -> None:
-        """Begin with questions, the likeliest first; give up what was begun and is not among them.
+        """Start on questions, the most likely first, and drop started ones that are not among them.
 
-        No more of them are looked at than can be begun.
+        It takes no more questions from the iterable than it can start.
         """
         ...
 
@@ -43,15 +43,15 @@ def searched(
     search: Callable[[Callable[[Question], Answer]], Result],
     rehearsal: Callable[[Callable[[Question], Answer]], object],
 ) -> Result:
-    """What a search finds, while what it may ask next is begun.
+    """Return the result of a search while its likely next questions are already being answered.
 
-    `rehearsal` asks the same as `search` and may go on after its end, but changes and tells
-    nothing. It is run often, and seldom to its end.
+    `rehearsal` asks the same questions as `search`, and may continue after its end, but it changes
+    and reports nothing. It runs often, and rarely to its end.
     """
     answers: list[Answer] = []
 
     def upcoming() -> Iterator[Question]:
-        """The question to be answered now, then those that may follow, the nearest first."""
+        """Yield the current question, then those that may follow, the nearest first."""
         paths = deque([tuple(answers)])
         while paths:
             path = paths.popleft()
@@ -73,13 +73,13 @@ def searched(
 
 
 class _Unanswered(Exception):
-    """Ends a rehearsal where its answers end."""
+    """Ends a rehearsal at its first unanswered question."""
 
 
 def _next(
     rehearsal: Callable[[Callable[[Question], Answer]], object], answers: Sequence[Answer]
 ) -> Question | None:
-    """What is asked after these answers, None where nothing is."""
+    """Return the question that follows these answers; None if the rehearsal ends."""
     left = iter(answers)
     unanswered: list[Question] = []
 

@@ -1,1 +1,1 @@
-"""torch's structured trace, translated to events."""
+"""Translates torch's structured trace to events."""

@@ -1,11 +1,11 @@
-"""Guards as Dynamo prints them: how many there are, and those on values of the program."""
+"""Guards as Dynamo prints them: their number, and those on values of the program."""
 
 from __future__ import annotations
 
 import re
 
 GUARD = re.compile(r"^[| ]*\+- ([A-Z][A-Z_]+): (.*)$", re.MULTILINE)
-"""A line of the tree that is a guard, not the way to a value."""
+"""A line of the guard tree that is a guard rather than an accessor."""
 
 ABOUT_TORCH = frozenset(
     {
@@ -14,19 +14,20 @@ ABOUT_TORCH = frozenset(
         "NO_HASATTR", "DICT_CONTAINS", "DICT_VERSION", "NOT_NONE",
     }
 )  # fmt: skip
-"""Kinds that hold in nearly every program, whatever its values are."""
+"""Kinds that are present in nearly every program, whatever its values are."""
 
 SHAPE = re.compile(r"\b(?:Eq|Ne|Mod)\(|[<>]=?|\bs\d+\b")
-WIDEST = 200
+MAX_CONDITION = 200
+"""Characters of a condition that are kept."""
 
 
 def counted(text: str) -> int:
-    """All guards of the tree."""
+    """Return the number of guards in the tree."""
     return len(GUARD.findall(text))
 
 
 def on_values(text: str) -> list[str]:
-    """The guards on what a caller can change: tensors, sizes, numbers. "KIND: condition" each."""
+    """Return the guards on tensors, sizes and numbers of the caller, as "KIND: condition"."""
     return list(
         dict.fromkeys(
             f"{kind}: {_condition(kind, condition)}"
@@ -45,12 +46,12 @@ def _matters(kind: str, condition: str) -> bool:
 
 
 def _condition(kind: str, text: str) -> str:
-    """The condition without the line it comes from; of a tensor what a caller would recognise."""
+    """Return the condition without its source line. Tensors are described for the caller."""
     plain = " ".join(re.split(r"\s{2,}# | # ", text)[0].split())
     if kind == "TENSOR_MATCH" and (found := TENSOR.search(plain)):
         name, dtype, rest = found.groups()
         return f"{name} is {dtype.removeprefix('torch.')} {rest}"
-    return plain[:WIDEST]
+    return plain[:MAX_CONDITION]
 
 
 TENSOR = re.compile(r"check_tensor\((.+?), .*?\), (torch\.\w+), device=[^,]*, (.*)\)$")

@@ -1,4 +1,4 @@
-"""Inductor's generated code, read: its kernels with the bytes they move, its calls of libraries."""
+"""Reads inductor's generated code: its kernels, the bytes they move, and its library calls."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BYTES: Mapping[str, int] = {
     "bool": 1, "int8_t": 1, "uint8_t": 1, "at::BFloat16": 2, "bfloat16": 2, "at::Half": 2,
     "half": 2, "int16_t": 2, "float": 4, "int32_t": 4, "double": 8, "int64_t": 8,
 }  # fmt: skip
-"""Of the C++ types that kernels on the CPU take pointers to."""
+"""Sizes of the C++ types that CPU kernels take pointers to."""
 
 
 def generated(code: str, path: str) -> Iterator[Event]:
-    """The kernels and calls of one piece of code, which is kept at `path`."""
+    """Yield the kernels and library calls of a piece of code that is kept at `path`."""
     called: dict[str, tuple[str, list[str]]] = {}
     elements = _elements(code)
     for match in CALL.finditer(code):
@@ -44,7 +44,7 @@ def generated(code: str, path: str) -> Iterator[Event]:
 
 
 def _sources(code: str, call: re.Match[str]) -> list[str]:
-    """The nodes that the comment right above a call names."""
+    """Return the nodes that the comment directly above a call names."""
     above = code.rfind("Source Nodes:", 0, call.start())
     about = SOURCES.match(code, above) if above >= 0 else None
     if about is None or CALL.search(code, about.end(), call.start()):
@@ -53,7 +53,7 @@ def _sources(code: str, call: re.Match[str]) -> list[str]:
 
 
 def _elements(code: str) -> dict[str, int]:
-    """How many elements the buffers of a wrapper have; those of symbolic sizes are left out."""
+    """Return the number of elements of each buffer in a wrapper, without symbolic sizes."""
     found: dict[str, int] = {}
     for match in SIZED.finditer(code):
         size, stride = ast.literal_eval(match[3]), ast.literal_eval(match[4])
@@ -66,7 +66,7 @@ def _elements(code: str) -> dict[str, int]:
 
 
 def _moved(types: str, arguments: str, elements: Mapping[str, int]) -> int:
-    """Bytes that a kernel reads and writes, each argument once; 0 where a size is not known."""
+    """Return the bytes that a kernel reads and writes, once per argument; 0 if unknown."""
     pointers = [re.sub(r"const |[*' ]", "", t) for t in _listed(types) if "*" in t]
     names = _listed(arguments)[: len(pointers)]
     if not pointers or any(n not in elements for n in names) or len(names) < len(pointers):

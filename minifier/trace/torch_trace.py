@@ -1,4 +1,4 @@
-"""torch's structured trace of a program at work, without a file: its records become events."""
+"""Turns torch's structured trace of a running program into events, without a file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tcdebug.minifier.trace.trace_records import Translator
 
 @contextlib.contextmanager
 def traced(log: EventLog) -> Iterator[None]:
-    """Write what torch traces of the compiles in this block to the log."""
+    """Write what torch traces about compiles in this block to the log."""
     with handled(trace_log, _Handler(log)):
         yield
 
 
 @contextlib.contextmanager
 def handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
-    """The logger at work, with one handler more."""
+    """Add a handler to a logger for the duration of this block."""
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -34,7 +34,7 @@ def handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    """Takes each record as torch makes it; its `metadata` is a dict, its `payload` a text."""
+    """Takes each record that torch makes. Its `metadata` is a dict, its `payload` is text."""
 
     def __init__(self, log: EventLog) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _Handler(logging.Handler):
         self._translator = Translator(log)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A record that cannot be read is shown by logging, and ends no compile."""
+        """Translate a record. Logging reports one that cannot be read; the compile continues."""
         try:
             fields = record.__dict__
             self._translator.feed(fields["metadata"], fields.get("payload") or "")

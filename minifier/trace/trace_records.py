@@ -1,7 +1,7 @@
-"""Records of torch's structured trace as events: what Dynamo, AOTAutograd and inductor did.
+"""Translates records of torch's structured trace, which Dynamo, AOTAutograd and inductor write.
 
-A record is {kind: details} with the compile it belongs to, and mostly a text. The same records
-come from a program at work (`torch_trace`) and from the files that TORCH_TRACE writes
+A record is {kind: details} with the compile it belongs to, and usually a text. The records come
+from a running program (`torch_trace`) or from the files that TORCH_TRACE writes
 (`tcdebug logs import`).
 """
 
@@ -47,7 +47,7 @@ STAGES: Mapping[str, str] = {
     "async_compile.wait": "kernel_wait",
     "build_guards": "guards",
 }
-"""Spans of the trace that are stages; it has others, of single passes and of waiting."""
+"""Trace spans that are stages. The trace also has spans of single passes and of waiting."""
 
 GRAPHS: Mapping[str, str] = {
     "dynamo_output_graph": "capture",
@@ -63,7 +63,7 @@ GRAPHS: Mapping[str, str] = {
     "inductor_post_grad_graph": "",
     "inductor_output_code": "",
 }
-"""Records whose text is a graph or code, with the direction where the name says it."""
+"""Records whose text is a graph or code, with the direction if the name implies it."""
 
 CACHES: Mapping[str, str] = {"fx_graph_cache": "inductor", "aotautograd_cache": "aot_autograd"}
 
@@ -83,23 +83,23 @@ FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 DIRECTION = re.compile(r"# AOT ID: \['\d+_(\w+)'\]")
 
 Made = tuple[Event, dict[str, Any]]
-"""An event, and the context that it has besides the compile."""
+"""An event and its context besides the compile."""
 
 
 @dataclass
 class Translator:
-    """Writes the events that records stand for. One a process: spans are matched in it."""
+    """Writes the events of records. It pairs the ends of spans, so each process needs its own."""
 
     log: EventLog
     strings: dict[int, str] = field(default_factory=dict)
-    """File names, which the trace writes once and then by number."""
+    """File names by number. The trace writes each name once and then refers to it by number."""
     open: dict[str, list[float]] = field(default_factory=dict)
-    """When the spans began that have not ended, by name."""
+    """Start times of the spans that have not ended, by name."""
     direction: dict[str, str] = field(default_factory=dict)
-    """Which graph of a compile was last seen."""
+    """The graph of each compile that was seen last."""
 
     def feed(self, metadata: Mapping[str, Any], payload: str, **context: Any) -> None:
-        """Write the events of one record; `context` goes into their envelopes."""
+        """Write the events of one record. `context` is added to their envelopes."""
         compiled = compile_id(metadata)
         for event, more in self._made(metadata, payload, compiled):
             self.log.emit(event, **{"compile_id": compiled, **context, **more})
@@ -129,7 +129,7 @@ class Translator:
             yield CacheUsed(verdict, key, 0.0), {"stage": CACHES[cache]}
 
     def _graph(self, name: str, text: str, compiled: str) -> Iterator[Made]:
-        """A graph or the generated code, kept as a text; of code also its kernels and calls."""
+        """Save a graph or generated code as text. For code, also yield its kernels and calls."""
         if not text:
             return
         if named := DIRECTION.search(text):
@@ -164,7 +164,7 @@ class Translator:
         return event, {"user_loc": _frame_of(details), "stage": "frame"}
 
     def _span(self, payload: str) -> Iterator[Made]:
-        """A stage, when its span ends. Spans of other threads do not nest: the name pairs them."""
+        """Yield a stage when its span ends. Spans of different threads are matched by name."""
         span = _json(payload)
         if not isinstance(span, dict):
             return
@@ -186,7 +186,7 @@ class Translator:
 
 
 def compile_id(metadata: Mapping[str, Any]) -> str:
-    """The compile that a record belongs to, as torch writes it; empty where it is of none."""
+    """Return the compile that a record belongs to, in torch's notation; empty if there is none."""
     if metadata.get("frame_id") is None:
         autograd = metadata.get("compiled_autograd_id")
         return "" if autograd is None else f"!{autograd}"
@@ -196,7 +196,7 @@ def compile_id(metadata: Mapping[str, Any]) -> str:
 
 
 def _graph_break(log: EventLog, text: str) -> Iterator[Made]:
-    """The reason without Python's traceback of Dynamo; the line of the break, in any frame."""
+    """Yield the reason without Dynamo's own traceback, and the line of the break in any frame."""
     frames = FRAME.findall(text.partition("Traceback (most recent call last)")[0])
     reason = text.partition("\n\nUser code traceback:")[0]
     reason = reason.partition("Graph Break Reason: ")[2] or reason
@@ -204,9 +204,9 @@ def _graph_break(log: EventLog, text: str) -> Iterator[Made]:
 
 
 def _recompiled(log: EventLog, text: str) -> Iterator[Made]:
-    """One event a compile; `reason` has a line for each cached graph that did not fit.
+    """Yield one event per compile. Its `reason` has a line for each cached graph that did not fit.
 
-    The trace says that the text is JSON. It is plain where there is one reason.
+    The trace declares the text to be JSON, but a single reason is plain text.
     """
     found = _json(text)
     reasons = [str(r) for r in found] if isinstance(found, list) else [text]
@@ -238,7 +238,7 @@ def _frame_of(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json(text: str) -> Any:
-    """A text as JSON, None where it is none: what says it is JSON is not always."""
+    """Decode JSON; None if the text is not JSON, which happens even to records declared as such."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
