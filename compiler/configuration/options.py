@@ -90,7 +90,7 @@ class Options:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Options:
-        """The options that the environment gives: the only reader of TCDEBUG_* variables."""
+        """The options that the environment gives. Raises BadOption, BadToggle."""
         env = os.environ if environ is None else environ
         given: dict[str, Any] = {}
         if off := env.get("TCDEBUG_OFF"):

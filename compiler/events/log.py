@@ -76,9 +76,11 @@ class EventLog:
         return bound
 
     def emit(self, event: Event, **context: Any) -> None:
-        """Write an event."""
+        """Write an event. One of level `error` marks the run as one that is never pruned."""
         if self._logger is not None:
             self._logger.event(event, **context)
+            if event.level == "error" and self.folder is not None:
+                run_folder.keep(self.folder)
 
     def save(self, name: str, text: str) -> str:
         """Keep a text beside the events; the path relative to the run folder, "" without one.

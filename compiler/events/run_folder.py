@@ -11,17 +11,24 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from tcdebug.compiler.configuration.retention import runs_kept
+
 BASE = ".tcdebug"
-KEPT = 20
-"""Run folders that are kept; making a new one removes the oldest finished ones beyond this."""
+KEEP = "keep"
+"""A file that marks a run folder that is never pruned: the run failed, or found something."""
+UNFINISHED = "unfinished"
+"""A file in the run folder of a command that has not ended, or was killed."""
+REPROS = ("repro*.py", "graph_*.py", "graphs/*/repro*.py", "other/*/repro*.py")
+"""Files that make a run worth keeping: their paths were printed."""
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """run.json: what a run folder says about itself."""
+    """run.json: what a run folder says about itself. `removed` names the runs pruned for it."""
 
     run_id: str
     command: str
@@ -30,10 +37,15 @@ class RunInfo(msgspec.Struct, frozen=True):
     pid: int
     started: float
     monotonic_ns: int
+    removed: list[str] = []
 
 
 def create(command: str, base: Path | None = None) -> Path:
-    """Make a run folder under `base` (./.tcdebug), or under the temporary folder if that fails."""
+    """Make a run folder under `base` (./.tcdebug), or under the temporary folder if that fails.
+
+    The oldest healthy runs beyond `runs_kept()` are removed; run.json names them. A run
+    that found something is never removed. Raises BadOption for a bad TCDEBUG_KEEP_RUNS.
+    """
     spare = Path(tempfile.gettempdir()) / f"tcdebug-{os.getuid()}"
     for parent in (base or Path.cwd() / BASE, spare):
         with contextlib.suppress(OSError):
@@ -53,14 +65,13 @@ def _create_in(parent: Path, command: str) -> Path:
             folder.mkdir()
         except FileExistsError:
             continue
-        write_info(folder, command)
+        write_info(folder, command, _prune(parent, folder.name))
         _point_latest(parent, folder.name)
-        _prune(parent)
         return folder
     raise OSError(f"a thousand runs called {stem}")
 
 
-def write_info(folder: Path, command: str) -> None:
+def write_info(folder: Path, command: str, removed: Sequence[str] = ()) -> None:
     """Make a folder a run folder, of which this process is the first."""
     info = RunInfo(
         run_id=folder.name,
@@ -70,6 +81,7 @@ def write_info(folder: Path, command: str) -> None:
         pid=os.getpid(),
         started=time.time(),
         monotonic_ns=time.monotonic_ns(),
+        removed=list(removed),
     )
     (folder / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(info)))
 
@@ -94,20 +106,51 @@ def read_info(folder: Path) -> RunInfo | None:
         return None
 
 
-def _prune(parent: Path) -> None:
-    runs = sorted(
+def keep(folder: Path) -> None:
+    """Mark a run as one that is never pruned."""
+    with contextlib.suppress(OSError):
+        (folder / KEEP).touch()
+
+
+def begin(folder: Path) -> None:
+    """Mark a run as unfinished: it is not pruned until `finish`."""
+    (folder / UNFINISHED).touch()
+
+
+def finish(folder: Path, *, healthy: bool) -> None:
+    """Say that a run has ended, and whether it found nothing."""
+    if not healthy:
+        keep(folder)
+    (folder / UNFINISHED).unlink(missing_ok=True)
+
+
+def is_healthy(folder: Path) -> bool:
+    """Whether a run ended and found nothing: it is not marked, and holds no repro."""
+    if (folder / KEEP).exists() or (folder / UNFINISHED).exists():
+        return False
+    return not any(True for pattern in REPROS for _ in folder.glob(pattern))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def _prune(parent: Path, new: str) -> list[str]:
+    """Remove the oldest healthy runs beyond those that are kept; their names."""
+    healthy = sorted(
         (
             (info.started, folder)
             for folder in parent.iterdir()
-            if not folder.is_symlink() and (info := read_info(folder))  # `latest` is no run
+            if not folder.is_symlink()  # `latest` is no run
+            and folder.name != new
+            and (info := read_info(folder))
+            and is_healthy(folder)
+            and not is_alive(info.pid)
         ),
         reverse=True,
     )
-    for _, folder in runs[KEPT:]:
-        info = read_info(folder)
-        if info is not None and not _alive(info.pid):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    removed = [folder for _, folder in healthy[max(runs_kept() - 1, 0) :]]
+    for folder in removed:
+        shutil.rmtree(folder, ignore_errors=True)
+    return sorted(folder.name for folder in removed)

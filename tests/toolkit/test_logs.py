@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tcdebug.compiler.events import run_folder
+
 Command = Callable[..., Any]
 
 SCRIPT = """
@@ -140,3 +142,81 @@ def test_remarks_say_what_was_fused_and_where_kernels_come_from(logs: Command) -
 def test_a_kernel_is_found_by_a_line_that_it_comes_from(logs: Command) -> None:
     done = logs("query", "--event", "kernel", "--line", "script.py:3", "--json")
     assert json.loads(done.stdout)["data"]["name"].startswith("cpp_red_fused")
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Makes runs whose processes have ended; their names."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_folder, "is_alive", lambda pid: False)
+
+    def make(command: str, *, healthy: bool = True) -> str:
+        folder = run_folder.create(command)
+        run_folder.finish(folder, healthy=healthy)
+        return folder.name
+
+    return make
+
+
+def left() -> list[str]:
+    return sorted(p.name.rpartition("-")[2] for p in Path(".tcdebug").glob("2*"))
+
+
+def test_runs_are_removed_by_name(inside: Command, ended: Callable[..., str]) -> None:
+    name = ended("one", healthy=False)
+    ended("two")
+    done = inside("logs", "rm", name)
+    assert (done.status, left()) == (0, ["two"])
+    assert "removed 1 run" in done.stderr
+
+
+def test_healthy_runs_are_removed_together_and_the_others_stay(
+    inside: Command, ended: Callable[..., str]
+) -> None:
+    for command in ("one", "two"):
+        ended(command)
+    ended("found", healthy=False)
+    assert inside("logs", "rm", "--healthy").status == 0
+    assert left() == ["found"]
+    assert inside("logs", "rm", "--older-than", "1").status == 0
+    assert left() == ["found"]
+
+
+@pytest.mark.parametrize("names", [[], ["nonsense"], ["2"]], ids=["none", "unknown", "ambiguous"])
+def test_what_names_no_single_run_removes_nothing(
+    inside: Command, ended: Callable[..., str], names: list[str]
+) -> None:
+    ended("one")
+    ended("two")
+    assert inside("logs", "rm", *names).status == 2
+    assert left() == ["one", "two"]
+
+
+def test_a_run_at_work_is_not_removed(
+    inside: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = run_folder.create("one").name
+    done = inside("logs", "rm", name)
+    assert (done.status, left()) == (2, ["one"])
+    assert "is still at work" in done.stderr
+
+
+def test_a_healthy_run_can_be_pruned_and_says_which_it_replaces(
+    tcdebug: Command, script: Callable[[str], str], tmp_path: Path
+) -> None:
+    failing = script("raise SystemExit(3)")
+    assert tcdebug("run", failing).status == 3
+    script("")
+    for _ in range(2):
+        done = tcdebug("run", failing, TCDEBUG_KEEP_RUNS="1")
+        assert done.status == 0
+    assert "tcdebug: removed 2" in done.stderr
+    assert "only the 1 newest healthy runs are kept (TCDEBUG_KEEP_RUNS=N keeps N)" in done.stderr
+    assert len(list((tmp_path / ".tcdebug").glob("2*-run*"))) == 2
+
+
+def test_a_bad_variable_is_bad_usage(tcdebug: Command, script: Callable[[str], str]) -> None:
+    done = tcdebug("run", script(""), TCDEBUG_KEEP_RUNS="many")
+    assert done.status == 2
+    assert "error TCD105: TCDEBUG_KEEP_RUNS is a number of runs" in done.stderr

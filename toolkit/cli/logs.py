@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tcdebug.cli.options import CONTEXT, JSON, RUN, call, options
+from tcdebug.cli.options import CONTEXT, JSON, RUN, call, complete_run, options
 
 STAGE = click.option("--stage", help="Only this stage.")
 GRAPH = click.option("--graph", help="Only this compile id, such as 0/0.")
@@ -53,6 +53,24 @@ def show(**arguments: Any) -> None:
 def list_runs(**arguments: Any) -> None:
     """List the runs below ./.tcdebug, the newest first: when, which command, how it ended."""
     call("logs.ls", **arguments)
+
+
+@logs.command("rm")
+@click.argument("run_names", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
+@click.option("--healthy", is_flag=True, help="Remove every run that found nothing.")
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0.0),
+    metavar="DAYS",
+    help="Remove every run that is older, or with --healthy those that found nothing.",
+)
+def remove(**arguments: Any) -> None:
+    """Remove RUNs from ./.tcdebug, with their repros and logs.
+
+    RUN is a run folder, its name, or a beginning that only one name has. A run that is still at
+    work is not removed. Exit status: 0 removed, 2 no such run or one at work, 3 internal error.
+    """
+    call("logs.rm", **arguments)
 
 
 @logs.command()

@@ -29,11 +29,14 @@ from tcdebug.cli.options import (
     QUIET,
     RUN,
     SCRIPT,
+    USAGE,
     RunCommand,
     call,
     complete_run,
     options,
 )
+from tcdebug.compiler.configuration.options import BadOption
+from tcdebug.compiler.gate.toggles import BadToggle
 from tcdebug.minifier.cases.criteria import ORACLES
 
 
@@ -330,9 +333,17 @@ cli.add_command(fuzz)
 
 
 def main() -> None:
-    """The entry point of the `tcdebug` command; an internal error is exit status 3."""
+    """The entry point of the `tcdebug` command.
+
+    A bad TCDEBUG_* variable is exit status 2, an internal error 3.
+    """
     try:
         cli.main(prog_name="tcdebug", standalone_mode=True)
+    except (BadOption, BadToggle) as problem:
+        from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
+
+        error(problem.code, str(problem))
+        sys.exit(USAGE)
     except Exception:
         from rich.traceback import Traceback  # noqa: PLC0415 - start-up time
 

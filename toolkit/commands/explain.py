@@ -41,9 +41,9 @@ def run(
     status = status_of(child)  # what there is by Ctrl-C is explained
     if status is None:
         status = INTERRUPTED
-    supervisor.finish(status)
     run = find(str(folder))
     found = explain(run, run.events())
+    supervisor.finish(status, healthy=not (status or found.failures))
     if style == "json":
         write(msgspec.json.encode(found).decode() + "\n")
     elif style != "full":

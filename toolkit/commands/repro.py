@@ -96,7 +96,7 @@ def _capture(
         passing = {_moved(path): passes for path, passes in passing.items()}
     show_written(passing)
     ending = _exit_status(status, passing)
-    supervisor.finish(ending)
+    supervisor.finish(ending, healthy=ending == NOTHING)
     return ending
 
 

@@ -37,7 +37,7 @@ def run(
         "watch", script, list(args), "", backend,
         compare=check == "results", guards=check == "guards", every_call=every_call,
     )  # fmt: skip
-    supervisor = begin("run", job, quiet=True, fresh=True)
+    supervisor = begin("run", job, quiet=True, fresh=True, notes=not quiet)
     folder = supervisor.folder
     environment = {"TCDEBUG_RUN_DIR": str(folder)}
     if off:
@@ -45,17 +45,17 @@ def run(
     child = start_in_foreground(supervisor.job, environment)
     status = status_of(child)
     if status is None:
-        supervisor.finish(INTERRUPTED)
+        supervisor.finish(INTERRUPTED, healthy=False)
         announce_repros(_repros(folder), hints=not quiet, run=False)
         return INTERRUPTED
-    repros = _repros(folder)
-    supervisor.finish(status)
+    repros, missing = _repros(folder), _missing_guards(folder)
+    ending = _exit_status(status, bool(repros or missing))
+    supervisor.finish(ending, healthy=ending == 0)
     for line in fallbacks(folder):
         note(line)
     announce_repros(repros, hints=not quiet)
-    missing = _missing_guards(folder)
     show_missing_guards(missing)
-    return _exit_status(status, bool(repros or missing))
+    return ending
 
 
 def status_of(child: Child) -> int | None:

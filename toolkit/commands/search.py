@@ -57,10 +57,10 @@ def search(
         confidence=confidence,
         jobs=jobs,
     )
-    supervisor = begin(command, job, quiet=quiet, fresh=fresh)
+    supervisor = begin(command, job, quiet=quiet, fresh=fresh, notes=not quiet)
     with supervisor.progress:
         report = supervisor.search()
-    supervisor.finish(report.exit_status)
+    supervisor.finish(report.exit_status, healthy=report.status == "no_failure")
     if style == "full":
         show_report(report)
     elif style == "json":

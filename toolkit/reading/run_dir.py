@@ -58,9 +58,25 @@ def find(name: str | None, base: Path | None = None) -> Run:
         raise NoRun(f"no run in {base or BASE}: tcdebug run or bisect makes one")
     matching = [r for r in known if r.path.name.startswith(str(name))]
     if not matching:
-        names = ", ".join(r.path.name for r in known[:5]) or "none"
-        raise NoRun(f"no run {name!r}; the newest are: {names}")
+        raise NoRun(f"no run {name!r}; the newest are: {_names(known)}")
     return matching[0]
+
+
+def named(name: str, base: Path | None = None) -> Run:
+    """The only run of this path, of this name, or whose name begins so. Raises NoRun."""
+    if (info := read_info(Path(name))) is not None and not Path(name).is_symlink():
+        return Run(Path(name), info)
+    known = [r for r in runs(base) if r.path.name.startswith(name)]
+    exact = [r for r in known if r.path.name == name]
+    if len(exact or known) == 1:
+        return (exact or known)[0]
+    if known:
+        raise NoRun(f"{name!r} is the beginning of {len(known)} runs: {_names(known)}")
+    raise NoRun(f"no run {name!r}; the newest are: {_names(runs(base))}")
+
+
+def _names(known: list[Run]) -> str:
+    return ", ".join(r.path.name for r in known[:5]) or "none"
 
 
 class Tail:

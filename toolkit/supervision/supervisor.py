@@ -23,6 +23,7 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
 from tcdebug.display.progress import ProgressDisplay
+from tcdebug.display.removed import show_removed
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
@@ -94,10 +95,14 @@ class Supervisor:
         self.log.emit(RunStart(self.command, argv, str(Path.cwd())))
         self.log.emit(environment())
 
-    def finish(self, status: int) -> None:
-        """The last event of the run; one that came to its end is not gone on with."""
+    def finish(self, status: int, *, healthy: bool) -> None:
+        """The last event of the run; one that came to its end is not gone on with.
+
+        A run that is not `healthy`, or does not get here, is never pruned.
+        """
         if status != STATUS_EXIT["interrupted"]:
             (self.folder / "job.key").unlink(missing_ok=True)
+        run_folder.finish(self.folder, healthy=healthy)
         self.log.emit(RunEnd(status, round(time.monotonic() - self.started, 3)))
 
     # -- the search -------------------------------------------------------------------------
@@ -358,15 +363,23 @@ def job_key(job: Job) -> str:
     return blake2b(text + "\0".join(parts).encode(), digest_size=8).hexdigest()
 
 
-def begin(command: str, job: Job, *, quiet: bool, fresh: bool = False) -> Supervisor:
-    """A run folder and a supervisor in it; an interrupted run of the same job is gone on with."""
+def begin(
+    command: str, job: Job, *, quiet: bool, fresh: bool = False, notes: bool = True
+) -> Supervisor:
+    """A run folder and a supervisor in it; an interrupted run of the same job is gone on with.
+
+    Without `notes`, it does not say which runs were pruned.
+    """
     key = job_key(job)
     earlier = None if fresh else interrupted(key)
     folder = run_folder.create(command)
+    run_folder.begin(folder)
     (folder / "job.key").write_text(key)
     resume = str(earlier) if earlier else None
     job = msgspec.structs.replace(job, run_dir=str(folder.resolve()), resume=resume)
     progress = ProgressDisplay(quiet=quiet)
+    if notes:
+        show_removed(folder)
     if earlier is not None:
         progress.say(f"going on from {earlier.name}")
     log = EventLog(folder.resolve(), own=True)

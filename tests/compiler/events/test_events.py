@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,18 @@ import torch
 from judge import compiled
 from programs import f32
 
+from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import ENVELOPE, EventLog, event_fields
 from tcdebug.compiler.events.run_folder import read_info
-from tcdebug.compiler.events.schema import EVENTS, Fallback, KernelWritten, PassRan, StageStart
+from tcdebug.compiler.events.schema import (
+    EVENTS,
+    Fallback,
+    GraphFailure,
+    KernelWritten,
+    PassRan,
+    StageStart,
+)
 
 KINDS = {event.kind: event for event in EVENTS}
 
@@ -279,14 +288,65 @@ def test_a_run_folder_says_what_it_is_and_latest_points_to_it(tmp_path: Path) ->
     assert (tmp_path / ".tcdebug" / ".gitignore").read_text() == "*\n"
 
 
-def test_old_run_folders_of_ended_processes_are_removed(
+@pytest.fixture
+def three_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three healthy runs are kept, and their processes have ended."""
+    monkeypatch.setenv("TCDEBUG_KEEP_RUNS", "3")
+    monkeypatch.setattr(run_folder, "is_alive", lambda pid: False)
+
+
+def names(base: Path) -> list[str]:
+    return sorted(p.name for p in base.iterdir() if p.is_dir() and not p.is_symlink())
+
+
+@pytest.mark.usefixtures("three_kept")
+def test_the_oldest_healthy_runs_are_removed_and_the_new_one_says_which(tmp_path: Path) -> None:
+    made = [run_folder.create(f"run{n}", tmp_path) for n in range(6)]
+    assert names(tmp_path) == [folder.name for folder in made[3:]]
+    infos = [read_info(folder) for folder in made[3:]]
+    assert [info and info.removed for info in infos] == [[f.name] for f in made[:3]]
+
+
+def _failure(folder: Path) -> None:
+    EventLog(folder).emit(GraphFailure("wrong", "forward | wrong value", "forward", ""))
+
+
+def _file(name: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+    return write
+
+
+FINDINGS: dict[str, Callable[[Path], None]] = {
+    "a failure": _failure,
+    "a repro": _file("repro.py"),
+    "the repro of a graph": _file("graphs/0-17/repro.py"),
+    "a repro of a healthy graph": _file("graph_0.py"),
+    "another failure": _file("other/1/repro.py"),
+    "killed on the way": run_folder.begin,
+    "ended with a report": lambda folder: run_folder.finish(folder, healthy=False),
+}
+
+
+@pytest.mark.usefixtures("three_kept")
+@pytest.mark.parametrize("how", FINDINGS)
+def test_a_run_that_found_something_is_never_removed(how: str, tmp_path: Path) -> None:
+    found = run_folder.create("bisect", tmp_path)
+    FINDINGS[how](found)
+    for _ in range(5):
+        run_folder.create("explain", tmp_path)
+    assert len(names(tmp_path)) == 4
+    assert found.is_dir()
+
+
+def test_a_number_of_runs_that_cannot_be_read_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_folder, "KEPT", 3)
-    monkeypatch.setattr(run_folder, "_alive", lambda pid: False)
-    for _ in range(6):
+    monkeypatch.setenv("TCDEBUG_KEEP_RUNS", "many")
+    with pytest.raises(BadOption, match="TCDEBUG_KEEP_RUNS is a number of runs, not 'many'"):
         run_folder.create("a", tmp_path)
-    assert len([p for p in tmp_path.iterdir() if p.is_dir() and not p.is_symlink()]) == 3
 
 
 def test_a_full_disk_is_said_once_and_stops_nothing(
