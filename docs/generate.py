@@ -1,6 +1,7 @@
-"""Writes what in docs/ is made from the code, and the texts that the tour shows.
+"""Generates the reference pages in docs/ and the compiler output that tour.md shows.
 
-python docs/generate.py
+python docs/generate.py             pages and tour
+python docs/generate.py --session   also runs the session that the README shows: about a minute
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,10 +74,15 @@ def main() -> None:
     tour = DOCS / "tour.md"
     with tempfile.TemporaryDirectory() as folder:
         tour.write_text(shown(tour.read_text(), run_tour(Path(folder))))
+    if "--session" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder:
+            printed, repro = run_session(Path(folder))
+        for page in (ROOT / "README.md", DOCS / "repro.md"):
+            page.write_text(with_session(page.read_text(), printed, repro))
 
 
 def files() -> dict[str, str]:
-    """File name -> text, for everything in docs/ that is made from the code."""
+    """File name -> text, for every page in docs/ that is generated from the code."""
     return {
         "events.md": events_page(),
         "events.schema.json": json.dumps(event_schema(), indent=2) + "\n",
@@ -289,6 +296,37 @@ def plain(text: str) -> str:
     _, kernel, rest = text.partition('\nextern "C" int ')
     text = ORIGIN.sub(")", CUT.sub("", kernel + rest if kernel else text))
     return re.sub(r"\n{3,}", "\n\n", text.replace(":\n\n    ", ":\n    ")).strip()
+
+
+# -- the session ------------------------------------------------------------------------------
+
+SESSION = "tcdebug bisect docs/examples/wrong_gelu.py"
+"""The command whose output and repro the README shows; repro.md shows the repro too."""
+PRINTED = re.compile(rf"(<!-- prints {SESSION} -->\n```text\n)(.*?)(^```$)", re.M | re.S)
+REPRO = re.compile(rf"(<!-- from the repro of {SESSION} -->\n```python\n)(.*?)(^```$)", re.M | re.S)
+GRAPH = re.compile(r"^class Graph.*?^    return \[.*?\]\n", re.M | re.S)
+
+
+def run_session(folder: Path) -> tuple[str, str]:
+    """Run the command; what it prints, and the graph and inputs of its repro."""
+    shutil.copytree(DOCS / "examples", folder / "docs" / "examples")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    environment |= {"TCDEBUG_CACHE_DIR": str(folder / "cache"), "COLUMNS": "200"}
+    command = [sys.executable, "-m", *SESSION.split()]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    (repro,) = folder.glob(".tcdebug/*-bisect/repro.py")
+    found = GRAPH.search(repro.read_text())
+    assert found is not None, "the repro has no graph"
+    return done.stdout, found[0]
+
+
+def with_session(page: str, printed: str, repro: str) -> str:
+    """The page with these texts where it shows the session."""
+    page = PRINTED.sub(lambda found: found[1] + printed + found[3], page)
+    return REPRO.sub(lambda found: found[1] + repro + found[3], page)
 
 
 if __name__ == "__main__":

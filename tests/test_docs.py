@@ -266,6 +266,29 @@ def test_the_tour_shows_what_the_compiler_makes(tmp_path: Path) -> None:
     assert page.splitlines() == made, "run python docs/generate.py"
 
 
+def steady(text: str) -> str:
+    """A transcript without what differs from run to run."""
+    return re.sub(r"\d{8}-\d{6}|\d+ s, \d+ CPU-s", "N", text)
+
+
+@pytest.mark.slow
+def test_the_readme_and_the_page_of_repros_show_what_the_session_prints(tmp_path: Path) -> None:
+    generate = generator()
+    printed, repro = generate.run_session(tmp_path)
+    for page in (ROOT / "README.md", DOCS / "repro.md"):
+        made = generate.with_session(page.read_text(), printed, repro)
+        assert steady(page.read_text()) == steady(made), "run python docs/generate.py --session"
+
+
+def test_every_page_shows_the_same_repro_of_the_session_and_one_transcript() -> None:
+    generate = generator()
+    shown = [text for page in PAGES for _, text, _ in generate.REPRO.findall(page.read_text())]
+    assert len(shown) == 2
+    assert len(set(shown)) == 1
+    (transcript,) = [t for page in PAGES for _, t, _ in generate.PRINTED.findall(page.read_text())]
+    assert "found and confirmed both ways" in transcript
+
+
 @pytest.mark.skipif(shutil.which("mkdocs") is None, reason="pip install 'tcdebug[docs]'")
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     command = ["mkdocs", "build", "--strict", "-q", "-f", "docs/site/mkdocs.yml", "-d"]
