@@ -1,4 +1,4 @@
-"""The embedded compiler as a backend of torch.compile."""
+"""The entry points of the embedded compiler: backends for torch.compile, and `compile`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def backend(
     options: Mapping[str, Any] | None = None,
     counts: dict[str, int] | None = None,
 ) -> Callable[..., Any]:
-    """Compile a graph that Dynamo captured: torch.compile(f, backend="tcdebug").
+    """Compile a graph that Dynamo captured, for torch.compile(f, backend="tcdebug").
 
     Options come from TCDEBUG_* variables and from the call; see `Options`. Compiles that share
-    `counts` number their decisions as one. Raises BadOption for options that do not exist,
-    CompileError when the compiler fails.
+    `counts` number their decisions in one sequence. Raises BadOption for unknown options and bad
+    values, CompileError if a stage fails.
     """
     chosen = Options.from_env().updated(mode, options)
     return compile_captured(module, inputs, chosen, open_log(chosen), counts)
 
 
 class CompilerConfig:
-    """A mode of torch.compile and options, checked. Raises BadOption."""
+    """A checked mode and options of torch.compile. Raises BadOption."""
 
     def __init__(self, mode: str | None = None, **options: Any) -> None:
         self.options = Options.from_env().updated(mode, options)
@@ -51,10 +51,11 @@ def get_backend(
 ) -> Callable[..., Any]:
     """A backend for torch.compile(f, backend=...) with parts of the compiler replaced.
 
-    `custom_decompositions` (overload -> function) are added to the compiler's own and, as those,
-    are units: decompose.<operator>. A compiler that is given gets the ATen graphs of its direction
-    and fake inputs, and returns what runs them; `partition_fn` cuts the joint graph in two, as
-    AOTAutograd asks for it. docs/vendor-backends.md has all of it.
+    `custom_decompositions` (overload -> function) are added to the compiler's own, as units
+    decompose.<operator>. A given compiler receives the ATen graphs of its direction and fake
+    inputs, and returns a callable. `partition_fn` splits the joint graph as AOTAutograd's
+    `partition_fn` does. docs/vendor-backends.md describes the contract. Raises BadRegistration for
+    a decomposition of something other than an operator overload.
     """
     config = compiler_config or CompilerConfig()
     for operator in custom_decompositions or ():
@@ -82,11 +83,11 @@ def compile(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Compile a bare FX graph for inputs such as these: without Dynamo, so without guards.
+    """Compile an FX graph for inputs like the given ones, without Dynamo and without guards.
 
-    The result takes inputs of the same shapes, strides and dtypes, and gives what the graph
-    returns, gradients too. Raises TypeError where the inputs are not those of the graph, BadOption
-    and CompileError as `backend` does.
+    The returned callable takes inputs of the same shapes, strides and dtypes. It supports
+    gradients. Raises TypeError if `module` is not an fx.GraphModule or the number of inputs is
+    wrong, BadOption and CompileError as `backend` does.
     """
     if not isinstance(module, fx.GraphModule):
         raise TypeError(f"an fx.GraphModule is needed, not {type(module).__name__}")

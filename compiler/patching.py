@@ -1,10 +1,10 @@
-"""Replaces attributes of torch for the length of a block. Every patch of torch goes through here.
+"""Replaces attributes of torch while a block runs. All patches of torch are made here.
 
-A file declares its patches as a tuple `PATCHES`, and `tcdebug doctor --patches` lists all of them.
-A patch that does not fit the torch at hand is left out, which is an event.
+A file declares its patches in a tuple `PATCHES`; `tcdebug doctor --patches` lists all of them. A
+patch that does not fit the installed torch is not made, and a `fallback` event says so.
 
-A patch holds for the whole process: every thread sees it. Threads may make and undo patches at the
-same time, also of one attribute.
+A patch applies to all threads of the process. Threads may install and undo patches concurrently,
+also of the same attribute.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SUPPORTED = ("2.11", "2.12", "2.13", "2.14", "2.15")
 """The versions of torch that tcdebug supports."""
 
 Make = Callable[[Any], Any]
-"""Called with what an attribute is, gives what takes its place."""
+"""Takes the value of an attribute and returns its replacement."""
 
 _changing = threading.RLock()
 
 
 @dataclass(frozen=True)
 class Patch:
-    """An attribute of torch that is replaced for some time."""
+    """An attribute of torch that is replaced for a while."""
 
     owner: str
     """A module, or "module:Class"."""
@@ -41,11 +41,12 @@ class Patch:
     purpose: str
     """What is lost without this patch."""
     takes: tuple[str, ...] = ()
-    """The names of parameters that the replacement relies on."""
+    """The parameters that the replacement relies on."""
     of_instances: bool = False
-    """Whether it is an attribute of each instance, which the class only annotates."""
+    """Whether each instance has the attribute; the class only annotates it."""
     seen: tuple[str, ...] = SUPPORTED
-    """The supported versions of torch that have the attribute; in others it is not missed."""
+    """The supported versions of torch that have the attribute. Other supported versions need no
+    patch."""
 
     def __str__(self) -> str:
         return f"{self.owner.replace(':', '.')}.{self.attribute}"
@@ -59,10 +60,10 @@ def owner_of(patch: Patch) -> Any:
 
 
 def misfit(patch: Patch) -> str:
-    """Why a patch does not fit the torch at hand; empty where it fits. Changes nothing."""
+    """Why a patch does not fit the installed torch; empty if it fits. Changes nothing."""
     try:
         owner = owner_of(patch)
-    except Exception as problem:  # whatever the import of a module of torch raises
+    except Exception as problem:  # importing a module of torch can raise anything
         return str(problem)
     if patch.of_instances:
         fits = patch.attribute in getattr(owner, "__annotations__", {})
@@ -75,13 +76,13 @@ def misfit(patch: Patch) -> str:
 
 
 def _other_parameters(function: Any, wanted: tuple[str, ...]) -> str:
-    """What is wrong with the parameters of a function of torch's."""
+    """How the parameters of a torch function differ from the wanted ones; empty if they do not."""
     if not str(getattr(function, "__module__", "")).startswith("torch"):
         return ""  # a script has replaced it
     try:
         found = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return ""  # a function in C does not say what it takes
+        return ""  # a C function without a signature
     missing = [name for name in wanted if name not in found]
     return f"it takes ({', '.join(found)}), not {', '.join(missing)}" if missing else ""
 
@@ -90,32 +91,32 @@ def _other_parameters(function: Any, wanted: tuple[str, ...]) -> str:
 class Installed:
     """A patch in force.
 
-    The attribute may be replaced again before this is undone, by a script or by another patch.
-    That stays, then, and so does the replacement below it; but it does nothing any more.
+    A script or another patch may replace the attribute again before `undo`. The newer replacement
+    then stays, and so does this one below it, but this one only calls the original.
     """
 
     owner: Any
     name: str
     replacement: Any
     previous: Any
-    """What the attribute was: a function with this patch's mark, where it was patched already."""
+    """The earlier value of the attribute; the function of another patch if it was patched."""
     own: bool
-    """Whether the owner had the attribute itself; a class may have inherited it."""
+    """Whether the owner itself had the attribute. A class may inherit it."""
     active: bool = field(default=True)
     standing: Any = None
-    """What the attribute is now."""
+    """The value that this patch gave to the attribute."""
 
     def undo(self) -> None:
-        """Put the attribute back; a second call does nothing."""
+        """Restore the attribute. A second call does nothing."""
         with _changing:
             if not self.active:
                 return
             self.active = False
             if _static(self.owner, self.name) is not self.standing:
-                return  # replaced again: that goes through this one, which passes on
+                return  # replaced again: the newer one calls this one, which calls the original
             previous, own = self.previous, self.own
             while (below := _installed(previous)) is not None and not below.active:
-                previous, own = below.previous, below.own  # undone before, out of order
+                previous, own = below.previous, below.own  # undone earlier, out of order
             if own:
                 setattr(self.owner, self.name, previous)
             else:
@@ -123,13 +124,14 @@ class Installed:
 
 
 def install(patch: Patch, make: Make, log: EventLog, on: Any = None) -> Installed | None:
-    """Replace an attribute until `undo` of the result; None, and an event, if it does not fit.
+    """Replace an attribute until `undo` of the result.
 
-    `make` is given the attribute, of a static or class method its function, and returns what takes
-    its place. `on` is the instance, for patches of instances.
+    `make` takes the attribute and returns its replacement; for a static or class method it takes
+    the function. `on` is the instance, for patches of instances. Returns None if the patch does
+    not fit, with a `fallback` event, or if this version of torch needs none.
     """
     if patch.seen != SUPPORTED and _version() in set(SUPPORTED).difference(patch.seen):
-        return None  # known to be without it
+        return None  # this version is known not to have it
     if problem := misfit(patch):
         log.emit(Fallback(f"{patch} is not patched", f"{problem}; without it: {patch.purpose}"))
         return None
@@ -146,7 +148,7 @@ def install(patch: Patch, make: Make, log: EventLog, on: Any = None) -> Installe
 
 @contextlib.contextmanager
 def patched(patch: Patch, make: Make, log: EventLog, on: Any = None) -> Iterator[None]:
-    """As `install`, for the length of a block."""
+    """Install a patch while the block runs. Arguments are those of `install`."""
     made = install(patch, make, log, on)
     try:
         yield
@@ -161,7 +163,7 @@ def _version() -> str:
 
 
 def _standing(made: Installed, original: Any) -> Any:
-    """What takes the place of an attribute: a function that stops to do anything when undone."""
+    """The new value of an attribute. A function calls the original once the patch is undone."""
     if not inspect.isroutine(original):
         return made.replacement
 
@@ -175,16 +177,16 @@ def _standing(made: Installed, original: Any) -> Any:
 
 
 def _installed(attribute: Any) -> Installed | None:
-    """The patch that put an attribute where it is."""
+    """The patch that installed an attribute, if one did."""
     found = getattr(_plain(attribute), "__dict__", {}).get("tcdebug_installed")
     return found if isinstance(found, Installed) and found.standing is attribute else None
 
 
 def _static(owner: Any, name: str) -> Any:
-    """An attribute as its owner holds it, without binding methods."""
+    """An attribute of an owner, without binding methods."""
     return inspect.getattr_static(owner, name)
 
 
 def _plain(attribute: Any) -> Any:
-    """The function of a static or class method; anything else as it is."""
+    """The function of a static or class method; any other value unchanged."""
     return attribute.__func__ if isinstance(attribute, staticmethod | classmethod) else attribute

@@ -1,10 +1,11 @@
 """The compiler on one page.
 
-    capture      TorchDynamo: Python frame -> FX graph            (torch's) `compile_captured`
+    capture      Python frame -> FX graph                         TorchDynamo calls the backend
     pregrad      FX graph -> FX graph                             passes before autograd
-    aot          FX graph -> joint ATen graph                     AOTAutograd, with
-    decompose      composite ATen -> simpler ATen                   while it traces, and
-    partition      joint graph -> forward + backward                then `compile_aten` on each
+    aot          FX graph -> joint ATen graph                     AOTAutograd, which calls
+    decompose      composite ATen -> simpler ATen                   while it traces,
+    partition      joint graph -> forward + backward                afterwards, and then compiles
+                                                                    each part (`compile_part`)
     passes       ATen graph -> ATen graph
     lower        ATen graph -> loop IR
     inline       loop IR -> loop IR                               vertical fusion by substitution
@@ -13,7 +14,7 @@
     codegen      kernels -> C++ or Triton, schedule -> Python wrapper
     runtime      source -> callable
 
-Every stage logs what it did and is verified; every optional step asks the gate.
+Every stage is logged, and its result verified. Every optional step asks the gate.
 """
 
 from __future__ import annotations
@@ -86,12 +87,12 @@ ATEN = read_through(
 )
 
 RANDOM = {f"passes.{random_numbers.__name__}": random_numbers}
-"""Unless eager's numbers are wanted: on the joint graph, then on what was left of it."""
+"""Runs without `fallback_random` only: on the joint graph, then on each part of it."""
 
 
 @dataclass(frozen=True)
 class Compile:
-    """What all stages of one compile share."""
+    """The state that all stages of one compile share."""
 
     options: Options
     log: EventLog
@@ -100,11 +101,11 @@ class Compile:
     overrides: Overrides
 
     def under(self, toggles: Toggles) -> Compile:
-        """Another attempt at this compile."""
+        """Another attempt at this compile, with other toggles."""
         return replace(self, gate=self.gate.under(toggles))
 
     def stages(self, direction: str) -> Stages:
-        """The stages of one of its graphs; decisions and events say which."""
+        """The stages of one graph of this compile. Its decisions and events name the direction."""
         name = f"{self.compile_id.replace('/', '_') or 'graph'}.{direction}"
         return Stages(self.log.bind(direction=direction), self.gate.scoped(direction), name)
 
@@ -117,7 +118,7 @@ def begin(
     counts: dict[str, int] | None,
     overrides: Overrides = NO_OVERRIDES,
 ) -> Compile:
-    """Everything one compile needs, announced in the log."""
+    """Set up a compile: its log, its gate, and the events that announce it."""
     compile_id, identity = seams.compile_id(), graph_id(module.graph)
     log = log.bind(compile_id=compile_id, graph_id=identity)
 
@@ -133,7 +134,10 @@ def begin(
 
 
 def _report_capture(module: fx.GraphModule, log: EventLog) -> None:
-    """Why Dynamo captured this frame again, and why it could not capture more of it."""
+    """Log why Dynamo captured this frame again, and why the graph ends before the frame does.
+
+    torch's structured trace has both; nothing is logged while it is being recorded.
+    """
     if seams.traced():
         return
     if reason := seams.recompile_reason():
@@ -151,10 +155,10 @@ def compile_captured(
     counts: dict[str, int] | None = None,
     overrides: Overrides = NO_OVERRIDES,
 ) -> Callable[..., Any]:
-    """Compile the graph that Dynamo captured; forward and backward where gradients are needed.
+    """Compile a graph that Dynamo captured, with its backward if gradients are needed.
 
-    Compiles that share `counts` number their decisions as one; see `Gate`. `overrides`
-    replace stages of the compiler.
+    Compiles that share `counts` number their decisions in one sequence; see `Gate`. `overrides`
+    replace stages of the compiler. Raises CompileError if a stage fails.
     """
     this = begin(module, inputs, options, log, counts, overrides)
     if options.on_error != "fallback":
@@ -169,7 +173,7 @@ def compile_captured(
 def compile_joint(
     module: fx.GraphModule, inputs: Sequence[Any], this: Compile
 ) -> Callable[..., Any]:
-    """Run the stages up to the ATen graphs, and compile each of those."""
+    """Run the stages up to the ATen graphs, and compile each ATen graph."""
     for device in {given.device.type for given in inputs if isinstance(given, Tensor)}:
         if device in DEVICES:
             DEVICES[device].prepare(this.options)
@@ -192,7 +196,7 @@ def compile_joint(
             this.stages("joint").run_passes("passes", joint, RANDOM)
 
     def unknown_torch(version: str) -> None:
-        reason = f"what torch {version} puts around a graph is not known"
+        reason = f"AOTAutograd's wrappers in torch {version} are not known"
         this.log.emit(Fallback("calls through AOTAutograd", reason))
 
     gate = this.gate.scoped("joint")
@@ -215,7 +219,7 @@ def compile_joint(
 def compile_part(
     module: fx.GraphModule, examples: Sequence[Any], direction: str, this: Compile
 ) -> Compiled:
-    """Compile what the partition made; what is only saved may have other strides than eager's."""
+    """Compile one part of the partition, in which saved tensors may have different strides."""
     if direction == "backward":
         saved_tensors.take_strides(module, examples)
     elif direction == "forward" and this.overrides.bw_compiler is None:
@@ -225,7 +229,7 @@ def compile_part(
 
 
 def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compiled:
-    """Compile a functional ATen graph; the result takes its arguments in a list."""
+    """Compile a functional ATen graph. The result takes its arguments in a list."""
     start = time.perf_counter()
     stages = this.stages(direction)
     gate = stages.gate
@@ -243,7 +247,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         step.text = lambda: print_graph(inlined)
     with stages.stage("schedule", len(inlined.nodes)) as step:
         schedule = schedule_graph(inlined, gate)
-        if not this.options.templates:  # else a product that a template takes has no memory
+        if not this.options.templates:  # otherwise after `products`, which removes buffers
             schedule = in_place(schedule, gate)
         verify_schedule(schedule)
         step.nodes_after = len(schedule.steps)
@@ -275,7 +279,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
 
 
 def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
-    """The sources of all kernels of a schedule, one for each type of device."""
+    """The source of the kernels of a schedule for each type of device."""
     buffers = schedule.graph.buffers()
     kernels: dict[str, list[Kernel]] = {}
     for kernel in schedule.kernels():
@@ -286,7 +290,7 @@ def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
 def _captured(
     compiled: Compiled, schedule: Schedule, stages: Stages, direction: str, options: Options
 ) -> Compiled:
-    """The graph with CUDA graphs in front of it, as far as it can be captured."""
+    """The compiled graph behind CUDA graphs, or unchanged if it cannot be captured."""
     reasons = obstacles(schedule)
     for reason in reasons:
         stages.log.emit(CudaGraphSkipped(reason))
@@ -304,7 +308,7 @@ def _captured(
 
 
 def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
-    """What was fused, and what was not."""
+    """Log what was fused and what was not."""
     if stages.log.folder is None:
         return
     log = stages.log.bind(stage="schedule")
@@ -316,7 +320,7 @@ def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
 def _report_kernels(
     stages: Stages, source: KernelSource, lines: Mapping[str, list[list[str]]]
 ) -> None:
-    """The kernels as they are written: their compiler may yet fail on them."""
+    """Save and log the kernels before they are built, which may fail."""
     log = stages.log
     path = log.save(f"kernels/{stages.name}.{source.suffix}", source.text)
     for call in source.calls.values():
@@ -338,7 +342,7 @@ def _report(
     log = stages.log
     written = {node.name for kernel in schedule.kernels() for node in kernel.nodes}
     for node, op, reason in lowered.externs:
-        if node not in written:  # else a template has taken its place
+        if node not in written:  # a template may compute it
             log.emit(ExternCalled(op, node, reason))
     externs = Counter(
         s.origin.op for s in schedule.steps if isinstance(s, Extern) and s.alias_of is None

@@ -1,8 +1,8 @@
-"""What a program may add to the compiler: lowerings, decompositions and passes of its own.
+"""Registers lowerings, decompositions, passes and devices that a program adds to the compiler.
 
-Each becomes a unit of its stage, so it is logged, switched off and bisected like the units of the
-compiler. Registering an entry a second time replaces it. `registry.REGISTRY` holds the entries for
-the whole process; register at the top of a script, before anything is compiled.
+A lowering, decomposition or pass becomes a unit of its stage. It is logged, switched off and
+bisected like the compiler's own units. Registering an entry again replaces it. Entries apply to
+the whole process; register them at the top of a script, before anything is compiled.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Decomposition = TypeVar("Decomposition", bound=Callable[..., Any])
 
 
 class BadRegistration(TypeError):
-    """Something that cannot be registered; the message says what can."""
+    """Something cannot be registered. The message says what is accepted."""
 
 
 def register_lowering(operator: torch._ops.OpOverload) -> Callable[[Lowering], Lowering]:
-    """A decorator: the function makes loops of an operator, under the unit lower.<operator>.
+    """A decorator for a function that lowers an operator to loops; unit lower.<operator>.
 
-    docs/writing-a-lowering.md says what it is given and returns. Raises BadRegistration.
+    docs/writing-a-lowering.md describes its argument and result. Raises BadRegistration.
     """
     check_operator(operator)
 
@@ -40,10 +40,10 @@ def register_lowering(operator: torch._ops.OpOverload) -> Callable[[Lowering], L
 def register_decomposition(
     operator: torch._ops.OpOverload,
 ) -> Callable[[Decomposition], Decomposition]:
-    """A decorator: the function writes an operator in others, under decompose.<operator>.
+    """A decorator for a decomposition of an operator; unit decompose.<operator>.
 
-    It takes and returns tensors as the operator does; where it returns NotImplemented the operator
-    stays whole. Raises BadRegistration.
+    The function takes and returns tensors as the operator does. It may return NotImplemented to
+    leave the operator as it is. Raises BadRegistration.
     """
     check_operator(operator)
 
@@ -55,10 +55,11 @@ def register_decomposition(
 
 
 def register_pass(stage: str = "passes") -> Callable[[Pass], Pass]:
-    """A decorator: the function changes the graph of a stage, under the unit <stage>.<its name>.
+    """A decorator for a graph pass; unit <stage>.<name of the function>.
 
-    `stage` is passes (ATen operators) or pregrad (torch functions, before autograd). It runs after
-    those that are there. docs/writing-a-pass.md has the contract. Raises BadRegistration.
+    `stage` is "passes" (ATen operators) or "pregrad" (torch functions, before autograd). The pass
+    runs after the existing ones. docs/writing-a-pass.md describes the contract. Raises
+    BadRegistration.
     """
     tables = {"passes": REGISTRY.aten_passes, "pregrad": REGISTRY.pregrad_passes}
     if stage not in tables:
@@ -72,19 +73,19 @@ def register_pass(stage: str = "passes") -> Callable[[Pass], Pass]:
 
 
 def register_device(name: str, codegen: Codegen) -> None:
-    """Write the kernels for a type of device, such as npu, with `codegen` from now on.
+    """Use `codegen` to write and build the kernels of a type of device, such as npu.
 
-    docs/vendor-backends.md says what it is asked. Raises BadRegistration.
+    docs/vendor-backends.md describes its methods. Raises BadRegistration.
     """
     missing = [m for m in ("refuses", "write", "is_built", "build") if not hasattr(codegen, m)]
     if missing:
-        raise BadRegistration(f"what writes kernels has to have {', '.join(missing)}")
+        raise BadRegistration(f"a codegen must have {', '.join(missing)}")
     REGISTRY.devices[name] = codegen
 
 
 def check_operator(operator: object) -> None:
+    """Raise BadRegistration unless `operator` is an operator overload."""
     if not isinstance(operator, torch._ops.OpOverload):
         raise BadRegistration(
-            f"an operator with its overload is needed, such as torch.ops.aten.sin.default, "
-            f"not {operator!r}"
+            f"expected an operator overload such as torch.ops.aten.sin.default, not {operator!r}"
         )

@@ -1,8 +1,7 @@
-"""What a program adds to the compiler: one registry for the process, which every stage reads.
+"""Holds what a program adds to the compiler: one registry per process, which every stage reads.
 
 A stage keeps its own entries in a constant table and reads them through `read_through`. A
-registered entry takes the place of an entry with the same key; a new one follows the others, in
-the order of registration.
+registered entry replaces an entry with the same key; new entries follow in order of registration.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from torch import fx
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")
 Operator: TypeAlias = Any
-"""An operator with its overload, such as torch.ops.aten.sin.default."""
+"""An operator overload, such as torch.ops.aten.sin.default."""
 Pass = Callable[[fx.Graph], bool]
-"""Changes a graph, and returns whether it did."""
+"""Changes a graph and returns whether it did."""
 
 
 @dataclass(frozen=True)
 class Registry:
-    """The tables that `registration` writes and that the stages read."""
+    """The tables that `registration` writes and the stages read."""
 
     lowerings: dict[Operator, Callable[..., Any]] = field(default_factory=dict)
     decompositions: dict[Operator, Callable[..., Any]] = field(default_factory=dict)
@@ -38,9 +37,9 @@ class Registry:
 
 
 REGISTRY = Registry()
-"""The registry of this process. A script registers before it compiles; nothing else writes here."""
+"""The registry of this process. Only `registration` writes it."""
 
 
 def read_through(own: dict[Key, Entry], registered: dict[Key, Entry]) -> Mapping[Key, Entry]:
-    """A live read-only view of a table of the compiler and of what is registered beside it."""
+    """A live, read-only view of a stage's own table together with the registered entries."""
     return MappingProxyType(ChainMap(registered, own))

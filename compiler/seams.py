@@ -1,6 +1,6 @@
-"""The places where the compiler touches what torch does not promise to keep.
+"""The private parts of torch that the compiler uses.
 
-docs/private-torch.md has every private name and the few that stand elsewhere;
+docs/private-torch.md lists every private name, including the few that other files use.
 tests/compiler/test_seams.py fails when torch moves one of these.
 """
 
@@ -49,16 +49,16 @@ __all__ = [
 ]
 
 TRACING = "tcdebug"
-"""The name of the handler that writes torch's structured trace to our events."""
+"""The name of the logging handler that writes torch's structured trace as events."""
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
 def every_draw() -> AbstractContextManager[object]:
-    """While it lasts, torch leaves random numbers in a graph that nobody reads.
+    """While the block runs, torch keeps random operators whose results are unused in a graph.
 
-    What is drawn after them would be other numbers than eager's. torch looks at inductor's config
-    for that, whatever the backend: tracing a graph loads it in any case.
+    Removing them would change the numbers that later operators draw. torch reads inductor's config
+    for this, whatever the backend; tracing a graph loads that config in any case.
     """
     patched: AbstractContextManager[object] = torch._inductor.config.patch(fallback_random=True)
     return patched
@@ -71,16 +71,16 @@ def aot_autograd(
     unknown_torch: Callable[[str], None] = lambda version: None,
     **others: Any,
 ) -> Compiler:
-    """AOTAutograd as a backend: joint graph, functionalization, wrappers.
+    """AOTAutograd as a backend of torch.compile.
 
-    torch has the same, which imports all of inductor first: half a second of each warm start.
-    Calls `unknown_torch` with the version of torch when a graph could be called straight, but
-    `AROUND` does not have this version.
+    torch's own `aot_autograd` first imports all of inductor: half a second of each warm start.
+    `others` are arguments of torch's `aot_module_simplified`. `unknown_torch` is called with the
+    version of torch if a graph could bypass AOTAutograd's wrappers but `AROUND` lacks this version.
     """
     compile_backward = bw_compiler or fw_compiler
 
     def backward(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        # this may run while Dynamo looks at frames: when backward is first called
+        # runs at the first call of backward, when Dynamo may be tracing frames
         made = _untraced(compile_backward, "it compiles")(graph, inputs)
         return _untraced(made, "it is compiled")
 
@@ -90,7 +90,7 @@ def aot_autograd(
         if any(isinstance(given, (list, tuple, dict)) for given in inputs):
             flat: Callable[..., Any] = flatten_graph_inputs(module, inputs, backend)
             return flat
-        counters["aot_autograd"]["total"] += 1  # how torch knows where buckets of DDP went
+        counters["aot_autograd"]["total"] += 1  # torch's DDP optimizer reads this counter
         inference = Inference(compile_inference)
         compilers = {"fw_compiler": fw_compiler, "bw_compiler": backward, **others}
         compilers["inference_compiler"] = inference.compile
@@ -103,9 +103,9 @@ def aot_autograd(
 
 @dataclass(frozen=True)
 class Around:
-    """What a version of torch puts around each inference graph, from the outside in.
+    """The wrappers that a version of torch puts around an inference graph, outermost first.
 
-    `mark` names its function that notes the sizes of a result that may change.
+    `mark` names torch's function that marks the dynamic dimensions of a result.
     """
 
     functions: tuple[str, ...]
@@ -116,24 +116,24 @@ FOUR = Around(("forward", "runtime_wrapper", "wrapper", "inner_fn"), "maybe_mark
 TWO = Around(("forward", "runtime_wrapper"), "mark_dynamo_propagated_dynamic_indices")
 
 AROUND = {"2.11": FOUR, "2.12": FOUR, "2.13": TWO, "2.14": TWO, "2.15": TWO}
-"""The wrappers of every supported version of torch; other versions call no graph straight."""
+"""Version of torch -> its wrappers. With other versions, no graph bypasses the wrappers."""
 
 
 def offer_straight(compiled: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> None:
-    """Say of a compiled graph that it can be called straight.
+    """Offer a direct entry to a compiled graph, which bypasses AOTAutograd's wrappers.
 
-    `make` gives what takes its arguments as they are, where `compiled` takes them in a list. It
-    turns gradients off itself, if it calls what heeds them.
+    `make` returns a callable that takes the arguments of `compiled` one by one instead of in a
+    list. If it calls anything that records gradients, it must disable them itself.
     """
     compiled.straight = make  # type: ignore[attr-defined] # read by `Inference` alone
 
 
 @dataclass
 class Inference:
-    """An inference graph that is called straight, past what AOTAutograd puts around it, if it can.
+    """An inference graph that bypasses AOTAutograd's wrappers where they have nothing to do.
 
-    That writes back inputs, makes aliases of outputs anew, takes tensor subclasses apart and more,
-    and takes 1.5 us of each call also where nothing is to be done. `compiler` compiles the graph.
+    The wrappers write back inputs, recreate aliases of outputs, unwrap tensor subclasses and more.
+    They take 1.5 us per call even if there is nothing to do. `compiler` compiles the graph.
     """
 
     compiler: Compiler
@@ -141,7 +141,7 @@ class Inference:
     _metadata: Any = field(default=None, init=False)
 
     def compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        """What AOTAutograd is given as a compiler."""
+        """The compiler to pass to AOTAutograd."""
         self._compiled = self.compiler(graph, examples)
         context = TracingContext.try_get()
         self._metadata = None if context is None else context.fw_metadata
@@ -150,12 +150,12 @@ class Inference:
     def straight(
         self, module: Any, made: Callable[..., Any], unknown_torch: Callable[[str], None]
     ) -> Callable[..., Any]:
-        """What AOTAutograd has made of a module, or the graph itself where that does the same."""
+        """`made`, AOTAutograd's result for a module, or the bare graph if it does the same."""
         make = getattr(self._compiled, "straight", None)
         if make is None or not _asks_for_nothing(self._metadata):
             return made
         if not isinstance(module, fx.GraphModule) or any(True for _ in _held(module)):
-            return made  # the graph has other arguments
+            return made  # the graph also takes the parameters and buffers
         around = AROUND.get(".".join(torch.__version__.split(".")[:2]))
         if around is None:
             unknown_torch(str(torch.__version__))
@@ -167,7 +167,7 @@ class Inference:
 
 
 def _asks_for_nothing(metadata: Any) -> bool:
-    """Whether AOTAutograd has nothing to do before and after an inference graph."""
+    """Whether AOTAutograd's wrappers have nothing to do before and after an inference graph."""
     return metadata is not None and not (
         metadata.num_mutated_inp_runtime_indices
         or metadata.num_mutated_graph_handled_indices
@@ -185,7 +185,7 @@ def _held(module: fx.GraphModule) -> Any:
 
 
 def _around(made: Any, compiled: Any) -> tuple[str, ...] | None:
-    """The names of the functions from the outermost to the graph; None where it is not reached."""
+    """The names of the wrappers, outermost first. None if they do not lead to the graph."""
     names: list[str] = []
     while made is not compiled:
         if made is None or not hasattr(made, "__code__"):
@@ -198,7 +198,7 @@ def _around(made: Any, compiled: Any) -> tuple[str, ...] | None:
 def _marking(
     run: Callable[..., Any], mark: Callable[[torch.Tensor, set[int]], None], metadata: Any
 ) -> Callable[..., Any]:
-    """A graph that notes which sizes of its results may change, for graphs that these go into."""
+    """A graph that marks the dynamic dimensions of its results, for later graphs that take them."""
     if not metadata.dynamic_outputs:
         return run
     dims = [info.dynamic_dims for info in metadata.output_info]
@@ -214,15 +214,16 @@ def _marking(
 
 
 def _untraced(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
-    """A callable whose frames Dynamo leaves alone."""
+    """A callable whose frames Dynamo does not trace."""
     disable: Callable[..., Callable[..., Any]] = torch.compiler.disable
     return disable(function, reason=reason)
 
 
 def takes_strides(seen: int) -> bool:
-    """Whether AOTAutograd lets the forward that is compiled say in which strides it saves results.
+    """Whether AOTAutograd accepts the strides of saved tensors from the forward being compiled.
 
-    `seen` are the first results, which are not for backward alone: AOTAutograd has to count alike.
+    `seen` is the number of results that are not only saved for backward. It must agree with
+    AOTAutograd's own count.
     """
     context = TracingContext.try_get()
     if context is None or context.output_strides is None or context.fw_metadata is None:
@@ -231,9 +232,9 @@ def takes_strides(seen: int) -> bool:
 
 
 def report_strides(strides: Sequence[tuple[int, ...] | None]) -> None:
-    """Say in which strides the forward that is compiled gives its results; None for as expected.
+    """Report the strides of the results of the forward being compiled; None means as traced.
 
-    Backward is compiled for these. Only where `takes_strides` said so.
+    AOTAutograd compiles backward for these strides. Call this only if `takes_strides` is true.
     """
     context = TracingContext.get()
     assert context.output_strides is not None
@@ -241,18 +242,18 @@ def report_strides(strides: Sequence[tuple[int, ...] | None]) -> None:
 
 
 def compile_id() -> str:
-    """The id of the compile in progress, as torch writes it (0/0); empty outside of one."""
+    """The id of the current compile as torch writes it (0/0); empty outside of a compile."""
     current = CompileContext.current_compile_id()
     return "" if current is None else str(current)
 
 
 def recompile_reason() -> str:
-    """Why the frame in progress is captured again: the guard that failed; empty the first time."""
+    """The guard whose failure caused the current capture; empty for a first capture."""
     return str(get_metrics_context()._metrics.get("recompile_reason") or "")
 
 
 def graph_break(module: fx.GraphModule) -> tuple[str, Mapping[str, Any]] | None:
-    """Why a captured graph ends before its frame does, and the user's line; None where it does not.
+    """The reason and the user's line of the graph break that ended a graph; None without one.
 
     The line is {filename, line, name}.
     """
@@ -265,14 +266,15 @@ def graph_break(module: fx.GraphModule) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def traced() -> bool:
-    """Whether torch's structured trace is written to our events: it has breaks and recompiles."""
+    """Whether torch's structured trace, which has breaks and recompiles, is written as events."""
     return any(handler.get_name() == TRACING for handler in trace_log.handlers)
 
 
 def min_cut(memory_budget: float) -> AbstractContextManager[None]:
-    """In this block min-cut keeps at most this share of activations; 1 leaves torch's setting.
+    """While the block runs, min-cut saves at most this share of the activations.
 
-    It does not look for equal calls first, for which torch imports all of inductor.
+    1 keeps torch's setting. Common subexpression elimination, for which torch imports all of
+    inductor, is off.
     """
     settings: dict[str, Any] = {"cse": False}
     if memory_budget != 1.0:
@@ -288,20 +290,23 @@ def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
 
 
 def taking_a_list(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-    """A callable of arguments as one that takes them in a list, unless it does already."""
+    """A callable that takes its arguments in a list, made from one that may take them singly."""
     if getattr(function, "_boxed_call", False):
         return function
     return boxed(lambda args: function(*args))
 
 
 def unbacked_bindings(node: fx.Node) -> Mapping[Any, tuple[tuple[str, Any], ...]]:
-    """Sizes that become known by running a node: sympy symbol -> steps into the result."""
+    """The sizes that become known when a node runs: sympy symbol -> steps into its result."""
     bindings = node.meta.get("unbacked_bindings") or {}
     return {symbol: path_steps(path) for symbol, path in bindings.items()}
 
 
 def path_steps(path: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
-    """A key path of torch as plain steps: ("call", name), ("item", i), ("divide", n)."""
+    """A key path of torch as plain steps: ("call", name), ("item", i), ("divide", n).
+
+    Raises NotImplementedError for other kinds of key.
+    """
     steps: list[tuple[str, Any]] = []
     for key in path:
         kind = type(key).__name__
@@ -312,22 +317,22 @@ def path_steps(path: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
         elif kind == "DivideByKey":
             steps.append(("divide", int(key.divisor)))
         elif kind != "ConvertIntKey":
-            raise NotImplementedError(f"a size found by {kind}")
+            raise NotImplementedError(f"the key {kind} of an unbacked size is not supported")
     return tuple(steps)
 
 
 def dispatches_to_cpu(value: torch.Tensor) -> bool:
-    """Whether a fake tensor is a plain strided CPU tensor."""
+    """Whether a fake tensor is a strided tensor on the CPU."""
     return value.device.type == "cpu" and value.layout == torch.strided
 
 
 def is_strided(value: torch.Tensor) -> bool:
-    """Whether a fake tensor is a plain strided one on a device that has memory."""
+    """Whether a fake tensor is strided and on a device with memory, not on meta."""
     return value.layout == torch.strided and value.device.type != "meta"
 
 
 def captured_sizes(module: fx.GraphModule) -> dict[str, int]:
-    """What the size symbols of a graph stood for when it was captured, as far as that is known."""
+    """The values of a graph's size symbols when it was captured, as far as they are known."""
     found: dict[str, int] = {}
     for node in module.graph.nodes:
         value = node.meta.get("val") if node.op == "placeholder" else None
@@ -345,20 +350,21 @@ def cuda_capability() -> int:
 
 
 set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
-"""A microsecond faster than the public context managers."""
+"""One microsecond faster than the public context managers."""
 
-_dynamo_guards: Any = torch._C._dynamo.guards  # its stub does not have all of its functions
+_dynamo_guards: Any = torch._C._dynamo.guards  # its stub lacks some of its functions
 
 empty_strided_cpu: Callable[..., torch.Tensor] = _dynamo_guards._empty_strided_cpu
-"""(size, stride, dtype) -> memory, a microsecond faster than torch.empty_strided."""
+"""(size, stride, dtype) -> tensor. One microsecond faster than torch.empty_strided."""
 
 
 address_of_tensor: int = _dynamo_guards._torchinductor_pyobject_tensor_data_ptr
-"""The address of a C++ function: a tensor as a Python object -> its memory; it may throw."""
+"""The address of a C++ function that takes a tensor as a Python object and returns its data
+pointer. It may throw."""
 
 
 def cuda_functions() -> dict[str, Callable[..., Any]]:
-    """What a wrapper calls on a GPU, without the checks of torch's public functions."""
+    """The torch functions that a wrapper calls on a GPU, without the checks of the public ones."""
     return {
         "cuda_device": torch.cuda.device,
         "current_stream": torch._C._cuda_getCurrentRawStream,
@@ -367,26 +373,27 @@ def cuda_functions() -> dict[str, Callable[..., Any]]:
 
 
 def storage_id(value: torch.Tensor) -> int:
-    """What names the storage of a tensor while it lives."""
+    """An id of the storage of a tensor, valid while the storage lives."""
     identity: int = value.untyped_storage()._cdata
     return identity
 
 
 def storage_uses(identity: int) -> int:
-    """How many tensors and others hold a storage, which has to live."""
+    """The reference count of a storage, which must still be alive."""
     uses: int = torch._C._storage_Use_Count(identity)
     return uses
 
 
 @contextmanager
 def real_tensors() -> Iterator[None]:
-    """Compute with numbers while a compile is going on, where torch traces with fake tensors."""
+    """Compute with real tensors during a compile, in which torch otherwise traces with fake ones.
+    """
     with torch.no_grad(), unset_fake_temporarily():
         yield
 
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """Call operators as they are: above this, torch takes some apart in Python."""
+    """Call operators below autograd, above which torch decomposes some of them in Python."""
     with torch._C._AutoDispatchBelowAutograd():
         yield

@@ -1,4 +1,4 @@
-"""All units that can be switched off, in the order of the pipeline, each with what it does."""
+"""Lists all units that can be switched off, in the order of the pipeline, with their summaries."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
     "fuse.vertical": "run a producer and its consumer in one loop nest",
     "fuse.reduction": "run a reduction and what surrounds it in one loop nest",
-    "fuse.split_reduction": "reduce to few elements in pieces that a GPU's programs share",
+    "fuse.split_reduction": "split a reduction to few elements among the programs of a GPU",
     "fuse.horizontal": "run neighbours that read the same memory in one loop nest",
 }
 
 MEMORY = {
-    "memory.order": "run what frees memory before what asks for more",
-    "memory.in_place": "write a result over what its kernel is the last to read",
+    "memory.order": "run steps that free memory before steps that allocate it",
+    "memory.in_place": "write a result over an input that its kernel is the last to read",
     "memory.reuse": "write a result into the memory of a dead buffer",
 }
 
@@ -27,7 +27,7 @@ RUNTIME = {pipeline.CUDAGRAPHS: "replay a CUDA graph instead of launching each k
 
 @dataclass(frozen=True)
 class Unit:
-    """Something optional that a compile does. `name` is what switches it off."""
+    """An optional step of a compile. `name` switches it off."""
 
     name: str
     summary: str
@@ -38,8 +38,8 @@ def units() -> Iterator[Unit]:
     for name, function in pipeline.PREGRAD.items():
         yield Unit(name, _first_line(function.__doc__))
     for op in sorted(decompose.decompositions(), key=str):
-        yield Unit(decompose.unit(op), f"write {op} in simpler operators")
-    yield Unit(partition.UNIT, "recompute cheap values in backward rather than save them")
+        yield Unit(decompose.unit(op), f"replace {op} by simpler operators")
+    yield Unit(partition.UNIT, "recompute cheap values in backward instead of saving them")
     for name, function in {**pipeline.RANDOM, **pipeline.ATEN}.items():
         yield Unit(name, _first_line(function.__doc__))
     for name in sorted(map(str, (*LOWERINGS, *VIEWS, *LATE))):

@@ -1,4 +1,4 @@
-"""The sizes of a dynamic dimension for which CUDA graphs are captured."""
+"""Marks the sizes of a dynamic dimension for which CUDA graphs are captured."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ ATTRIBUTE = "_tcdebug_dim_gears"
 
 
 def set_dim_gears(tensor: torch.Tensor, gears: Mapping[int, Sequence[int]]) -> None:
-    """Compile for any size of these dimensions, and capture a CUDA graph for each listed one.
+    """Make dimensions of an input dynamic, and capture a CUDA graph for each listed size.
 
-    Dimension -> sizes. For mode "reduce-overhead" of backend "tcdebug"; calls with other sizes run
-    without a CUDA graph, and the log says so. To be called on an input before the first call.
-    Raises BadOption.
+    `gears` maps a dimension to its sizes. Call this before the first call of the compiled
+    function. It is meant for mode "reduce-overhead" of backend "tcdebug". Calls with other sizes
+    run without a CUDA graph, and an event says so. Raises BadOption.
     """
     for dim, sizes in gears.items():
         if not isinstance(dim, int) or not -tensor.dim() <= dim < tensor.dim():
             raise BadOption(f"a tensor of {tensor.dim()} dimensions has no dimension {dim!r}")
         if not sizes or not all(isinstance(n, int) and n > 0 for n in sizes):
-            raise BadOption(f"the gears of dimension {dim} are a list of sizes, not {sizes!r}")
+            raise BadOption(f"the gears of dimension {dim} must be positive sizes, not {sizes!r}")
         torch._dynamo.mark_dynamic(tensor, dim % tensor.dim())
     chosen = {size for sizes in gears.values() for size in sizes}
     setattr(tensor, ATTRIBUTE, tuple(sorted(chosen)))
 
 
 def gears_of(tensors: Iterable[Any]) -> frozenset[int]:
-    """The gears of the inputs of a call."""
+    """The gears that are set on the inputs of a call."""
     return frozenset(gear for t in tensors for gear in getattr(t, ATTRIBUTE, ()))

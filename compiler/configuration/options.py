@@ -1,4 +1,4 @@
-"""Every choice a user of the compiler can make. Built at the edge, passed down, never changed."""
+"""The options of the compiler. They are built once at the entry point and never changed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "max-autotune": {"cudagraphs": True, "autotune": True, "templates": True},
     "max-autotune-no-cudagraphs": {"autotune": True, "templates": True},
 }
-"""Those of torch.compile, as options. On a CPU there is nothing to capture or to tune."""
+"""The modes of torch.compile, as options. All of these options concern GPUs only."""
 
 ON_ERROR = ("raise", "fallback")
 SWITCHES = ("log", "artifacts", "repro", "background", "cudagraphs", "autotune", "templates")
 
 
 class BadOption(Coded, ValueError):
-    """An option that does not exist or has a value it cannot have; says which are near."""
+    """An unknown option, or a bad value of one. The message suggests similar names."""
 
     code = "TCD105"
 
@@ -37,44 +37,44 @@ class Options:
     """The options of `torch.compile(f, backend="tcdebug", options={...})` and of TCDEBUG_*."""
 
     toggles: Toggles = field(default_factory=Toggles)
-    """`off`: units and decisions that are switched off (TCDEBUG_OFF, comma separated)."""
+    """Option `off`: the units and decisions to switch off (TCDEBUG_OFF, comma separated)."""
 
     log: bool = True
-    """Write events and IR to a run folder (TCDEBUG_LOG=0: no)."""
+    """Write events and IR to a run folder (TCDEBUG_LOG=0: do not)."""
 
     artifacts: bool = True
-    """Keep IR and sources beside the events (TCDEBUG_ARTIFACTS=0: events only)."""
+    """Save IR and sources beside the events (TCDEBUG_ARTIFACTS=0: events only)."""
 
     run_dir: Path | None = None
-    """The run folder; made under ./.tcdebug when not given (TCDEBUG_RUN_DIR)."""
+    """The run folder. By default one is created under ./.tcdebug (TCDEBUG_RUN_DIR)."""
 
     cache_dir: Path = field(default_factory=lambda: Path(platformdirs.user_cache_dir("tcdebug")))
-    """Where shared objects are kept (TCDEBUG_CACHE_DIR)."""
+    """The folder of the cache of shared objects (TCDEBUG_CACHE_DIR)."""
 
     compiler: str = "g++"
     """The C++ compiler (TCDEBUG_CXX)."""
 
     on_error: str = "raise"
-    """`fallback`: compile again without the unit, decision or kernel that failed, down to calling
-    ATen for everything; each time an event says so (TCDEBUG_ON_ERROR)."""
+    """`fallback`: after a failure, compile again without the unit, decision or kernel that failed,
+    in the end with ATen calls only. Each retry emits an event (TCDEBUG_ON_ERROR)."""
 
     background: bool = False
-    """Build kernels in a thread, and run the graph in eager until they are there
+    """Build kernels in a thread, and run the graph in eager until they are ready
     (TCDEBUG_BACKGROUND=1)."""
 
     memory_budget: float = 1.0
-    """How much forward may keep for backward, as a share of what it would keep by itself; the rest
-    is computed again (TCDEBUG_MEMORY_BUDGET, 0 to 1)."""
+    """How much forward may save for backward, as a share of what it saves by default. The rest is
+    recomputed (TCDEBUG_MEMORY_BUDGET, 0 to 1)."""
 
     fallback_random: bool = True
-    """Random numbers are eager's, bit for bit, drawn by ATen. Without it kernels draw them, from a
-    seed that torch's generator gives at each call (TCDEBUG_FALLBACK_RANDOM=0)."""
+    """ATen draws random numbers, which are bit for bit those of eager. Otherwise kernels draw them
+    from a seed that torch's generator gives at each call (TCDEBUG_FALLBACK_RANDOM=0)."""
 
     cudagraphs: bool = False
-    """Capture what runs on a GPU in CUDA graphs and replay those (TCDEBUG_CUDAGRAPHS=1)."""
+    """Capture graphs that run on a GPU as CUDA graphs and replay them (TCDEBUG_CUDAGRAPHS=1)."""
 
     dim_gears: tuple[int, ...] = ()
-    """With `cudagraphs` and sizes that change: the sizes to capture; calls with others run without
+    """With `cudagraphs` and dynamic sizes: the sizes to capture. Calls with other sizes run without
     a CUDA graph (TCDEBUG_DIM_GEARS, comma separated)."""
 
     autotune: bool = False
@@ -82,15 +82,15 @@ class Options:
     (TCDEBUG_AUTOTUNE=1)."""
 
     templates: bool = False
-    """Measure products of matrices written in Triton, with the work around them in one kernel, and
-    take them where they are faster than ATen's (TCDEBUG_TEMPLATES=1)."""
+    """Measure matrix products written in Triton, fused with the operators around them, and use
+    them where they are faster than ATen's (TCDEBUG_TEMPLATES=1)."""
 
     repro: bool = False
     """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Options:
-        """The options that the environment gives. Raises BadOption, BadToggle."""
+        """The options that TCDEBUG_* variables set. Raises BadOption and BadToggle."""
         env = os.environ if environ is None else environ
         given: dict[str, Any] = {}
         if off := env.get("TCDEBUG_OFF"):
@@ -114,7 +114,7 @@ class Options:
         return cls(**given)
 
     def updated(self, mode: str | None, options: Mapping[str, Any] | None) -> Options:
-        """These options with those of a torch.compile call. Raises BadOption."""
+        """These options, overridden by those of a torch.compile call. Raises BadOption."""
         if mode is not None and mode not in MODES:
             raise BadOption(f"mode {mode!r} is not one of {', '.join(MODES)}")
         result = replace(self, **MODES[mode or "default"])
@@ -129,8 +129,9 @@ def _names() -> list[str]:
 
 def _field(name: str) -> str:
     if name not in _names():
-        near = difflib.get_close_matches(name, _names(), n=3) or _names()
-        raise BadOption(f"no option {name!r}; there is {', '.join(near)}")
+        near = ", ".join(difflib.get_close_matches(name, _names(), n=3))
+        hint = f"did you mean {near}?" if near else f"the options are {', '.join(_names())}"
+        raise BadOption(f"no option {name!r}; {hint}")
     return "toggles" if name == "off" else name
 
 
@@ -147,15 +148,15 @@ def _value(name: str, value: Any) -> Any:
     if name in ("run_dir", "cache_dir"):
         return None if value is None else Path(value)
     if name == "on_error" and value not in ON_ERROR:
-        raise BadOption(f"option 'on_error' is one of {', '.join(ON_ERROR)}, not {value!r}")
+        raise BadOption(f"option 'on_error' must be one of {', '.join(ON_ERROR)}, not {value!r}")
     if name == "memory_budget":
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise BadOption(f"option 'memory_budget' is a number from 0 to 1, not {value!r}")
+            raise BadOption(f"option 'memory_budget' must be a number from 0 to 1, not {value!r}")
         return float(value)
     if name == "dim_gears":
         sizes = tuple(int(g) if isinstance(g, float) and g.is_integer() else g for g in value)
         if not all(isinstance(g, int) and g > 0 for g in sizes):
-            raise BadOption(f"option 'dim_gears' is a list of sizes, not {value!r}")
+            raise BadOption(f"option 'dim_gears' must be positive sizes, not {value!r}")
         return sizes
     expected = str if name in ("compiler", "on_error") else bool
     if not isinstance(value, expected):

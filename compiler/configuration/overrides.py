@@ -1,4 +1,4 @@
-"""Stages that a caller replaces with its own, as the backends of other vendors do."""
+"""Stages of the compiler that a caller, such as a vendor's backend, replaces with its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import fx
 
 GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
-"""An ATen graph and fake inputs -> what runs it, as AOTAutograd asks for it."""
+"""(ATen graph, fake inputs) -> a callable that runs the graph; AOTAutograd's compiler protocol."""
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What replaces stages of the compiler; None, or nothing in a table, leaves its own."""
+    """Replacements for stages of the compiler. None, or no entry, keeps the compiler's own."""
 
     decompositions: Mapping[torch._ops.OpOverload, Callable[..., Any]] = field(default_factory=dict)
     fw_compiler: GraphCompiler | None = None
@@ -24,7 +24,7 @@ class Overrides:
     partition_fn: Callable[..., tuple[fx.GraphModule, fx.GraphModule]] | None = None
 
     def compiler(self, direction: str) -> GraphCompiler | None:
-        """What compiles the graphs of a direction instead: forward, backward or inference."""
+        """The replacement compiler of a direction: forward, backward or inference."""
         given = {
             "forward": self.fw_compiler,
             "backward": self.bw_compiler,

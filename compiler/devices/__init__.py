@@ -1,4 +1,4 @@
-"""What writes and runs the kernels of each type of device."""
+"""The code generators of each type of device."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from tcdebug.compiler.registry import REGISTRY, read_through
 OWN: dict[str, Codegen] = {"cpu": CppCodegen(), "cuda": TritonCodegen()}
 
 DEVICES = read_through(OWN, REGISTRY.devices)
-"""Type of device -> what writes its kernels. On any other, operators are left to ATen."""
+"""Type of device -> the `Codegen` of its kernels. Operators on other devices are calls to ATen."""

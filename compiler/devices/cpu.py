@@ -1,4 +1,4 @@
-"""Kernels on CPUs."""
+"""Writes and builds kernels for CPUs, in C++."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from tcdebug.compiler.stages.stage import Stages
 
 
 class CppCodegen:
-    """One C++ translation unit and one shared object a graph."""
+    """Writes one C++ translation unit per graph, and builds it as one shared object."""
 
     def prepare(self, options: Options) -> None:
-        """Nothing here takes long, but the kernels themselves."""
+        """Does nothing: no part of a build can be done before the kernels are written."""
 
     def refuses(self, node: LoopNode) -> str:
-        """Everything can be written in C++."""
+        """Always empty: every node can be written in C++."""
         return ""
 
     def write(
         self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
     ) -> CppSource:
-        """One translation unit."""
+        """The kernels as one translation unit."""
         return write_cpp(kernels, buffers, gate)
 
     def is_built(self, source: CppSource, options: Options) -> bool:
-        """Whether the cache has the shared object."""
+        """Whether the shared object is in the cache."""
         return is_built(source.text, find(options.compiler), options.cache_dir)
 
     def build(
         self, source: CppSource, launches: Sequence[Launch], stages: Stages, options: Options
     ) -> Mapping[str, Any]:
-        """The functions of the shared object, compiled unless the cache has it."""
+        """The functions of the shared object, which is built unless it is in the cache."""
         toolchain = find(options.compiler)
         if not toolchain.vector_math:
             stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
@@ -58,7 +58,11 @@ class CppCodegen:
 
 
 def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options) -> Built:
-    """The kernels as a shared object. Raises CompileError, which blames those at fault."""
+    """Build the kernels as a shared object.
+
+    Raises BuildError, or with `on_error="fallback"` CompileError, which names the lowerings of the
+    kernels that do not build.
+    """
     cache = options.cache_dir
     try:
         return build(source.text, toolchain, cache)

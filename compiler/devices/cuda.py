@@ -1,4 +1,4 @@
-"""Kernels on NVIDIA GPUs."""
+"""Writes and compiles kernels for NVIDIA GPUs, in Triton."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from tcdebug.compiler.stages.stage import Stages
 
 
 class TritonCodegen:
-    """Triton, launched from C."""
+    """Writes Triton kernels, which a launcher in C launches."""
 
     def prepare(self, options: Options) -> None:
-        """Triton and the launcher, a second together."""
+        """Load Triton and build the launcher in the background, which takes about a second."""
         prewarm.begin(prepare)
         prewarm.begin(Launcher, options.compiler, options.cache_dir)
 
     def refuses(self, node: LoopNode) -> str:
-        """What Triton has no word for."""
+        """Why a node cannot be written in Triton; empty if it can."""
         return unwritable(node)
 
     def write(
         self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
     ) -> TritonSource:
-        """One Python module."""
+        """The kernels as one Python module."""
         return write_triton(kernels, buffers, gate)
 
     def is_built(self, source: TritonSource, options: Options) -> bool:
-        """Triton keeps what it compiled; whether it has this is known when it is asked."""
+        """Always false: only compiling a kernel shows whether Triton's cache has it."""
         return False
 
     def build(
         self, source: TritonSource, launches: Sequence[Launch], stages: Stages, options: Options
     ) -> Mapping[str, Any]:
-        """Every kernel, compiled for what its arguments most likely have in common."""
+        """The kernels, each compiled for the most likely properties of its arguments."""
         if options.autotune:
             source = tuned(source, options, stages.log)
         loaded = load_kernels(source.text, source.kernels, options, stages.log)

@@ -1,4 +1,4 @@
-"""From what codegen wrote to a callable: build the kernels, now or in the background."""
+"""Makes the generated code callable: builds the kernels, now or in the background."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def load(
     eager: Callable[..., Sequence[Any]],
     options: Options,
 ) -> Compiled:
-    """Build the kernels of each type of device, if there are any; make the wrapper callable."""
+    """Build the kernels of each type of device and make the wrapper callable.
+
+    With the option `background`, the result runs `eager` until the kernels are built.
+    """
 
     def finish() -> Compiled:
         names: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What the compiler asks of whoever writes kernels for a type of device."""
+"""The protocol of a code generator for a type of device."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from tcdebug.compiler.stages.stage import Stages
 
 
 class KernelSource(Protocol):
-    """Kernels as text, and how the wrapper calls each by name."""
+    """The source of some kernels, and how the wrapper calls each of them."""
 
     @property
     def text(self) -> str:
-        """What is compiled."""
+        """The source that is compiled."""
 
     @property
     def calls(self) -> Mapping[str, KernelCall]:
-        """Kernel -> its call."""
+        """Name of a kernel -> its call."""
 
     @property
     def language(self) -> str:
-        """What it is written in, as events name it."""
+        """The language of the source, as events name it."""
 
     @property
     def suffix(self) -> str:
-        """Of a file that holds it."""
+        """The suffix of a source file."""
 
 
 class Codegen(Protocol):
     """Writes kernels for a type of device, and makes them callable."""
 
     def prepare(self, options: Options) -> None:
-        """Begin, in a thread, what `build` will need of any kernel: a graph was captured."""
+        """Start in a thread whatever `build` needs for every kernel. Called for each new graph."""
 
     def refuses(self, node: LoopNode) -> str:
-        """Why a node cannot be written, which leaves its operator to ATen; empty where it can."""
+        """Why a node cannot be written, so that its operator is a call to ATen; empty if it can."""
 
     def write(
         self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
     ) -> KernelSource:
-        """The source of kernels, which are those of one graph on this type of device."""
+        """The source of the kernels of one graph on this type of device."""
 
     def is_built(self, source: Any, options: Options) -> bool:
-        """Whether `build` has next to nothing left to do."""
+        """Whether `build` would take almost no time."""
 
     def build(
         self, source: Any, launches: Sequence[Launch], stages: Stages, options: Options
     ) -> Mapping[str, Any]:
-        """What the wrapper calls, by name: run_<kernel>(...) -> 0, or a status.
+        """The functions that the wrapper calls, by name: run_<kernel>(...) -> 0 or an error status.
 
-        It is given what `KernelCall` says. `launches` are the further calls, each of several
-        kernels that say `joins`. Raises CompileError or what its compiler raises.
+        `KernelCall` describes the arguments. `launches` are further functions to build; each runs
+        several kernels whose call sets `joins`. Raises CompileError or an error of its compiler.
         """

@@ -1,4 +1,4 @@
-"""What a failing compile raises."""
+"""The exceptions that a failing compile raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class Coded(Exception):
-    """An error with a code of `codes.CODES`, which a traceback shows below its message."""
+    """An error with a code from `codes.CODES`. A traceback shows the code below the message."""
 
     code: ClassVar[str]
 
@@ -16,9 +16,9 @@ class Coded(Exception):
 
 
 class CompileError(Coded, RuntimeError):
-    """A stage of the compiler failed: which stage, which unit, which node.
+    """A stage of the compiler failed. Names the stage and, where known, the unit and the node.
 
-    The cause is chained. The compile is not retried and nothing falls back silently.
+    The cause is chained. The compile is not retried, and nothing falls back silently.
     """
 
     code = "TCD101"
@@ -39,15 +39,15 @@ class CompileError(Coded, RuntimeError):
             where += f", node {node}"
         super().__init__(f"tcdebug could not compile ({where}): {message}")
         self.reported = False
-        """Whether an event says so already: the error may pass through several stages."""
+        """Whether an event was emitted already: the error may pass through several stages."""
         self.stage = stage
         self.unit = unit
         self.node = node
         self.sites = sites
-        """The decisions without which it may well compile, as far as they are known."""
+        """The decisions that are suspected. Without them, the compile may succeed."""
 
 
 class KernelError(Coded, RuntimeError):
-    """A kernel met data that it cannot compute with, such as an integer division by zero."""
+    """A kernel cannot compute with its inputs: an integer division by zero, for example."""
 
     code = "TCD102"

@@ -1,8 +1,8 @@
-"""Writes events as JSON lines, and IR and sources beside them.
+"""Writes events as JSON lines, and saves IR and sources beside them.
 
-One file a process: `events.jsonl` by the process that made the run folder, `events-<pid>.jsonl`
-by the others. Each line is one write, so a killed process leaves whole lines but for the last.
-The user's own structlog or logging configuration is neither used nor changed.
+Each process writes its own file: the process that made the run folder writes `events.jsonl`, every
+other one `events-<pid>.jsonl`. Each line is one `write`, so a killed process can truncate only its
+last line. The user's structlog and logging configuration is neither used nor changed.
 """
 
 from __future__ import annotations
@@ -27,26 +27,29 @@ if TYPE_CHECKING:
 
 ENVELOPE = {
     "ts": "wall time, RFC 3339, UTC",
-    "t_ns": "nanoseconds since the run began, monotonic",
-    "seq": "counts the events of a process, from 0",
-    "event": "the kind",
+    "t_ns": "nanoseconds since the start of the run, monotonic",
+    "seq": "number of the event within its process, from 0",
+    "event": "the kind of event",
     "level": "debug, info, warning or error",
     "run_id": "the name of the run folder",
-    "pid": "the process",
-    "rank": "rank in a distributed job, as torch writes it",
-    "compile_id": "the compile as torch writes it: 0/0",
-    "graph_id": "structural hash of the graph that Dynamo captured; equal graphs, equal hash",
-    "direction": "forward, backward or inference; capture and joint before these are told apart",
+    "pid": "the process id",
+    "rank": "rank in a distributed job, from the variable RANK",
+    "compile_id": "the compile id as torch writes it, such as 0/0",
+    "graph_id": "structural hash of the graph that Dynamo captured; equal graphs have equal hashes",
+    "direction": "forward, backward or inference; capture or joint before the graph is split",
     "stage": "the stage of the compiler",
-    "unit": "the unit that acted or was asked for",
+    "unit": "the unit that acted or that the gate was asked about",
     "site": "stable id of a decision",
     "user_loc": "the user's line: {filename, line, name}",
-    "data": "what the kind says",
+    "data": "the fields of the kind",
 }
 
 
 class EventLog:
-    """Where events of one run go; `bind` adds context, a folder of None writes nothing."""
+    """Writes the events of one run to its folder. Without a folder it writes nothing.
+
+    `bind` adds context. `own` says that this process made the folder.
+    """
 
     def __init__(
         self, folder: Path | None, *, own: bool = False, artifacts: bool = True
@@ -68,7 +71,7 @@ class EventLog:
         self._logger = event_logger(path, start).bind(**context)
 
     def bind(self, **context: Any) -> EventLog:
-        """The same log with more context on every event."""
+        """The same log with more envelope fields on every event."""
         bound = EventLog(None)
         bound.artifacts = self.artifacts
         bound.folder, bound._written = self.folder, self._written
@@ -76,16 +79,20 @@ class EventLog:
         return bound
 
     def emit(self, event: Event, **context: Any) -> None:
-        """Write an event. One of level `error` marks the run as one that is never pruned."""
+        """Write an event, with more envelope fields.
+
+        An event of level `error` marks the run as one that is never pruned.
+        """
         if self._logger is not None:
             self._logger.event(event, **context)
             if event.level == "error" and self.folder is not None:
                 run_folder.keep(self.folder)
 
     def save(self, name: str, text: str) -> str:
-        """Keep a text beside the events; the path relative to the run folder, "" without one.
+        """Save a text beside the events. Returns its path relative to the run folder.
 
-        Equal texts are kept once: the path holds a hash of the content.
+        The path contains a hash of the text, so equal texts are saved once. Returns "" if the log
+        keeps no artifacts.
         """
         if self.folder is None or not self.artifacts:
             return ""
@@ -104,7 +111,7 @@ class EventLog:
 
 @lru_cache(maxsize=8)
 def process_log(folder: Path | None, artifacts: bool, pid: int) -> EventLog:
-    """The log of this process: in the given folder, else in a run folder of its own."""
+    """The log of this process, in the given folder or in a new run folder."""
     name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +125,7 @@ Kind = TypeVar("Kind")
 
 
 def decoded(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
-    """JSON lines as records of a kind; a line that is not whole, or no such record, is left out."""
+    """Decode JSON lines as records of a kind. Skips lines that cannot be decoded."""
     decoder = msgspec.json.Decoder(kind)
     for line in lines:
         with contextlib.suppress(msgspec.DecodeError):
@@ -126,7 +133,7 @@ def decoded(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
 
 
 def event_fields(event: type[Event]) -> Mapping[str, Any]:
-    """The JSON Schema of a kind's data."""
+    """The JSON Schema of the data of a kind of event."""
     schema = msgspec.json.schema(event)
     definition: Mapping[str, Any] = schema["$defs"][event.__name__]
     return definition

@@ -1,6 +1,6 @@
-"""A run folder: `.tcdebug/<time>-<command>/` with run.json, events and artefacts.
+"""Creates run folders: `.tcdebug/<time>-<command>/` with run.json, events and artifacts.
 
-Here is only what makes one; `tcdebug.reading.run_dir` finds, lists and reads them.
+`tcdebug.reading.run_dir` finds, lists and reads them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ REPROS = ("repro*.py", "graph_*.py", "graphs/*/repro*.py", "other/*/repro*.py")
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """run.json: what a run folder says about itself. `removed` names the runs pruned for it."""
+    """The contents of run.json. `started` is Unix time in seconds.
+
+    `removed` names the runs that were pruned when this one was created.
+    """
 
     run_id: str
     command: str
@@ -41,10 +44,11 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 def create(command: str, base: Path | None = None) -> Path:
-    """Make a run folder under `base` (./.tcdebug), or under the temporary folder if that fails.
+    """Create a run folder under `base` (default ./.tcdebug), else under the temporary folder.
 
-    The oldest healthy runs beyond `runs_kept()` are removed; run.json names them. A run
-    that found something is never removed. Raises BadOption for a bad TCDEBUG_KEEP_RUNS.
+    Removes the oldest healthy runs beyond `runs_kept()`; run.json names them. A run that found
+    something is never removed. Raises BadOption for a bad TCDEBUG_KEEP_RUNS, OSError if neither
+    folder is writable.
     """
     spare = Path(tempfile.gettempdir()) / f"tcdebug-{os.getuid()}"
     for parent in (base or Path.cwd() / BASE, spare):
@@ -72,7 +76,7 @@ def _create_in(parent: Path, command: str) -> Path:
 
 
 def write_info(folder: Path, command: str, removed: Sequence[str] = ()) -> None:
-    """Make a folder a run folder, of which this process is the first."""
+    """Make a folder a run folder by writing its run.json, with this process as its owner."""
     info = RunInfo(
         run_id=folder.name,
         command=command,
@@ -99,7 +103,7 @@ def _point_latest(parent: Path, name: str) -> None:
 
 
 def read_info(folder: Path) -> RunInfo | None:
-    """What run.json says, None where there is none or it cannot be read."""
+    """Read run.json. None if it is missing or cannot be read."""
     try:
         return msgspec.json.decode((folder / "run.json").read_bytes(), type=RunInfo)
     except (OSError, msgspec.DecodeError):

@@ -1,7 +1,7 @@
-"""The event schema: one frozen dataclass a kind. docs/events.md is generated from this file.
+"""The event schema: one frozen dataclass per kind. docs/events.md is generated from this file.
 
-Fields are what JSON can say. What every event carries besides (time, process, compile, stage) is
-the envelope that `event_log` adds; docs/events.md lists it too.
+The types of all fields can be written as JSON. `events/log.py` adds an envelope to every event
+(time, process, compile, stage), which docs/events.md lists too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What all events have in common: a kind and a level."""
+    """The base class of all events. A subclass sets its kind and level."""
 
     kind: ClassVar[str] = ""
     level: ClassVar[str] = "info"
@@ -21,7 +21,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunStart(Event):
-    """A command began: what it was called with, and where."""
+    """A command started: its arguments and working directory."""
 
     kind: ClassVar[str] = "run.start"
     command: str
@@ -53,7 +53,7 @@ class EnvSnapshot(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSnapshot(Event):
-    """What a script and its environment have changed in torch's settings: a line of Python each."""
+    """The torch settings that a script or its environment changed, as lines of Python."""
 
     kind: ClassVar[str] = "config.snapshot"
     changed: list[str]
@@ -61,7 +61,7 @@ class ConfigSnapshot(Event):
 
 @dataclass(frozen=True, slots=True)
 class CompileStart(Event):
-    """A graph from Dynamo reached the compiler: its nodes, inputs and operators by count."""
+    """The compiler received a graph from Dynamo: its nodes, inputs, and number of each operator."""
 
     kind: ClassVar[str] = "compile.start"
     nodes: int
@@ -72,7 +72,7 @@ class CompileStart(Event):
 
 @dataclass(frozen=True, slots=True)
 class CompileEnd(Event):
-    """A forward, backward or inference graph was compiled: what it became."""
+    """A forward, backward or inference graph was compiled: seconds, kernels, extern calls."""
 
     kind: ClassVar[str] = "compile.end"
     seconds: float
@@ -82,7 +82,7 @@ class CompileEnd(Event):
 
 @dataclass(frozen=True, slots=True)
 class CompileFail(Event):
-    """A compile raised; `unit` and `node` are empty where the stage is all that is known."""
+    """A compile raised. `failed_unit` and `node` are empty if only the stage is known."""
 
     kind: ClassVar[str] = "compile.fail"
     level: ClassVar[str] = "error"
@@ -95,7 +95,7 @@ class CompileFail(Event):
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak(Event):
-    """Dynamo could not capture past a line: the reason, as Dynamo words it."""
+    """Dynamo ended a graph at a line. `reason` is Dynamo's text."""
 
     kind: ClassVar[str] = "graph.break"
     level: ClassVar[str] = "warning"
@@ -104,7 +104,7 @@ class GraphBreak(Event):
 
 @dataclass(frozen=True, slots=True)
 class Recompile(Event):
-    """A guard failed and Dynamo captured the frame again: which one, as Dynamo words it."""
+    """A guard failed and Dynamo captured the frame again. `reason` is Dynamo's text."""
 
     kind: ClassVar[str] = "recompile"
     level: ClassVar[str] = "warning"
@@ -113,9 +113,9 @@ class Recompile(Event):
 
 @dataclass(frozen=True, slots=True)
 class GuardSummary(Event):
-    """What has to hold for a compiled graph to be used again: how many guards there are.
+    """The guards of a compiled graph, which must hold for the graph to be reused.
 
-    `guards` are those on values of the program, each as "kind: condition"; `artifact` has all.
+    `guards` are those on values of the program, each as "kind: condition". `artifact` has all.
     """
 
     kind: ClassVar[str] = "guard.summary"
@@ -126,9 +126,9 @@ class GuardSummary(Event):
 
 @dataclass(frozen=True, slots=True)
 class CompileMetrics(Event):
-    """What torch says about one compile of a frame, or of its backward: size, seconds by phase.
+    """torch's metrics of one compile of a frame or of its backward: size, and seconds by phase.
 
-    `failure` is the exception that ended it; empty where it went well.
+    `failure` is the exception that ended the compile; empty if it succeeded.
     """
 
     kind: ClassVar[str] = "compile.metrics"
@@ -144,7 +144,7 @@ class CompileMetrics(Event):
 
 @dataclass(frozen=True, slots=True)
 class SizeChanged(Event):
-    """A value that was a constant became a symbol, as it differed in a later call."""
+    """A constant became a symbol, because its value was different in a later call."""
 
     kind: ClassVar[str] = "size.changed"
     name: str
@@ -155,9 +155,10 @@ class SizeChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class StageStart(Event):
-    """A stage began, with this many nodes; `artifact` is the graph as the stage before left it.
+    """A stage started on a graph of `nodes` nodes.
 
-    Only the stages of passes keep it: the others begin with what another stage has saved.
+    `artifact` is the graph before the stage. Only stages of passes save it; the others start from
+    what the previous stage saved.
     """
 
     kind: ClassVar[str] = "stage.start"
@@ -170,7 +171,8 @@ class StageStart(Event):
 class StageEnd(Event):
     """A stage ended: nodes before and after, whether it changed the graph, seconds.
 
-    `artifact` is the IR after the stage, relative to the run folder; empty where it is unchanged.
+    `artifact` is the path of the IR after the stage, relative to the run folder; empty if the IR
+    is unchanged.
     """
 
     kind: ClassVar[str] = "stage.end"
@@ -183,7 +185,7 @@ class StageEnd(Event):
 
 @dataclass(frozen=True, slots=True)
 class PassRan(Event):
-    """A pass ran or was held back; `artifact` is the graph after it where it changed."""
+    """A pass ran, or the gate denied it. `artifact` is the graph after it, if it changed."""
 
     kind: ClassVar[str] = "pass"
     allowed: bool
@@ -196,7 +198,7 @@ class PassRan(Event):
 
 @dataclass(frozen=True, slots=True)
 class StageText(Event):
-    """A stage of another pipeline left a text: `artifact`, relative to the run folder."""
+    """A stage of another backend wrote a text. `artifact` is relative to the run folder."""
 
     kind: ClassVar[str] = "stage.text"
     level: ClassVar[str] = "debug"
@@ -205,7 +207,7 @@ class StageText(Event):
 
 @dataclass(frozen=True, slots=True)
 class DecisionTaken(Event):
-    """The gate was asked whether a step may be taken, and answered."""
+    """The gate decided whether an optional step is taken."""
 
     kind: ClassVar[str] = "decision"
     level: ClassVar[str] = "debug"
@@ -216,9 +218,10 @@ class DecisionTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class Remark(Event):
-    """Something was optimised (passed), was not (missed, and why), or is so (analysis).
+    """An optimisation that was made (passed) or not made (missed), or a finding (analysis).
 
-    `subjects` are the nodes of the loop IR that it is about; `moved` the bytes it saves, or would.
+    `subjects` are the nodes of the loop IR concerned. `moved` is the bytes that it saves, or would
+    save.
     """
 
     kind: ClassVar[str] = "remark"
@@ -233,9 +236,9 @@ class Remark(Event):
 class KernelWritten(Event):
     """A kernel was generated: its language, the nodes it computes, the bytes it moves.
 
-    `moved` is an estimate for symbolic sizes, and 0 where it is not known; `source` is relative to
-    the run folder, and `code` the kernel in whose name it is there: another one, where that has the
-    same code. `origins` has for each node that is computed, also inside of another one, [node,
+    `moved` is an estimate for symbolic sizes, and 0 if it is unknown. `source` is relative to the
+    run folder. `code` is the name of the kernel in `source`; another kernel's, if it shares that
+    kernel's code. `origins` lists every node that is computed, inlined ones included, as [node,
     node of the ATen graph, operator, user's line].
     """
 
@@ -251,10 +254,10 @@ class KernelWritten(Event):
 
 @dataclass(frozen=True, slots=True)
 class KernelLoaded(Event):
-    """A version of a Triton kernel is on the GPU: its tile, and what a thread of it takes.
+    """A version of a Triton kernel was loaded on the GPU: its tile and its use of resources.
 
-    `blocks` has the elements of a program along each dimension; `spilled` is in bytes a thread,
-    `shared` in bytes a program.
+    `blocks` has the elements of a program along each dimension. `registers` is per thread,
+    `spilled` in bytes per thread, `shared` in bytes per program.
     """
 
     kind: ClassVar[str] = "kernel_loaded"
@@ -268,7 +271,7 @@ class KernelLoaded(Event):
 
 @dataclass(frozen=True, slots=True)
 class TileChosen(Event):
-    """The tile of a Triton kernel was measured: the fastest of so many, 0 where it was known."""
+    """The fastest tile of a Triton kernel. `tried` tiles were measured; 0 if it was known."""
 
     kind: ClassVar[str] = "tile"
     name: str
@@ -279,10 +282,10 @@ class TileChosen(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProductChosen(Event):
-    """A product was measured as a call of ATen (`extern`) and in templates: the fastest is chosen.
+    """The fastest way to compute a matrix product: a call to ATen (`extern`) or a template.
 
-    `milliseconds` are those of each, with the kernels around it; `failed` says why one could not be
-    run. `known` where that was measured before.
+    `milliseconds` has the time of each way, with the kernels around the product. `failed` has the
+    ways that could not be run, and why. `known` is true if the times were measured earlier.
     """
 
     kind: ClassVar[str] = "product"
@@ -296,9 +299,10 @@ class ProductChosen(Event):
 
 @dataclass(frozen=True, slots=True)
 class CudaGraphCaptured(Event):
-    """A graph was captured as a CUDA graph, for these sizes, in so many seconds.
+    """A graph was captured as a CUDA graph for some sizes.
 
-    `copied` inputs are copied into its memory at each call, `direct` ones are read where they are.
+    `copied` is the number of inputs that are copied into the graph's memory at each call, `direct`
+    of those that it reads in place.
     """
 
     kind: ClassVar[str] = "cuda_graph_captured"
@@ -310,7 +314,7 @@ class CudaGraphCaptured(Event):
 
 @dataclass(frozen=True, slots=True)
 class CudaGraphSkipped(Event):
-    """A graph runs without a CUDA graph, though one was asked for: why."""
+    """A CUDA graph was requested, but the graph runs without one. `reason` says why."""
 
     kind: ClassVar[str] = "cuda_graph_skipped"
     reason: str
@@ -318,7 +322,7 @@ class CudaGraphSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExternCalled(Event):
-    """An operator is left to ATen: which node, and why it was not generated."""
+    """An operator is a call to ATen. `reason` says why no kernel was generated for it."""
 
     kind: ClassVar[str] = "extern"
     level: ClassVar[str] = "debug"
@@ -329,7 +333,10 @@ class ExternCalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Fallback(Event):
-    """Something that was asked for is done otherwise, slower or not at all; never without this."""
+    """Something that was requested is done in another way, slower, or not at all.
+
+    No fallback happens without this event.
+    """
 
     kind: ClassVar[str] = "fallback"
     level: ClassVar[str] = "warning"
@@ -339,9 +346,9 @@ class Fallback(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheUsed(Event):
-    """A shared object was found (`hit`), built (`miss`), or broken and rebuilt (`corrupt`).
+    """A shared object was found (`hit`), built (`miss`), or found broken and rebuilt (`corrupt`).
 
-    Of other backends the caches of torch, which may also be passed by (`bypass`).
+    For other backends, the event is about torch's caches, which may also be bypassed (`bypass`).
     """
 
     kind: ClassVar[str] = "cache"
@@ -352,7 +359,7 @@ class CacheUsed(Event):
 
 @dataclass(frozen=True, slots=True)
 class GraphFailure(Event):
-    """A graph failed when it was judged against eager: see `minifier.outcome` for the kinds."""
+    """A graph failed in comparison with eager. `minifier/cases/outcome.py` has the kinds."""
 
     kind: ClassVar[str] = "failure"
     level: ClassVar[str] = "error"
@@ -364,7 +371,7 @@ class GraphFailure(Event):
 
 @dataclass(frozen=True, slots=True)
 class OtherFailure(Event):
-    """A candidate failed in another way than what is searched for; its repro script is kept."""
+    """A candidate failed in a different way from the failure searched for. Its repro is kept."""
 
     kind: ClassVar[str] = "failure.other"
     level: ClassVar[str] = "warning"
@@ -376,7 +383,7 @@ class OtherFailure(Event):
 
 @dataclass(frozen=True, slots=True)
 class GraphRecorded(Event):
-    """A compiled graph was reached in a script: its place among the graphs, nodes, line."""
+    """The script called a compiled graph: `ordinal` among its graphs, nodes, number of the call."""
 
     kind: ClassVar[str] = "graph.recorded"
     ordinal: int
@@ -402,7 +409,7 @@ class CandidateRan(Event):
 
 @dataclass(frozen=True, slots=True)
 class BisectPlan(Event):
-    """A bisection begins: how many things it searches, and reruns expected at most."""
+    """A bisection started: how many items it searches, and how many reruns it expects at most."""
 
     kind: ClassVar[str] = "bisect.plan"
     over: str
@@ -412,7 +419,7 @@ class BisectPlan(Event):
 
 @dataclass(frozen=True, slots=True)
 class BisectStep(Event):
-    """The range that holds the first bad step got smaller: it is in (low, high]."""
+    """A bisection narrowed the range of the first bad step to (low, high]."""
 
     kind: ClassVar[str] = "bisect.step"
     over: str
@@ -442,12 +449,12 @@ class MinifyStep(Event):
 
 @dataclass(frozen=True, slots=True)
 class GuardMissing(Event):
-    """Dynamo reused what it had captured of a frame, where a capture from scratch is different.
+    """Dynamo reused a graph in a call for which a new capture gives a different one.
 
     `call` counts the calls of the function from 1. `where` and `detail` say what came out wrong.
-    `changed` lists what the call could read and has changed since the capture. `line`, `reused` and
-    `fresh` are the first operation that differs: its source line, the one that ran, and the one
-    that a new capture has.
+    `changed` lists the values that the call could read and that changed since the capture. `line`,
+    `reused` and `fresh` describe the first operation that differs: its source line, the operation
+    that ran, and the one in the new capture.
     """
 
     kind: ClassVar[str] = "guard.missing"
@@ -464,7 +471,7 @@ class GuardMissing(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReproWrite(Event):
-    """A repro script was written; it is announced only after `repro.verify`."""
+    """A repro script was written. It is reported to the user only after `repro.verify`."""
 
     kind: ClassVar[str] = "repro.write"
     path: str
@@ -474,7 +481,7 @@ class ReproWrite(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReproVerify(Event):
-    """A repro script was run in a fresh process in a clean folder: did it fail as expected?"""
+    """A repro script was run in a fresh process and a clean folder, to see whether it fails."""
 
     kind: ClassVar[str] = "repro.verify"
     path: str
@@ -485,10 +492,10 @@ class ReproVerify(Event):
 
 @dataclass(frozen=True, slots=True)
 class FuzzCase(Event):
-    """A drawn program was judged: passed, failed, known, discarded or invalid.
+    """A generated program was judged: passed, failed, known, discarded or invalid.
 
-    `message` says why it did not pass. `ops` are those that it was drawn from, `fused` the pairs
-    that the compiler put into one kernel.
+    `message` says why it did not pass. `ops` are the operators it was drawn from, `fused` the
+    pairs that the compiler put into one kernel.
     """
 
     kind: ClassVar[str] = "fuzz.case"
@@ -505,9 +512,9 @@ class FuzzCase(Event):
 
 @dataclass(frozen=True, slots=True)
 class FuzzFinding(Event):
-    """A program that fails as none did before was kept: its ops, as few as it could be made of.
+    """A generated program failed in a new way and was saved. `ops` are those left after shrinking.
 
-    `culprits` are the units that a bisection names; empty where there was none.
+    `culprits` are the units that a bisection named; empty if there was no bisection.
     """
 
     kind: ClassVar[str] = "fuzz.finding"
@@ -521,7 +528,7 @@ class FuzzFinding(Event):
 
 @dataclass(frozen=True, slots=True)
 class FuzzAgain(Event):
-    """A finding was judged again: the name of its folder, and how it ended this time."""
+    """A finding was judged again: the name of its folder, and the new result."""
 
     kind: ClassVar[str] = "fuzz.again"
     finding: str
@@ -541,7 +548,10 @@ class WorkerStart(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit(Event):
-    """A process that ran a script or a candidate ended: its exit status, or minus the signal."""
+    """A process that ran a script or a candidate ended.
+
+    `exit_status` is its exit status, or the negative number of the signal that ended it.
+    """
 
     kind: ClassVar[str] = "worker.exit"
     level: ClassVar[str] = "debug"

@@ -1,7 +1,7 @@
-"""The writer of event lines, through structlog.
+"""Writes event lines through structlog.
 
-It stands apart since structlog takes 0.2 s to import, and a process that logs nothing has no use
-for it.
+It is a module of its own because importing structlog takes 0.2 s, which a process that logs
+nothing need not spend.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tcdebug.compiler.events.schema import Event
 
 
 class _LineFile:
-    """Appends whole lines to one file; survives a full disk by dropping them, once said."""
+    """Appends whole lines to one file. After a write error it says so once and drops the rest."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,20 +44,20 @@ class _LineFile:
 
 @lru_cache(maxsize=8)
 def _line_file(path: Path, pid: int) -> _LineFile:
-    """One open file a process and path; `pid` makes a forked child open its own."""
+    """The open file of a path in this process. `pid` makes a forked child open its own."""
     return _LineFile(path)
 
 
 class EventLogger(structlog.BoundLoggerBase):
-    """A structlog logger whose one method takes an `Event`."""
+    """A structlog logger with a single method, which takes an `Event`."""
 
     def event(self, event: Event, **context: Any) -> None:
-        """Write an event with the bound context, and more of it."""
+        """Write an event with the bound context and the given context."""
         self._proxy_to_logger("event", event.kind, payload=event, **context)
 
 
 class _Sink:
-    """What structlog calls at the end of the processors."""
+    """The logger that structlog calls after the processors."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +67,7 @@ class _Sink:
 
 
 class _Envelope:
-    """A structlog processor: the event with its envelope, as one line of JSON."""
+    """A structlog processor that encodes an event with its envelope as one line of JSON."""
 
     def __init__(self, path: Path, start_ns: int) -> None:
         self.path = path
@@ -99,13 +99,13 @@ class _Envelope:
 
     def _now(self) -> str:
         second, fraction = divmod(time.time_ns() // 1000, 1_000_000)
-        if self._second[0] != second:  # a thousand events in one second are usual
+        if self._second[0] != second:  # cached: a second often has a thousand events
             self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f"{self._second[1]}.{fraction:06}Z"
 
 
 def event_logger(path: Path, start_ns: int) -> EventLogger:
-    """Appends to a file; `start_ns` is when the run began, by the monotonic clock."""
+    """A logger that appends to a file. `start_ns` is the start of the run, monotonic clock."""
     logger: EventLogger = structlog.wrap_logger(
         _Sink(path),
         processors=[_Envelope(path, start_ns)],

@@ -1,4 +1,4 @@
-"""A structural hash of an FX graph: equal graphs have equal ids in every process."""
+"""A structural hash of an FX graph. Equal graphs have equal ids in every process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from torch import fx
 
 
 def graph_id(graph: fx.Graph) -> str:
-    """g- and twelve hex digits: operators, arguments, shapes and dtypes, but no names."""
+    """The id of a graph: "g-" and twelve hex digits.
+
+    It covers operators, arguments, shapes, strides, dtypes and devices, but not node names.
+    """
     number = {node: k for k, node in enumerate(graph.nodes)}
     lines = [_line(node, number) for node in graph.nodes]
     return "g-" + blake2b("\n".join(lines).encode(), digest_size=6).hexdigest()

@@ -1,11 +1,12 @@
-"""The gate: every optional step of a compile asks it last, and it records every answer.
+"""The gate decides whether an optional step of a compile is taken, and records every decision.
 
     if fusible(a, b) and gate.allows("fuse.vertical", f"{a.name}+{b.name}"):
         fuse(a, b)
 
-`Toggles` hold the answers as data; they cross processes as text, and a bisection searches over
-them. A unit is a dotted name: switching `lower` off switches `lower.aten.erf.default` off. A step
-that correctness needs is not a unit.
+A step asks the gate after all its other conditions are met. `Toggles` hold the answers as data.
+They are passed between processes as text, and a bisection searches over them. A unit is a dotted
+name: switching `lower` off also switches `lower.aten.erf.default` off. A step that is needed for
+correctness is not a unit.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from tcdebug.compiler.gate.toggles import Toggles, belongs
 class Decision:
     """One answer of the gate.
 
-    `site` names the same decision in every run, also when earlier ones were turned off;
-    `ordinal` counts the decisions of the unit's family in this compile, from 0.
+    `site` identifies the decision in every run, even if earlier decisions were switched off.
+    `ordinal` numbers the decisions of the unit's family (`fuse`, `lower`, ...) in this compile,
+    from 0.
     """
 
     unit: str
@@ -34,10 +36,10 @@ class Decision:
 
 @dataclass
 class Gate:
-    """Answers for one compile, and remembers every answer in order.
+    """Answers for one compile and keeps its decisions in order.
 
-    Gates that share `counts` number their decisions as one, so that the first n decisions are
-    those of all their compiles together. `record` is told every decision.
+    Gates that share `counts` number their decisions in one sequence, so a limit on the first n
+    decisions applies to all their compiles together.
     """
 
     toggles: Toggles = field(default_factory=Toggles)
@@ -46,24 +48,27 @@ class Gate:
     """Called with each decision and the scope of the gate that made it."""
     counts: dict[str, int] = field(default_factory=dict)
     scope: str = ""
-    """The graph of the compile that asks: capture, joint, forward, backward or inference."""
+    """The graph that asks: capture, joint, forward, backward or inference."""
     decisions: list[Decision] = field(default_factory=list)
     _asked: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """How often each (scope, unit, subject) was asked about."""
 
     def under(self, toggles: Toggles) -> Gate:
-        """A gate for another attempt at the same compile; it goes on counting decisions."""
+        """A gate for another attempt at the same compile. Ordinals continue."""
         return replace(self, toggles=toggles, decisions=[], _asked={})
 
     def scoped(self, scope: str) -> Gate:
-        """This gate as another graph of the same compile asks it.
+        """A gate for another graph of the same compile.
 
-        The two share counts and decisions; a site depends on the scope.
+        Both gates share counts and decisions. Site ids depend on the scope.
         """
         return replace(self, scope=scope)
 
     def allows(self, unit: str, subject: str) -> bool:
-        """Whether a step that is otherwise decided may be taken; asks once for every step."""
+        """Whether a step may be taken. Call it once per step, when nothing else prevents the step.
+
+        Records a decision, whatever the answer.
+        """
         key = (self.scope, unit, subject)
         repeat = self._asked.get(key, 0)
         self._asked[key] = repeat + 1
@@ -91,5 +96,5 @@ class Gate:
 
 
 def site_id(*parts: str) -> str:
-    """A short stable name of a place in a compile."""
+    """A short, stable id of a place in a compile."""
     return blake2b("\0".join(parts).encode(), digest_size=5).hexdigest()

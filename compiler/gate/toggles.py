@@ -10,7 +10,7 @@ from tcdebug.compiler.errors.exceptions import Coded
 
 
 class BadToggle(Coded, ValueError):
-    """A toggle that cannot be read; the message says what it should look like."""
+    """A toggle that cannot be parsed. The message shows the accepted forms."""
 
     code = "TCD005"
 
@@ -19,8 +19,9 @@ class BadToggle(Coded, ValueError):
 class Toggles:
     """Which optional steps a compile may take.
 
-    `off` holds units, `sites` decisions by site id; `first` lets only the first n decisions of a
-    unit (and of all units below it) through; with `only`, nothing but these units is let through.
+    `off` holds the units, and `sites` the ids of single decisions, that are switched off. `first`
+    allows only the first n decisions of a unit, counting the units below it. If `only` is not
+    empty, only these units are allowed.
     """
 
     off: frozenset[str] = frozenset()
@@ -30,7 +31,7 @@ class Toggles:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Toggles:
-        """From what a user writes: `fuse`, `site:1f0c9a7be2`, `fuse:12` (the first 12), `only:fuse`
+        """Parse toggles: `fuse`, `site:1f0c9a7be2`, `fuse:12` (the first 12), `only:fuse`.
 
         Raises BadToggle.
         """
@@ -53,7 +54,7 @@ class Toggles:
         return cls(frozenset(off), frozenset(sites), MappingProxyType(first), frozenset(only))
 
     def texts(self) -> list[str]:
-        """What `parse` reads, in a fixed order."""
+        """These toggles in the form that `parse` reads, in a fixed order."""
         return [
             *sorted(self.off),
             *(f"site:{s}" for s in sorted(self.sites)),
@@ -62,28 +63,28 @@ class Toggles:
         ]
 
     def without(self, *, off: Iterable[str] = (), sites: Iterable[str] = ()) -> Toggles:
-        """These toggles with more switched off."""
+        """These toggles with more units or decisions switched off."""
         return replace(self, off=self.off | frozenset(off), sites=self.sites | frozenset(sites))
 
     def rules_out(self, unit: str) -> bool:
-        """Whether no decision of a unit is let through, so that none need be prepared."""
+        """Whether no decision of a unit can be allowed, so that none has to be prepared."""
         if any(belongs(unit, off) for off in self.off):
             return True
         return bool(self.only) and not any(belongs(unit, name) for name in self.only)
 
     def limited(self, unit: str, count: int) -> Toggles:
-        """These toggles with only the first `count` decisions of a unit let through."""
+        """These toggles with only the first `count` decisions of a unit allowed."""
         return replace(self, first=MappingProxyType({**self.first, unit: count}))
 
     def allowing(self, units: Iterable[str]) -> Toggles:
-        """These toggles with nothing but some units let through."""
+        """These toggles with only the given units allowed."""
         return replace(self, only=frozenset(units))
 
 
 ALL = "all"
-"""The name of all units together: `all` off is the zero of every search, `all:12` a prefix."""
+"""Stands for all units. Every search starts from `all` switched off; `all:12` is a prefix."""
 
 
 def belongs(unit: str, name: str) -> bool:
-    """Whether a unit is `name` or below it."""
+    """Whether a unit is `name` or lies below it."""
     return name == ALL or unit == name or unit.startswith(name + ".")

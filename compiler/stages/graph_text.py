@@ -1,12 +1,12 @@
-"""An FX graph as Python: types, strides where they are not row-major, and the user's lines.
+"""Prints an FX graph as Python, with types, strides that are not row-major, and source lines.
 
     def forward(x: "f32[64, 32]", w: "f32[32, 8][1, 32]"):
         # /home/me/model.py:5 in f: h = torch.relu(x @ w)
         mm: "f32[64, 8]" = torch.ops.aten.mm.default(x, w)
         return (mm,)
 
-It is written once for each pass that changes a graph, on every compile. torch's own printer makes
-code that can be run, and takes five times as long.
+The compiler prints a graph after each pass that changes it, in every compile. torch's own printer
+writes code that can be run, and takes five times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import fx
 from tcdebug.compiler.ir.printer import target_text
 
 PLAIN = (int, float, bool, str, type(None), torch.dtype)
-"""Arguments that Python writes as they are meant."""
+"""Types whose `repr` is printed as it is."""
 SHORT = re.compile(r"(float|bfloat|int|uint|complex)(\d+)(?:_(\w+))?")
 LETTERS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 INDENT = "    "
@@ -30,14 +30,14 @@ WIDTH = 100
 
 
 class GraphText:
-    """Writes the graphs of one compile; what was written of a value is not worked out again."""
+    """Prints the graphs of one compile. It caches the text of each node and type."""
 
     def __init__(self) -> None:
         self._types: dict[int, tuple[Any, str]] = {}
         self._lines: dict[fx.Node, tuple[Any, Any, Any, str]] = {}
 
     def write(self, module: fx.GraphModule, name: str = "forward") -> str:
-        """A graph, and behind it the graphs that its nodes call."""
+        """The text of a graph, followed by the graphs that its nodes call."""
         return "\n\n".join(self._functions(module, name)) + "\n"
 
     def _functions(self, module: fx.GraphModule, name: str) -> Iterator[str]:
@@ -51,7 +51,7 @@ class GraphText:
     def _function(self, graph: fx.Graph, name: str) -> str:
         arguments: list[str] = []
         lines: list[str] = []
-        told = ""
+        printed = ""
         for node in graph.nodes:
             if node.op == "placeholder":
                 default = f" = {argument(node.args[0])}" if node.args else ""
@@ -61,19 +61,19 @@ class GraphText:
                 lines.append(f"{INDENT}return {argument(node.args[0])}")
                 continue
             trace = node.meta.get("stack_trace")
-            if trace and (where := user_line(trace)) not in ("", told):
-                told = where
+            if trace and (where := user_line(trace)) not in ("", printed):
+                printed = where
                 lines += ["", f"{INDENT}# {where}"]
             lines.append(self._line(node))
         head = f"def {name}({', '.join(arguments)}):"
-        if len(head) > WIDTH:  # a line each, so that a diff shows one
+        if len(head) > WIDTH:  # one line each, so that a diff shows only what changed
             head = "\n".join([f"def {name}(", *(f"{INDENT * 2}{a}," for a in arguments), "):"])
         return "\n".join([head, *lines])
 
     def _line(self, node: fx.Node) -> str:
-        """A node as it was written before, where its arguments and its value are the same objects.
+        """The line of a node, cached while its arguments and its value are the same objects.
 
-        Passes give a node other arguments, or another value; none renames one.
+        A pass may replace the arguments or the value of a node. No pass renames a node.
         """
         args, kwargs, value = node.args, node.kwargs, _value(node)
         known = self._lines.get(node)
@@ -84,7 +84,7 @@ class GraphText:
         return line
 
     def _typed(self, node: fx.Node) -> str:
-        """The annotation of a node; empty where its value is not known, or several."""
+        """The annotation of a node. Empty if its value is unknown or is not a tensor or symbol."""
         value = _value(node)
         if value is None:
             return ""
@@ -92,20 +92,21 @@ class GraphText:
         if known is None:
             text = type_text(value)
             known = value, f': "{text}"' if text else ""
-            self._types[id(value)] = known  # the value too, or its id may be another's
+            self._types[id(value)] = known  # keeps the value alive, so that its id is not reused
         return known[1]
 
 
 def _value(node: fx.Node) -> Any:
-    """What a node gives, as a fake: AOTAutograd keeps it under one name, Dynamo under another."""
+    """The fake value of a node. AOTAutograd and Dynamo store it under different names."""
     value = node.meta.get("val")
     return node.meta.get("example_value") if value is None else value
 
 
 def type_text(value: Any) -> str:
-    """f32[2, 3], with strides where they are not row-major, and the device where it is not the CPU.
+    """The type of a value, such as f32[2, 3].
 
-    Nothing is asked of symbolic sizes, which would make guards of the answers.
+    Strides follow if they are not row-major, and the device if it is not the CPU. Symbolic sizes
+    are never compared, because a comparison would add a guard.
     """
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return f"Sym({value})"
@@ -131,7 +132,7 @@ def short_dtype(dtype: torch.dtype) -> str:
 
 
 def _row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether the strides are what the sizes let one expect; symbols are taken to be others."""
+    """Whether strides are row-major. False if any size or stride is symbolic."""
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if type(size) is not int or type(stride) is not int:
@@ -143,7 +144,7 @@ def _row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
 
 
 def _call(node: fx.Node) -> str:
-    """What computes a node."""
+    """The expression that computes a node."""
     target = node.target
     if node.op == "get_attr":
         return f"self.{target}"
@@ -160,7 +161,7 @@ _target = lru_cache(maxsize=2048)(target_text)
 
 
 def argument(value: Any) -> str:
-    """An argument of a node."""
+    """The text of an argument of a node."""
     if isinstance(value, fx.Node):
         return value.name
     if isinstance(value, PLAIN):
@@ -179,7 +180,8 @@ def argument(value: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def user_line(trace: str) -> str:
-    """FILE:N in FUNCTION: CODE of the innermost frame of a stack trace; empty without one."""
+    """The innermost frame of a stack trace as "FILE:N in FUNCTION: CODE". Empty if there is none.
+    """
     place, _, code = trace[trace.rfind('File "') :].partition("\n")
     match = re.match(r'File "(.+)", line (\d+), in (.+)', place)
     if match is None:

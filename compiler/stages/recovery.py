@@ -1,6 +1,6 @@
-"""What `on_error="fallback"` does: a compile that fails is made again without what failed.
+"""Implements `on_error="fallback"`: retries a failing compile without the step that failed.
 
-Each step back is an event. Without that option nothing here is used: a failing compile raises.
+Each retry emits a `fallback` event. Without the option, a failing compile raises.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ INSTEAD = {
     "codegen": ("codegen", "lower"),
     "runtime": ("lower",),
 }
-"""Stage -> what to do without when it fails and no unit is to blame, the least first."""
+"""Stage -> the units to switch off when it fails and no unit is blamed, the smallest first."""
 
 
 def recovering(attempt: Callable[[Toggles], T], toggles: Toggles, log: EventLog) -> T:
-    """What an attempt gives, under ever fewer steps. Raises CompileError when none are left."""
+    """Call `attempt` with more and more switched off until it succeeds.
+
+    Raises the last CompileError when nothing is left to switch off.
+    """
     while True:
         try:
             return attempt(toggles)
@@ -46,7 +49,7 @@ def recovering(attempt: Callable[[Toggles], T], toggles: Toggles, log: EventLog)
 
 
 def _without(error: CompileError, toggles: Toggles) -> Toggles:
-    """Toggles with the first thing off that the error blames and that is still on."""
+    """The toggles with the first suspect of an error switched off that is still on."""
     if not error.sites <= toggles.sites:
         return toggles.without(sites=error.sites)
     for unit in (error.unit, *INSTEAD.get(error.stage, ())):
@@ -56,7 +59,7 @@ def _without(error: CompileError, toggles: Toggles) -> Toggles:
 
 
 def copied(module: fx.GraphModule) -> fx.GraphModule:
-    """A graph of its own over the same parameters: an attempt that fails may have changed it."""
+    """A copy of a graph that shares its parameters. A failing attempt may change its graph."""
     graph = fx.Graph()
     result = graph.graph_copy(module.graph, {})
     graph.output(result)

@@ -1,4 +1,4 @@
-"""Runs one stage of a compile: times it, logs it, keeps its IR, and says where it failed."""
+"""Runs one stage of a compile: times it, logs it, saves its IR, and reports where it failed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Text = Callable[[], str]
 
 @dataclass
 class RunningStage:
-    """What a stage says about itself while it runs."""
+    """What a stage reports about itself. `text` prints its result, for a file with `suffix`."""
 
     nodes_before: int
     nodes_after: int = -1
@@ -35,7 +35,7 @@ class Stages:
     log: EventLog
     gate: Gate
     name: str
-    """What names the graph in file names: 0_0.forward."""
+    """The name of the graph in file names, such as 0_0.forward."""
     _number: int = 0
     _last: dict[str, str] = field(default_factory=dict)
     _graph_text: GraphText = field(default_factory=GraphText)
@@ -44,10 +44,10 @@ class Stages:
     def stage(
         self, name: str, nodes: int, *, foreign: bool = False, before: str = ""
     ) -> Iterator[RunningStage]:
-        """A stage over a graph of so many nodes.
+        """Run the block as a stage over a graph of `nodes` nodes.
 
-        Failures become CompileError; those of a `foreign` stage, which is torch's, stay what they
-        are: torch restarts its capture by exceptions, and words its own errors better.
+        An exception becomes a CompileError. A `foreign` stage runs torch's code and keeps its
+        exceptions: torch restarts its capture by raising, and its own messages are clearer.
         """
         log = self.log.bind(stage=name)
         step = RunningStage(nodes)
@@ -71,7 +71,7 @@ class Stages:
         log.emit(StageEnd(nodes, after, changed, round(seconds, 6), artifact))
 
     def _keep(self, name: str, step: RunningStage) -> tuple[str, bool]:
-        """Save the IR that a stage made; the path and whether it differs from the last one."""
+        """Save the IR that a stage made. Returns the path, and whether the IR changed."""
         if step.text is None or not self.log.artifacts:
             return "", step.nodes_after != step.nodes_before
         text = step.text()
@@ -83,7 +83,7 @@ class Stages:
     def run_passes(
         self, stage: str, module: fx.GraphModule, passes: Mapping[str, Callable[[fx.Graph], bool]]
     ) -> None:
-        """Run graph passes under the gate, each verified, timed and logged."""
+        """Run graph passes under the gate. Each is linted, timed and logged."""
         with self.stage(stage, len(module.graph.nodes), before=self._before(module)) as step:
             text = self._last.get(RunningStage.suffix, "")
             for unit, function in passes.items():
@@ -93,7 +93,7 @@ class Stages:
             step.text = lambda: text
 
     def _before(self, module: fx.GraphModule) -> str:
-        """Save a graph as torch handed it over."""
+        """Save a graph as it is before the passes. Returns the path."""
         if not self.log.artifacts:
             return ""
         text = self._graph_text.write(module)
@@ -107,9 +107,9 @@ class Stages:
         function: Callable[[fx.Graph], bool],
         module: fx.GraphModule,
     ) -> str:
-        """Run one pass; the graph after it as text, empty where it is not kept or did not change.
+        """Run one pass. Returns the graph after it as text; empty if unchanged or not kept.
 
-        Writing a graph takes longer than most passes do: it is done once a change.
+        Printing a graph takes longer than most passes, so it is done only after a change.
         """
         log = self.log.bind(stage=stage)
         before = len(module.graph.nodes)

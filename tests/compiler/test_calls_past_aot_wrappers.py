@@ -220,7 +220,7 @@ def test_an_unknown_torch_calls_nothing_straight_and_says_so(
     assert [e["data"] for e in events if e["event"] == "fallback"] == [
         {
             "what": "calls through AOTAutograd",
-            "reason": f"what torch {torch.__version__} puts around a graph is not known",
+            "reason": f"AOTAutograd's wrappers in torch {torch.__version__} are not known",
         }
     ]
 

@@ -51,12 +51,13 @@ def test_options_of_the_call_win_over_the_environment() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"of": []}, "no option 'of'; there is off"),
-        ({"cache": "x"}, "no option 'cache'; there is cache_dir"),
+        ({"of": []}, "no option 'of'; did you mean off"),
+        ({"cache": "x"}, "no option 'cache'; did you mean cache_dir"),
         ({"toggles": []}, "no option 'toggles'"),
+        ({"zzz": 1}, "no option 'zzz'; the options are off, log"),
         ({"log": "yes"}, "option 'log' takes bool, not 'yes'"),
-        ({"on_error": "ignore"}, "option 'on_error' is one of raise, fallback, not 'ignore'"),
-        ({"memory_budget": 2}, "option 'memory_budget' is a number from 0 to 1, not 2"),
+        ({"on_error": "ignore"}, "option 'on_error' must be one of raise, fallback, not 'ignore'"),
+        ({"memory_budget": 2}, "option 'memory_budget' must be a number from 0 to 1, not 2"),
         ({"compiler": True}, "option 'compiler' takes str, not True"),
     ],
 )
