@@ -1,1 +1,1 @@
-"""Ask what becomes of a case under toggles: scheduling, remembered answers, judges."""
+"""Asks what a candidate does under toggles: scheduling of runs, remembered answers, failures."""

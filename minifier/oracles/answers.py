@@ -12,7 +12,7 @@ from tcdebug.minifier.search.repeats import Tally
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A line of the file: the key of a question, and the tally of its runs so far."""
+    """One line of the file: the key of a question, and the tally of its runs so far."""
 
     question: str
     tally: Tally
@@ -30,7 +30,7 @@ class Answers:
         path.write_bytes(b"".join(_line(q, t) for q, t in self.known.items()))
 
     def add(self, question: str, tally: Tally) -> None:
-        """Remember the tally of a question. The line is written whole or not at all."""
+        """Remember the tally of a question. The line is appended in a single write."""
         self.known[question] = tally
         with self.path.open("ab") as file:
             file.write(_line(question, tally))
@@ -41,5 +41,5 @@ def _line(question: str, tally: Tally) -> bytes:
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
-    """The answers in a file. An incomplete last line is skipped."""
+    """Yield the answers in a file. An incomplete last line is skipped."""
     return decoded(path.read_bytes().splitlines(), Answer)

@@ -1,4 +1,4 @@
-"""What a search may use, and what it has used so far."""
+"""The budget of a search, and what the search has used of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class BudgetUsed(Exception):
 
 @dataclass(frozen=True)
 class Budget:
-    """What a whole search may use."""
+    """The limits of a whole search: wall seconds, and runs of candidates."""
 
     seconds: float = 3600.0
     reruns: int = 2000
@@ -20,7 +20,7 @@ class Budget:
 
 @dataclass
 class Spending:
-    """What a search has used of its budget. Oracles of one search share it."""
+    """What a search has used of its budget. The oracles of one search share it."""
 
     budget: Budget
     reruns: int = 0
@@ -38,5 +38,5 @@ class Spending:
 
     @property
     def affordable(self) -> bool:
-        """Whether another run may begin."""
+        """Whether another run may start."""
         return self.reruns < self.budget.reruns and self.seconds_left > 0

@@ -1,4 +1,4 @@
-"""An oracle that is asked about a single candidate: what a bisection asks."""
+"""Asks an oracle about a single candidate, as a bisection does."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class CandidateOracle(Generic[CandidateType]):
 
     @property
     def contradicted(self) -> bool:
-        """Whether a question was answered in two ways."""
+        """Whether some question got contradictory answers."""
         return self.oracle.contradicted
 
     def need(self, passes: int) -> None:
-        """Believe a pass only after so many runs passed."""
+        """Believe a pass only after this many runs passed."""
         self.oracle.passes_needed = passes
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome:
-        """What becomes of the candidate under toggles. Raises BudgetUsed."""
+        """Return the outcome of the candidate under toggles. Raises BudgetUsed."""
         return self.oracle.ask(self.candidate, toggles, purpose)
 
     def rate(self, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
-        """How often the candidate fails again in so many further runs. Raises BudgetUsed."""
+        """Return how often the candidate fails again in `runs` further runs. Raises BudgetUsed."""
         return self.oracle.rate(self.candidate, toggles, failure, runs)
 
     def searched(
@@ -47,10 +47,10 @@ class CandidateOracle(Generic[CandidateType]):
         rehearsal: Callable[[Ask], object] | None = None,
         ask: Ask | None = None,
     ) -> Result:
-        """The result of a search that asks about the candidate; see `rehearsal.searched`.
+        """Return the result of a search that asks about the candidate; see `rehearsal.searched`.
 
-        A search without side effects is its own rehearsal. `ask` is asked in place of this oracle,
-        and passes its questions on to it.
+        A search without side effects is its own rehearsal. `ask`, if given, is asked instead of
+        this oracle, and passes its questions on to it.
         """
         again, real = rehearsal or search, ask or self.ask
 

@@ -1,4 +1,4 @@
-"""How long a run may take before it counts as a hang, adjusted by how long other runs took."""
+"""The time limit after which a run counts as a hang, adjusted to how long other runs took."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 from tcdebug.minifier.processes.process import Limits
 
 SLOWER = 10.0
-"""A candidate may take this many times the seconds of the first run."""
+"""A candidate may take this many times as long as the first run."""
 AS_SLOW = 3.0
-"""It may take this many times the seconds of the slowest run that ended, on a busy machine."""
+"""It may take this many times as long as the slowest run that ended, on a busy machine."""
 
 
 class HangLimit:
-    """The limits of a run. `least` is the smallest number of seconds that counts as a hang."""
+    """The limits of a run. `least` is the smallest time limit, in seconds."""
 
     def __init__(self, limits: Limits, least: float, jobs: int) -> None:
         self._most = limits.seconds
@@ -22,12 +22,12 @@ class HangLimit:
         self.limits = limits
 
     def tighten(self, seconds: float) -> None:
-        """Derive the limit from the seconds of a first run, which ran alone."""
+        """Derive the limit from the duration of a first run, which ran alone, in seconds."""
         limit = self._crowd * max(self._least, SLOWER * seconds)
         self._set(min(limit, self.limits.seconds))
 
     def loosen(self, seconds: float) -> None:
-        """Allow later runs more time after a run that took long, and ended."""
+        """Raise the limit for later runs after a run that took this many seconds and ended."""
         self._set(max(min(self._most, AS_SLOW * seconds), self.limits.seconds))
 
     def _set(self, seconds: float) -> None:

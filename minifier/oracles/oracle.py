@@ -1,8 +1,8 @@
-"""Asks what becomes of a candidate under toggles: in child processes, and as rarely as possible.
+"""Finds out what a candidate does under toggles, in child processes and in few runs.
 
-Answers are kept on disk, so that an interrupted run continues where it stopped. `Runner` knows how
-a candidate is run, `Runs` which runs are at work, `Answers` what is known, `HangLimit` how long a
-run may take, `Spending` what is left of the budget.
+Answers are kept on disk, so that an interrupted run can be resumed. `Runner` knows how to run a
+candidate, `Runs` tracks the active runs, `Answers` holds what is known, `HangLimit` sets the time
+limit of a run, and `Spending` tracks the budget.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.search.repeats import Rate, Tally
 
 FURTHEST = 8
-"""Questions that are looked at for each run that can begin: some are known, some are alike."""
+"""Questions considered per free job. Some of them are already known, and some are duplicates."""
 
 
 @dataclass(eq=False)
 class Oracle(Generic[CandidateType]):
     """Runs candidates, counts the runs, and remembers the answers.
 
-    `passes_needed` is how many runs must pass before a pass is believed. `hunted` is the failure
-    that a single run settles. Other failures, and those that the criteria do not want, go to
-    `others`.
+    A pass is believed only after `passes_needed` runs passed. `hunted` is the failure that a single
+    run settles. Other failures, and those that the criteria exclude, go to `others`.
     """
 
     runner: Runner[CandidateType]
@@ -50,11 +49,11 @@ class Oracle(Generic[CandidateType]):
     criteria: Wanted
     others: OtherFailures
     jobs: int = 1
-    """Runs that are at work at the same time."""
+    """The number of runs that may be active at the same time."""
     hunted: Outcome | None = None
     passes_needed: int = 1
     contradicted: bool = False
-    """Whether a question was answered in two ways."""
+    """Whether some question got contradictory answers."""
     reruns: int = 0
     asked: int = 0
     _hang_limit: HangLimit = field(init=False)
@@ -65,11 +64,11 @@ class Oracle(Generic[CandidateType]):
         self._runs = Runs(self.jobs, self._start, lambda: self.spending.affordable)
 
     def ask(self, candidate: CandidateType, toggles: Toggles, purpose: str) -> Outcome:
-        """What becomes of a candidate under toggles. Raises BudgetUsed."""
+        """Return the outcome of a candidate under toggles. Raises BudgetUsed."""
         return self.answer(Question(candidate, toggles, purpose))
 
     def answer(self, question: Question[CandidateType]) -> Outcome:
-        """What becomes of the candidate of a question. Raises BudgetUsed."""
+        """Return the outcome of the candidate of a question. Raises BudgetUsed."""
         key = self.key(question)
         known = self._known(key)
         while missing := self._missing(key):
@@ -84,9 +83,9 @@ class Oracle(Generic[CandidateType]):
     def rate(
         self, candidate: CandidateType, toggles: Toggles, failure: Outcome, runs: int
     ) -> Rate:
-        """How often a candidate that has failed does so again, in so many further runs.
+        """Return how often a candidate that has failed fails again, in `runs` further runs.
 
-        The run that was asked about because it failed is not counted. Raises BudgetUsed.
+        The first run is not counted, because it was selected for failing. Raises BudgetUsed.
         """
         question = Question(candidate, toggles, "how often it fails")
         key = self.key(question)
@@ -95,7 +94,7 @@ class Oracle(Generic[CandidateType]):
         return self.answers.known[key].again(failure)
 
     def keep_stages(self, question: Question[CandidateType]) -> Outcome:
-        """Whether a candidate compiles and runs, in a run that leaves the texts of its stages.
+        """Run a candidate once and keep the texts of its stages; return the outcome.
 
         Raises BudgetUsed.
         """
@@ -108,42 +107,42 @@ class Oracle(Generic[CandidateType]):
         return (Outcome(Kind.OK), *([self.hunted] if self.hunted else []))
 
     def known(self, question: Question[CandidateType]) -> Outcome | None:
-        """The answer to a question, if it takes no further run."""
+        """Return the answer to a question if no further run is needed for it."""
         key = self.key(question)
         return None if self._missing(key) else self._judged(self.answers.known[key].outcome)
 
     def ask_ahead(self, questions: Iterable[Question[CandidateType]]) -> None:
-        """Begin the runs of questions that are likely to be asked next, the likeliest first.
+        """Start runs of the questions that are likely to be asked next, the most likely first.
 
-        Runs that were begun before and are no longer among the questions are given up.
+        Started runs that are no longer among the questions are ended.
         """
         if self.jobs > 1:
             self._runs.work_on(self._needed(questions))
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of the runs that have ended."""
+        """CPU-seconds of the runs that have ended."""
         return self._runs.cpu_seconds
 
     def tighten(self, seconds: float) -> None:
-        """Derive the limit of a hang from the seconds of a first run, which ran alone."""
+        """Derive the hang limit from the duration of a first run, which ran alone, in seconds."""
         self._hang_limit.tighten(seconds)
         self.limits = self._hang_limit.limits
 
     def key(self, question: Question[CandidateType]) -> str:
-        """Questions with equal keys have the same answer."""
+        """Return the key of a question. Questions with equal keys have the same answer."""
         parts = (question.candidate.key, *question.toggles.texts(), *self.runner.key)
         return blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
     def _known(self, key: str) -> Tally | None:
-        """The tally of a question. A hang counts only if the run had as much time as it has now."""
+        """Return the tally of a question. A hang counts only if its time limit was no shorter."""
         tally = self.answers.known.get(key)
         if tally is not None and tally.outcome.signature.endswith(HANG):
             return tally if tally.outcome.seconds > 0.9 * self.limits.seconds else None
         return tally
 
     def _missing(self, key: str) -> int:
-        """How many more runs a question needs, if none of them settles it before."""
+        """Return how many more runs a question needs if none of them settles it earlier."""
         tally = self._known(key)
         if tally is not None and tally.settled(self.hunted, self.passes_needed):
             return 0
@@ -152,7 +151,7 @@ class Oracle(Generic[CandidateType]):
     def _needed(
         self, questions: Iterable[Question[CandidateType]]
     ) -> Iterator[CandidateRun[Question[CandidateType]]]:
-        """The runs that questions need, those of one before those of the next."""
+        """Yield the runs that questions need, question by question."""
         seen: set[str] = set()
         for question in islice(questions, FURTHEST * self.jobs):
             key = self.key(question)
@@ -161,14 +160,14 @@ class Oracle(Generic[CandidateType]):
                 yield from [CandidateRun(key, question)] * self._missing(key)
 
     def _judged(self, outcome: Outcome) -> Outcome:
-        """The outcome. A failure that the criteria do not want counts as invalid."""
+        """Return the outcome, as invalid if the criteria exclude its failure."""
         if not outcome.failed or self.criteria.counts(outcome):
             return outcome
-        message = f"fails, but not in a way that is looked for: {outcome.message}"
+        message = f"fails, but not in a way that counts: {outcome.message}"
         return replace(outcome, kind=Kind.INVALID, message=message)
 
     def _sorted_out(self, question: Question[CandidateType], outcome: Outcome) -> Outcome:
-        """The judged outcome. A failure that is not searched for is kept as a repro."""
+        """Return the judged outcome. A failure other than the hunted one is kept as a repro."""
         judged = self._judged(outcome)
         searched_for = judged.failed and (self.hunted is None or judged.same_bug(self.hunted))
         if outcome.failed and not searched_for:
@@ -192,7 +191,7 @@ class Oracle(Generic[CandidateType]):
         self.log.emit(event)
 
     def _rerun(self, key: str, question: Question[CandidateType], missing: int = 1) -> Tally:
-        """Run a question once more, and return the tally of all its runs. Raises BudgetUsed."""
+        """Run a question once more. Return the tally of all its runs. Raises BudgetUsed."""
         before = self._times(key)
         while self._times(key) == before:
             if not self._runs.begin(CandidateRun(key, question), missing):
@@ -201,25 +200,25 @@ class Oracle(Generic[CandidateType]):
         return self.answers.known[key]
 
     def _times(self, key: str) -> int:
-        """How many runs of a question are known."""
+        """Return how many runs of a question are known."""
         tally = self._known(key)
         return 0 if tally is None else tally.runs
 
     def _start(self, question: Question[CandidateType]) -> Child:
-        """Begin a run, which is ended when the budget is used up."""
+        """Start a run. It is ended when the budget is used up."""
         self.reruns += 1
         self.spending.reruns += 1
         seconds = min(self.limits.seconds, max(self.spending.seconds_left, 0.0))
         return self.runner.start(question, Limits(seconds, self.limits.memory))
 
     def _collect(self) -> None:
-        """Wait until a run has ended, or more, and keep what they say."""
+        """Wait until at least one run has ended, and record the results."""
         for child, run, ended in self._runs.ended():
             if ended.timed_out and self.spending.seconds_left <= 0:
-                continue  # the budget ended it: that says nothing about the candidate
+                continue  # the budget ended it, which says nothing about the candidate
             outcome = self.runner.outcome(child, ended)
             if outcome is None:
-                continue  # whoever needs the answer begins again
+                continue  # whoever needs the answer starts another run
             if not ended.timed_out:
                 self._hang_limit.loosen(ended.seconds)
                 self.limits = self._hang_limit.limits

@@ -1,7 +1,7 @@
-"""Failures met while another was hunted: each is kept as a repro of its own, so none is lost.
+"""Failures found while another is hunted. Each is kept as a repro of its own.
 
-A candidate may fail in a different way from the failure that is searched for. That does not answer
-the search, and is often a bug all the same.
+A candidate may fail in a different way from the hunted failure. That does not answer the search,
+but it is often another bug.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from tcdebug.compiler.events.schema import Fallback, OtherFailure
 from tcdebug.minifier.cases.outcome import Outcome
 
 MOST = 16
-"""No more failures than this are kept: one fault may show itself in many ways."""
+"""The limit on kept failures, because one fault may show itself in many ways."""
 
 
 @dataclass
 class OtherFailures:
-    """The smallest candidate of each signature, as `<folder>/<n>/repro.py`. None was verified."""
+    """The smallest candidate of each signature, as `<folder>/<n>/repro.py`. None is verified."""
 
     folder: Path
     log: EventLog
     scripts: dict[str, Path] = field(default_factory=dict)
-    """Repro script by signature."""
+    """Repro scripts by signature."""
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def keep(self, outcome: Outcome, size: int, write: Callable[[Path], None]) -> None:
-        """Write a candidate of `size` nodes, unless its signature has a repro that is no larger."""
+        """Write a candidate of `size` nodes unless its signature has a repro that is no larger."""
         signature = outcome.signature
         if signature in self._sizes:
             if size >= self._sizes[signature]:

@@ -1,4 +1,4 @@
-"""What an oracle is asked: what becomes of a candidate that is compiled under toggles."""
+"""The question to an oracle: what does a candidate do when it is compiled under toggles?"""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ class Candidate(Protocol):
 
     @property
     def key(self) -> str:
-        """Equal candidates have equal keys, in every process."""
+        """A key that is stable across processes. Equal candidates have equal keys."""
         ...
 
     @property
     def size(self) -> int:
-        """The number of nodes; 0 where nodes are not counted."""
+        """The number of nodes; 0 for a script."""
         ...
 
 
 CandidateType = TypeVar("CandidateType", bound=Candidate)
 
 
-
 @dataclass(frozen=True)
 class Question(Generic[CandidateType]):
-    """A candidate, the toggles it is compiled under, and the purpose of asking."""
+    """A candidate, the toggles it is compiled under, and the reason for asking."""
 
     candidate: CandidateType
     toggles: Toggles
     purpose: str
     kept: Path | None = None
-    """The folder for the texts of its stages, if they are what the question is for."""
+    """The folder for the texts of its stages, if the question is asked for them."""

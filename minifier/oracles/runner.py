@@ -1,4 +1,4 @@
-"""How an oracle runs candidates: the part that differs between a graph and a whole script."""
+"""The interface by which an oracle runs candidates. It differs between graphs and scripts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Runner(Protocol[CandidateType]):
 
     @property
     def least_hang_seconds(self) -> float:
-        """No run counts as a hang before so many seconds."""
+        """The smallest time limit of a run, in seconds."""
         ...
 
     def start(self, question: Question[CandidateType], limits: Limits) -> Child:
-        """Begin a run of a question in a child process."""
+        """Start a run of a question in a child process."""
         ...
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
-        """The outcome of a child that ended, with its decisions and what it cost.
+        """Return the outcome of a child that ended, with its decisions and its cost.
 
-        None where the run says nothing and has to be started again.
+        Returns None if the run says nothing and must be started again.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The runs at work at the same time: what is asked about, and what may be asked about next."""
+"""The active runs: those of the current question, and those of questions that may come next."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Question = TypeVar("Question")
 
 @dataclass(frozen=True)
 class CandidateRun(Generic[Question]):
-    """A run that a question needs; `key` is that of the question."""
+    """A run that a question needs. `key` is the key of the question."""
 
     key: str
     question: Question
 
 
 class Runs(Generic[Question]):
-    """At most so many runs at work, each in a child that `start` begins."""
+    """A limited number of active runs, each in a child that `start` starts."""
 
     def __init__(
         self, most: int, start: Callable[[Question], Child], affordable: Callable[[], bool]
     ) -> None:
         self.most = most
         self.cpu_seconds = 0.0
-        """Of all that have ended, those that were given up too."""
+        """CPU-seconds of all runs that have ended, including those that were given up."""
         self._start = start
         self._affordable = affordable
         self._running: dict[Child, CandidateRun[Question]] = {}
 
     def begin(self, run: CandidateRun[Question], times: int) -> bool:
-        """Have a run at work so many times, where there is room, and once in any case.
+        """Keep up to `times` runs of a question active as room permits, and at least one.
 
-        False where that is not affordable.
+        Returns False if that is not affordable.
         """
         while len(self._running) >= self.most and not self._has(run.key):
             self._end(next(iter(self._running)))
@@ -45,14 +45,14 @@ class Runs(Generic[Question]):
         return self._has(run.key)
 
     def give_up(self, key: str) -> None:
-        """End the runs of a question."""
+        """End the active runs of a question."""
         for child in [c for c, run in self._running.items() if run.key == key]:
             self._end(child)
 
     def work_on(self, runs: Iterable[CandidateRun[Question]]) -> None:
-        """Have the first of these runs at work, as many as there is room for, and no others.
+        """Make the first of these runs active, as many as there is room for, and end all others.
 
-        Each begins as soon as it is known and there is room: to find the next may take a while.
+        Each starts as soon as it is known and there is room, because finding the next may be slow.
         """
         wanted: list[CandidateRun[Question]] = []
         for run in islice(runs, self.most):
@@ -66,17 +66,17 @@ class Runs(Generic[Question]):
         self._fill_up(wanted)
 
     def ended(self) -> list[tuple[Child, CandidateRun[Question], Ended]]:
-        """Wait until one of the runs has ended, or more."""
+        """Wait until at least one run has ended, and return those that have."""
         try:
             over = wait(list(self._running))
         except BaseException:
-            self._running.clear()  # it has ended them
+            self._running.clear()  # wait() has ended them
             raise
         self.cpu_seconds += sum(ended.cpu_seconds for _, ended in over)
         return [(child, self._running.pop(child), ended) for child, ended in over]
 
     def _fill_up(self, wanted: Sequence[CandidateRun[Question]]) -> None:
-        """Begin those of the runs that are not at work, while there is room and budget."""
+        """Start the runs that are not active, while there is room and budget."""
         begun = Counter(run.key for run in self._running.values())
         for run in wanted:
             begun[run.key] -= 1

@@ -1,8 +1,8 @@
-"""Reductions: ways to make a case smaller, one a file.
+"""Reductions: ways to make a case smaller, one per file.
 
-A reduction lists edits of a case and applies any subset of them; it never runs the target. The
-reducer chooses the subsets. `ordered` edits make sense from the first one on only (drop the last
-node, the last two, ...): those are searched by halving, of the others any may stay unmade.
+A reduction lists possible edits of a case and applies any subset of them. It never runs the target;
+the reducer chooses the subsets. `ordered` edits build on one another (drop the last node, the last
+two, ...), so the reducer searches for the longest prefix. Other edits are independent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tcdebug.minifier.cases.case import Case
 
 
 class CaseReduction(Protocol):
-    """One way to make a case smaller. An edit is named by a string that the case gives meaning."""
+    """One way to make a case smaller. An edit is a string whose meaning depends on the case."""
 
     @property
     def name(self) -> str: ...
@@ -23,9 +23,9 @@ class CaseReduction(Protocol):
     def ordered(self) -> bool: ...
 
     def edits(self, case: Case) -> list[str]:
-        """The edits that can be made, the most promising first."""
+        """Return the possible edits, the most promising first."""
         ...
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with these edits made, None where that is not a case."""
+        """Return the case with these edits applied; None if the result is not a valid case."""
         ...

@@ -1,4 +1,4 @@
-"""What smaller means. Every reduction makes one part of the measure smaller, and none before it."""
+"""The size of a case. Each reduction lowers one component and raises none that precedes it."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from tcdebug.minifier.reduction.details.simplify_strides import is_strided
 
 
 class Measure(NamedTuple):
-    """The parts, the one that counts most first."""
+    """The components, the most significant first."""
 
     nodes: int
     outputs: int
     dynamic: int
-    """Inputs with symbolic sizes."""
+    """The number of inputs with symbolic sizes."""
     constants: int
-    """Tensors that the graph reads from its module."""
+    """The number of tensors that the graph reads from its module."""
     inputs: int
     gradients: int
     operators: int
-    """How far they are from the simplest ones."""
+    """The total distance of the operators from the simplest ones."""
     arguments: int
     strided: int
-    """Inputs that are not laid out in the usual way, share memory, or are no leaves."""
+    """The number of inputs that are not contiguous, share memory, or are not leaves."""
     elements: int
-    """Of all inputs, and the integers in the graph, many of which are sizes."""
+    """The elements of all inputs, plus the integers in the graph, many of which are sizes."""
     dtypes: int
     values: int
-    """How far they are from ones and zeros."""
+    """The total distance of the values from ones and zeros."""
 
 
 def measure(case: Case) -> Measure:
-    """How large a case is."""
+    """Measure a case."""
     related = groups(case)
     tensors = [i for i in case.inputs if isinstance(i.value, torch.Tensor)]
     constants = [v for v in case.attributes().values() if isinstance(v, torch.Tensor)]

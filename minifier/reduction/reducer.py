@@ -1,7 +1,7 @@
-"""Make a failing case small: every reduction in turn, until none helps.
+"""Makes a failing case small: applies every reduction in turn until none helps.
 
-The reducer owns the smallest case so far. Every candidate goes through `interesting`, so nothing
-that was found is lost when the budget ends or the user interrupts.
+The reducer holds the smallest case so far. Every candidate goes through `interesting`, so no
+progress is lost when the budget runs out or the user interrupts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OPERATORS: tuple[CaseReduction, ...] = (
     DropRegions(),
     InlineSubgraphs(),
 )
-"""What leaves operators out, the biggest steps first."""
+"""Reductions that remove operators, the biggest steps first."""
 
 DETAILS: tuple[CaseReduction, ...] = (
     StaticShapes(),
@@ -61,7 +61,7 @@ DETAILS: tuple[CaseReduction, ...] = (
     SimplifyArguments(),
     *(SimplifyOps(rung) for rung in range(HIGHEST + 1)),
 )
-"""What is done with the operators that are left, and with the inputs."""
+"""Reductions of the remaining operators and of the inputs."""
 
 REDUCTIONS = (*OPERATORS, *DETAILS)
 
@@ -70,13 +70,13 @@ Interesting = reducing.Interesting[Case]
 
 @dataclass(frozen=True)
 class _SizedCase:
-    """A case that may be tried."""
+    """A case with its measure."""
 
     case: Case
 
     @cached_property
     def measure(self) -> Measure:
-        """How large it is."""
+        """The size of the case."""
         return measure(self.case)
 
 
@@ -99,22 +99,22 @@ class Reducer:
         return self._best.case
 
     def run(self, interesting: Interesting) -> Case:
-        """Reduce until no reduction changes anything; the smallest case found."""
+        """Reduce until no reduction changes anything, and return the smallest case found."""
         while self.step(interesting):
             pass
         return self.best
 
     def step(self, interesting: Interesting) -> bool:
-        """Reduce by the next reduction; False where none changes anything any more."""
+        """Apply the next reduction. Return False once no reduction changes anything."""
         reduction = self._next()
         if reduction is not None:
             self.reduce(reduction, interesting)
         return reduction is not None
 
     def rehearsal(self) -> Reducer:
-        """A reducer that stands where this one does, tells nothing, and changes nothing of it.
+        """Return a reducer in the same state that logs nothing.
 
-        What either makes of a case the other need not make again.
+        The two share their caches of edits and candidates, but not their answers.
         """
         other = copy(self)
         other._log = EventLog(None)
@@ -123,16 +123,16 @@ class Reducer:
         return other
 
     def forget(self) -> None:
-        """Drop what was made of other cases than the best."""
+        """Drop everything derived from cases other than the best."""
         here = self.best.key
         self._edits = {k: v for k, v in self._edits.items() if k[1] == here}
         self._made = {k: v for k, v in self._made.items() if k[1] == here}
 
     def _next(self) -> CaseReduction | None:
-        """The reduction whose turn it is, None at the end.
+        """Return the reduction whose turn it is; None at the end.
 
-        Operators are looked at again when they have changed, but not for other values or sizes.
-        It comes to an end, as every step makes the measure smaller.
+        Reductions of operators run again if the operators have changed, but not after changes of
+        values or sizes. The search ends because every step lowers the measure.
         """
         if not self._left:
             if self.best.key == self._before:
@@ -145,7 +145,7 @@ class Reducer:
         return self._left.pop(0)
 
     def reduce(self, reduction: CaseReduction, interesting: Interesting) -> None:
-        """Apply as many edits of one reduction as the failure survives."""
+        """Apply as many edits of one reduction as possible while the failure persists."""
         case = self.best
 
         def keep(edits: Sequence[str]) -> bool:
@@ -158,8 +158,8 @@ class Reducer:
             first_bad(0, len(edits), lambda n: not keep(edits[:n]))
             return
 
-        def survives(unmade: Sequence[str]) -> bool:
-            left_out = set(unmade)
+        def survives(unapplied: Sequence[str]) -> bool:
+            left_out = set(unapplied)
             return keep([e for e in edits if e not in left_out])
 
         minimal_subset(edits[::-1], survives)
@@ -167,7 +167,7 @@ class Reducer:
     def _keep(
         self, reduction: CaseReduction, case: Case, edits: Sequence[str], interesting: Interesting
     ) -> bool:
-        """Try a set of edits; the result is kept when it is interesting and smaller."""
+        """Try a set of edits, and keep the result if it is interesting and smaller."""
         candidate = self._candidate(reduction, case, edits)
         if candidate is None:
             return False
@@ -203,7 +203,7 @@ class Reducer:
     def _applied(
         self, reduction: CaseReduction, case: Case, edits: Sequence[str]
     ) -> Case | None:
-        """The case with edits made, None where eager could not run it or the edits fail."""
+        """Return the case with edits applied; None if it is malformed or the edits fail."""
         try:
             made = reduction.apply(case, edits)
             return made if made is not None and is_well_formed(made.graph) else None
@@ -212,6 +212,6 @@ class Reducer:
             return None
 
     def _leave_out(self, reduction: CaseReduction, error: Exception) -> None:
-        """Say of a fault in a reduction that its edits are not tried."""
+        """Log that an exception in a reduction left its edits untried."""
         reason = f"{type(error).__name__}: {error}"
         self._log.emit(Fallback(f"edits of {reduction.name} are left out", reason[:2000]))

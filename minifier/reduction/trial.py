@@ -1,7 +1,7 @@
-"""Try an edit before it is asked for: whether its calls can be made, and what shape they give.
+"""Tries an edit on fake tensors before it is tried for real: does it run, and with which shapes?
 
-Candidates are run on fake tensors, which have no data: an operator that would end the process on
-strange sizes ends nothing here, and it takes no time.
+Fake tensors have no data, so a trial is fast, and an operator that would crash the process on
+unusual sizes cannot do so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tcdebug.minifier.reduction.operators.surgery import is_batched
 
 @dataclass(frozen=True)
 class Observed:
-    """What the nodes of a case give, by name: fake tensors, numbers, and tuples of them."""
+    """The values of a case's nodes by name: fake tensors, numbers, and tuples of them."""
 
     values: Mapping[str, Any]
     _mode: FakeTensorMode
@@ -34,7 +34,7 @@ class Observed:
     def result(
         self, target: Callable[..., Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """What a call would give whose arguments have these nodes, None where it fails."""
+        """Return what a call on the values of these nodes would give; None if it fails."""
         unknown = False
 
         def value(node: fx.Node) -> Any:
@@ -50,14 +50,14 @@ class Observed:
             with _trying(self._mode, self._case):
                 function = getattr(known[0], target) if isinstance(target, str) else target
                 return function(*(known[1:] if isinstance(target, str) else known), **named)
-        except Exception:  # whatever an operator says to arguments that it does not take
+        except Exception:  # an operator may raise anything for arguments it does not accept
             return None
 
 
 def observed(case: Case) -> Observed:
-    """What the nodes of a case give in eager.
+    """Return the values that the nodes of a case have in eager.
 
-    Left out are values inside a vmap, and those of which there are no fake ones: sparse tensors.
+    Values inside a vmap are left out, and so are values without a fake counterpart: sparse tensors.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     watcher = _RegionWatcher(case.module, mode)
@@ -85,7 +85,7 @@ class _RegionWatcher(fx.Interpreter):
 
 @contextlib.contextmanager
 def _trying(mode: FakeTensorMode, case: Case) -> Iterator[None]:
-    """Calls on fake tensors; torch logs an error when one fails, and many trials do."""
+    """Run calls on fake tensors. torch's error log is off, because many trials fail."""
     logger = logging.getLogger(FakeTensorMode.__module__)
     disabled, logger.disabled = logger.disabled, True
     try:
@@ -96,7 +96,7 @@ def _trying(mode: FakeTensorMode, case: Case) -> Iterator[None]:
 
 
 def same_kind(one: Any, other: Any) -> bool:
-    """Whether two values are tensors of one shape and dtype."""
+    """Return whether two values are tensors of the same shape and dtype."""
     return (
         isinstance(one, torch.Tensor)
         and isinstance(other, torch.Tensor)
@@ -106,17 +106,18 @@ def same_kind(one: Any, other: Any) -> bool:
 
 
 def can_run(candidate: Case, original: Case) -> bool:
-    """Whether eager can run a case, as far as shapes and dtypes say.
+    """Return whether eager can run a case, judged by shapes and dtypes.
 
-    Where fake tensors cannot run the original either, the data decides, and an ask has to tell.
+    If the original does not run on fake tensors either, the data decides, and the answer is True.
     """
     return _runs(candidate) or not _runs(original)
 
 
 def size_names(case: Case) -> dict[str, tuple[str, ...]]:
-    """The sizes of the inputs as what they stand for: those with one name have to be equal.
+    """Name the sizes of the inputs. Sizes with the same name must be equal.
 
-    A size that has to be some number is that number. Nothing where the graph does not run so.
+    A size that must be a certain number has that number as its name. The result is empty if the
+    graph does not run on symbolic sizes.
     """
     mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
     fakes: dict[str, Any] = {}
@@ -128,7 +129,7 @@ def size_names(case: Case) -> dict[str, tuple[str, ...]]:
                     value = mode.from_tensor(value, symbolic_context=_free(value.ndim))
                 fakes[spec.name] = value
             fx.Interpreter(case.module).run(*fakes.values())
-    except Exception:  # as above, or a number that only the data gives
+    except Exception:  # an operator rejects its arguments, or needs a number from the data
         return {}
     return {
         name: tuple(map(str, fake.shape))
@@ -149,6 +150,6 @@ def _runs(case: Case) -> bool:
                 case.values(), lambda v: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v
             )
             fx.Interpreter(case.module).run(*values)
-    except Exception:  # whatever an operator says to arguments that it does not take
+    except Exception:  # an operator may raise anything for arguments it does not accept
         return False
     return True

@@ -1,1 +1,1 @@
-"""Scripts that reproduce a failure on their own, and how they are verified."""
+"""Standalone scripts that reproduce a failure, and their verification."""

@@ -1,4 +1,4 @@
-"""A repro script as a test for pytest, which fails as long as the bug is there."""
+"""Turns a repro script into a pytest test that fails as long as the bug exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEST = '''
 
 def test_eager_and_compiled_agree():
     import subprocess
-    command = [sys.executable, os.path.abspath(__file__)]  # apart: it may crash or hang
+    command = [sys.executable, os.path.abspath(__file__)]  # a child process: it may crash or hang
     done = subprocess.run(command, capture_output=True, text=True)
     found = [line for line in done.stdout.splitlines() if line.startswith("found ")]
     assert found == ["found    {'kind': 'ok'}"], done.stdout + done.stderr
@@ -19,13 +19,13 @@ def test_eager_and_compiled_agree():
 
 
 def is_repro(path: Path) -> bool:
-    """Whether a file is a script that tcdebug wrote, which judges itself."""
+    """Return whether a file is a self-judging repro script that tcdebug wrote."""
     text = path.read_text(errors="replace")
     return "\nEXPECTED = " in text and "\ndef outcome(off):\n" in text and MAIN in text
 
 
 def write_test(script: Path, folder: Path) -> Path:
-    """Write the test of a repro script, and the data that it needs, to a folder; its path."""
+    """Write the test of a repro script and its data to a folder. Return the path of the test."""
     path = folder / f"test_{script.name}"
     text = script.read_text()
     body, _, rest = text.rpartition(MAIN)

@@ -1,4 +1,4 @@
-"""A candidate of a search as a script of its own: a case, and the toggles it is compiled under."""
+"""Writes a candidate of a search as a repro script: a case, and its toggles."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tcdebug.minifier.targets import Target
 
 @dataclass(frozen=True)
 class Candidates:
-    """Writes candidates of one target, met in one place of a script."""
+    """Writes candidates for one target, as they are run at one place of a script."""
 
     target: Target
     ambient: Ambient
     setup: str = ""
-    """Python that the script begins with; see `script_setup`."""
+    """Python at the start of the script; see `script_setup`."""
 
     def write(self, case: Case, toggles: Toggles, expected: Outcome, path: Path) -> str:
-        """Write the repro script of a candidate; what its inputs are, as `repro.write` says it."""
+        """Write the repro script of a candidate. Return what `repro.write` returns."""
         content = repro.Repro(
             expected,
             self.target.call(),

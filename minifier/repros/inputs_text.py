@@ -1,4 +1,4 @@
-"""The inputs of a case as Python text: seeded, inlined, or read from the file beside the script."""
+"""Writes the inputs of a case as Python: seeded, inlined, or read from a file by the script."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tcdebug.minifier.cases.lineage import (
 )
 
 INLINE = 64
-"""Tensors of up to this many elements are written into the script when they have to be kept."""
+"""Tensors that must be kept are written into the script up to this many elements."""
 NO_LITERAL = re.compile(r"-?\binf\b|\bnan\b")
 
 
 @dataclass(frozen=True)
 class InputsText:
-    """What a repro script says of its inputs."""
+    """The text of the inputs in a repro script."""
 
     inputs: tuple[CaseInput, ...]
     how: Mapping[str, str]
-    """How each tensor comes into the script: literal, seeded, inlined, stored or derived."""
+    """The origin of each input in the script: literal, seeded, inlined, stored or derived."""
     stored: Mapping[str, torch.Tensor]
-    """The tensors that the file beside the script holds."""
+    """The tensors that are stored in the file beside the script."""
     family: Lineage
     names: tuple[str, ...]
     """The names of the tensors of the family."""
@@ -41,7 +41,7 @@ class InputsText:
 
     @classmethod
     def of(cls, case: Case, *, store: bool, inference: bool) -> InputsText:
-        """The text for a case; with `store` all tensors are stored."""
+        """Prepare the text for a case. With `store`, all tensors are stored."""
         family = lineage(case.values())
         names = _names(case, family)
         specs = {k: i for i, k in zip(case.inputs, family.places, strict=True) if k is not None}
@@ -66,18 +66,18 @@ class InputsText:
 
     @property
     def kind(self) -> str:
-        """How the inputs come into the script, by the one that says most about its data."""
+        """The origin of the inputs as a whole: stored if any is, else inlined, else seeded."""
         kinds = set(self.how.values())
         return next((k for k in ("stored", "inlined") if k in kinds), "seeded")
 
     @property
     def widens(self) -> bool:
-        """Whether the function takes what makes other memory: tensors in it are not apart."""
+        """Whether `inputs` takes a function that widens memory, because tensors share memory."""
         return bool(self.family.related)
 
     @property
     def widened(self) -> str:
-        """The expression of the inputs in float64, as they are taken for `exact`."""
+        """The expression for the inputs in float64, from which the script computes `exact`."""
         if not self.widens:
             return _APART
         members = self.family.members
@@ -87,11 +87,11 @@ class InputsText:
             for place in self.family.related
         )
         if mixed and not dtypes.isdisjoint({torch.float32, torch.float16, torch.bfloat16}):
-            return "None  # they share memory under several dtypes: there is no float64 run"
+            return "None  # tensors of several dtypes share memory: no float64 run is possible"
         return "make(lambda memory: memory.double() if memory.is_floating_point() else memory)"
 
     def text(self, *, has_data: bool) -> str:
-        """The function `inputs`, and what reads the stored tensors where there are any."""
+        """Return the function `inputs`, and with `has_data` the function that reads the file."""
         lines = [self._head()]
         if self.stored:
             lines.append("    data = stored()")
@@ -117,7 +117,7 @@ class InputsText:
         return head
 
     def _member(self, place: int, member: Member, spec: CaseInput | None) -> list[str]:
-        """The lines that make one tensor."""
+        """Return the lines that create one tensor."""
         name, how = self.names[place], self.how[self.names[place]]
         if member.how is Making.MEMORY:
             if place in self.family.related:
@@ -143,7 +143,7 @@ class InputsText:
         return [f"    {line}" for line in lines]
 
     def _mode(self, member: Member) -> str:
-        """The mode that the lines of a tensor have to be run in, empty where any will do."""
+        """Return the mode in which the lines of a tensor must run; empty if any mode works."""
         if member.creation == NO_GRAD:
             return "torch.no_grad()"
         all_inference = self.inference and all(m.inference for m in self.family.members)
@@ -152,7 +152,7 @@ class InputsText:
         return ""
 
     def _root_text(self, place: int, member: Member, how: str) -> str:
-        """The tensor that others share the memory of, from all that is in the memory."""
+        """Return an expression for a tensor whose memory others share, from the whole memory."""
         name = self.names[place]
         specs = {i.name: i for i in self.inputs}
         recipe = next((specs[n].recipe for n in self._relatives(place) if n in specs), None)
@@ -175,7 +175,7 @@ _APART = """[v.detach().double().requires_grad_(v.requires_grad)
 
 
 def _names(case: Case, family: Lineage) -> tuple[str, ...]:
-    """The names of the tensors of a family: those of inputs, and others for their bases."""
+    """Return the names of the tensors of a family: those of the inputs, and new ones for bases."""
     given: dict[int, str] = {}
     for spec, place in zip(case.inputs, family.places, strict=True):
         if place is not None:
@@ -193,7 +193,7 @@ def _names(case: Case, family: Lineage) -> tuple[str, ...]:
 
 
 def _content(family: Lineage, place: int, specs: Mapping[int, CaseInput]) -> torch.Tensor:
-    """What has to be kept of a tensor: itself where it is alone, or else all of its memory."""
+    """Return the data to keep for a tensor: itself if it shares nothing, or else its memory."""
     if place in specs and place not in family.related:
         value = specs[place].value
         assert isinstance(value, torch.Tensor)
@@ -205,7 +205,7 @@ def _content(family: Lineage, place: int, specs: Mapping[int, CaseInput]) -> tor
 
 
 def _whole(family: Lineage, place: int) -> bool:
-    """Whether a tensor is all that is in its memory, in order."""
+    """Return whether a tensor covers its whole memory, in order."""
     member = family.members[place]
     return member.fills and not member.lazy and member.end == family.numel(place)
 
@@ -219,7 +219,7 @@ def _kind(value: torch.Tensor, spec: CaseInput, *, store: bool) -> str:
 
 
 def _is_plain(value: torch.Tensor) -> bool:
-    """Whether a list of numbers and strides say all about a tensor."""
+    """Return whether a list of numbers and the strides describe a tensor completely."""
     if value.layout != torch.strided or value.is_quantized or value.dtype.is_complex:
         return False
     one_byte_float = value.is_floating_point() and value.element_size() == 1
@@ -230,7 +230,7 @@ def _is_plain(value: torch.Tensor) -> bool:
 _STORED = '''
 
 def stored():
-    """The tensors of the safetensors file beside this script."""
+    """Return the tensors of the safetensors file beside this script."""
     import json
     with open(os.path.splitext(os.path.abspath(__file__))[0] + ".safetensors", "rb") as file:
         raw = file.read()
@@ -251,7 +251,7 @@ def stored():
 
 
 def input_text(spec: CaseInput, how: str = "") -> str:
-    """The expression that makes an input, by itself; seeded or inlined where `how` is empty."""
+    """Return an expression that creates one input; seeded or inlined if `how` is empty."""
     value = spec.value
     if not isinstance(value, torch.Tensor):
         return _literal(value)
@@ -292,7 +292,7 @@ def _recipe_text(spec: CaseInput) -> str:
                 numbers = f"({numbers} % {recipe.high - recipe.low} + {recipe.low})"
             text = numbers if value.dim() == 1 else f"{numbers}.view({size})"
             apart = value.dtype != plain or value.dim() == 1 or value.device.type != "cpu"
-            text += "" if apart else ".clone()"  # or it would be a view of the range
+            text += "" if apart else ".clone()"  # otherwise it would be a view of the range
         case _:
             plain = value.dtype
             dtype = "" if plain == torch.float32 else f", dtype={plain}"
@@ -302,11 +302,11 @@ def _recipe_text(spec: CaseInput) -> str:
 
 
 def _laid_out(text: str, value: torch.Tensor) -> str:
-    """The expression, in the strides of the value where those are not the usual ones."""
+    """Give the expression the strides of the value if those are unusual."""
     if value.is_contiguous():
         return text
     if overlaps(value):
-        return text  # expanded: the recorded values were materialised
+        return text  # the recorded values of an expanded tensor were materialised
     size, stride = tuple(value.shape), tuple(value.stride())
     made = f"torch.empty_strided({size}, {stride}, dtype={value.dtype}{_device_text(value)})"
     return f"{made}.copy_({text})"
@@ -317,5 +317,5 @@ def _device_text(value: torch.Tensor) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Numbers as Python reads them: infinity and NaN have no literals."""
+    """Return the repr of a value, with float('inf') and float('nan'), which have no literals."""
     return NO_LITERAL.sub(lambda found: f"float({found.group()!r})", repr(value))

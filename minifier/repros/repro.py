@@ -1,7 +1,7 @@
-"""A case as a script of its own: one file that needs only torch, and tcdebug where that failed.
+"""Writes a case as a standalone script: one file that needs only torch, and tcdebug if it failed.
 
-The script judges by itself, in a process of its own, and says by its exit status whether it still
-fails the same way. It is announced only after it was run: see `verify.verify`.
+The script judges itself in a process of its own, and its exit status says whether it still fails in
+the same way. It is announced only after it has been run; see `verify.verify`.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.targets.ladder import BELOW
 
 MOST_CHANGES = 12
-"""Lines that are shown of the difference to a passing graph."""
+"""The number of lines shown of the difference from a passing graph."""
 ENDED = " | ended"
-"""How the signature ends of what the process ended in, nobody knows how."""
+"""The end of a signature if the process ended in an unknown way."""
 
 
 @dataclass(frozen=True)
 class Repro:
-    """What a repro script says besides the case."""
+    """The contents of a repro script besides the case."""
 
     outcome: Outcome
     call: dict[str, Any]
-    """The arguments of torch.compile, as the script gives them."""
+    """The arguments of torch.compile in the script."""
     culprits: tuple[str, ...] = ()
-    """Units; with them off it passes."""
+    """Units with which switched off it passes."""
     ambient: Ambient = field(default_factory=Ambient)
     setup: str = ""
-    """Python that brings about what the failure needs besides the graph."""
+    """Python that sets up what the failure needs besides the graph."""
     seconds: float = SECONDS
-    """After how long it is a hang."""
+    """The time limit of a run in seconds. A longer run is a hang."""
     limits: SpeedLimits = field(default_factory=SpeedLimits)
     off: tuple[str, ...] = ()
-    """Toggles that are in force whenever the script runs."""
+    """Toggles that are always in force when the script runs."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that the failure needs."""
     passing: Case | None = None
-    """The nearest case that passes: what is different in it is shown."""
+    """The nearest passing case. The script shows how it differs."""
     runs: int = 1
-    """How many have to pass before it is said not to fail: more than one where it is flaky."""
+    """The number of runs that must pass for "does not fail": more than one for a flaky failure."""
     added: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of inductor that are not the script's."""
+    """Settings of inductor that tcdebug adds to the script's."""
 
 
 def expected(outcome: Outcome) -> dict[str, Any]:
-    """What the script compares its own finding with: equal, or among those of a list."""
+    """Return what the script compares its result with. A list holds alternatives."""
     match outcome.kind:
         case Kind.BAD:
-            return {}  # a command of the user's judges
+            return {}  # the user's command judges
         case Kind.CRASH if outcome.signature.endswith(ENDED):
             return {"kind": ["crash", "hang"]}
         case Kind.WRONG:
@@ -84,9 +84,10 @@ def expected(outcome: Outcome) -> dict[str, Any]:
 
 
 def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
-    """Write the script, and data beside it where the failure needs stored data.
+    """Write the script, and a data file beside it if the failure needs stored data.
 
-    With `store`, all tensors are stored. Returns what the inputs are: seeded, inlined or stored.
+    With `store`, all tensors are stored. Returns the origin of the inputs: seeded, inlined or
+    stored.
     """
     case = readable_names(case)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,20 +131,20 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
     return given.kind
 
 
-_RUN_FAILING = """It exits with 1 while it fails like this, with 0 when it does not fail, and
-with 125 when it cannot tell (eager fails, or it fails in another way)."""
+_RUN_FAILING = """It exits with 1 if it fails like this, with 0 if it does not fail,
+and with 125 if it cannot tell (eager fails, or it fails in a different way)."""
 
-_RUN_HEALTHY = """It exits with 0 while it passes, with 1 when it fails, and with 125
-when it cannot tell (eager fails)."""
+_RUN_HEALTHY = """It exits with 0 if it passes, with 1 if it fails, and with 125
+if it cannot tell (eager fails)."""
 
 _NO_CACHES = """
-# caches of graphs do not know what a script has patched
+# graph caches do not know what a script has patched
 os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
 """
 
 
 _ADDED = """
-ADDED = {added!r}  # settings of inductor that tcdebug adds, so that it draws as eager does
+ADDED = {added!r}  # inductor settings that tcdebug adds so that random numbers match eager
 
 
 def settings():
@@ -153,7 +154,7 @@ def settings():
 
 
 def _added(added: Mapping[str, Any]) -> dict[str, str]:
-    """The parts of the template that set what is not of the script."""
+    """Return the parts of the template for settings that are not the script's own."""
     return {
         "added": _ADDED.format(added=dict(added)) if added else "",
         "with_added": "settings(), " if added else "",
@@ -171,7 +172,7 @@ def _title(repro: Repro) -> str:
         Kind.HANG: "A hang",
         Kind.KILLED: "Too much memory",
         Kind.SLOW: "A slow graph",
-        Kind.RECOMPILE: "A recompile without need",
+        Kind.RECOMPILE: "An unnecessary recompile",
     }
     what = "A slow compile" if compiles_slowly(outcome) else words.get(outcome.kind, "A failure")
     return f"{what} of torch.compile: {outcome.signature}"
@@ -197,7 +198,7 @@ def _facts(case: Case, repro: Repro) -> list[str]:
 
 
 def _changes(case: Case, passing: Case) -> list[str]:
-    """The lines in which the graph of a passing case differs, - as here and + as there."""
+    """Return how the graph of a passing case differs: - marks lines of `case`, + of `passing`."""
     here = module_source(case.module).text.splitlines()
     there = module_source(readable_names(passing).module).text.splitlines()
     changes = [
@@ -206,12 +207,12 @@ def _changes(case: Case, passing: Case) -> list[str]:
         if not line.startswith(("---", "+++", "@@"))
     ]
     more = len(changes) - MOST_CHANGES
-    changes[MOST_CHANGES:] = [f"    and {more} lines more"] if more > 0 else []
-    return changes or ["    its inputs only"]
+    changes[MOST_CHANGES:] = [f"    and {more} more lines"] if more > 0 else []
+    return changes or ["    only its inputs"]
 
 
 def write_passing(case: Case, repro: Repro, path: Path) -> str:
-    """Write the script of a case that passes, beside that of a failing one; as `write`."""
+    """Write the script of a passing case, to go beside that of the failing one; see `write`."""
     content = replace(repro, outcome=Outcome(Kind.OK), culprits=(), passing=None)
     return write(case, content, path)
 
@@ -220,7 +221,7 @@ def _usage(repro: Repro) -> str:
     if not repro.culprits:
         return ""
     off = " ".join(f"--off={c}" for c in repro.culprits)
-    return f"\nWith the culprit switched off it passes: {off}"
+    return f"\nIt passes with the culprit switched off: {off}"
 
 
 def _indented(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a repro script judges besides values: exceptions, speed, recompiles, strides, memory."""
+"""How a repro script judges exceptions, speed, recompiles, strides and shared memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tcdebug.minifier.judging.layout import ALIASING, STRIDES
 
 @dataclass(frozen=True)
 class SpeedLimits:
-    """What a repro calls slow."""
+    """The limits beyond which a repro is slow."""
 
     slower_than: float = SLOWER_THAN
-    """How many times the time of eager."""
+    """The limit as a multiple of the time of eager."""
     longer_than: float = LONGER_THAN
-    """CPU-seconds of compiling."""
+    """The limit on compile time, in CPU-seconds."""
 
 
 def judging_texts(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str, str]:
-    """The parts of the template that judge what is only judged where it was the failure."""
+    """Return the template's parts for checks that are included only if they found the failure."""
     timing, timed = "", ""
     if compiles_slowly(outcome):
         timing, timed = _COMPILE_TIMING, _COMPILE_TIME.format(limits.longer_than)
@@ -47,14 +47,14 @@ def judging_texts(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str
 
 
 def compiles_slowly(outcome: Outcome) -> bool:
-    """Whether the failure is how long the compile takes."""
+    """Return whether the failure is the compile time."""
     return outcome.kind is Kind.SLOW and outcome.phase == "compile"
 
 
 def expected_exception(outcome: Outcome) -> dict[str, str]:
-    """What an exception has to be for a repro: its class, message, and place in the compiler.
+    """Return what identifies an exception in a repro: class, message, and frame in the compiler.
 
-    An error of a CUDA device is known by its message alone.
+    A CUDA device error is identified by its message alone.
     """
     raised = RaisedAt.of(outcome)
     if of_device(raised.what):
@@ -64,9 +64,9 @@ def expected_exception(outcome: Outcome) -> dict[str, str]:
 
 
 def _of_a_compiler(frame: str) -> bool:
-    """Whether a frame is in a file of torch or tcdebug: others stand elsewhere in a repro.
+    """Return whether a frame is in a file of torch or tcdebug. Other frames differ in a repro.
 
-    A file without a folder is that of a script that was started by its bare name.
+    A file without a folder is a script that was started by its bare name.
     """
     file = frame.partition(":")[0]
     roots = ("torch.", "tcdebug.")
@@ -82,7 +82,7 @@ _COMPARES_LAYOUT = """    found = layout(eager["forward"], actual["forward"])
 
 _LAYOUT = '''
 def layout(eager, actual):
-    """What of the strides and the sharing of memory is other than in eager."""
+    """Return how strides or shared memory differ from eager, or None."""
     def strided(values):
         return [v for v in values if torch.is_tensor(v) and v.layout == torch.strided]
 
@@ -101,31 +101,31 @@ def layout(eager, actual):
 '''
 
 
-WARM_UP = """with torch.enable_grad():  # what a first compile imports does not count
+WARM_UP = """with torch.enable_grad():  # imports of the first compile do not count
     torch.compile(lambda x: x.sin().sum(), **CALL)(torch.ones(2, requires_grad=True)).backward()
 """
 
 _COMPILE_TIMING = """            ended = time.process_time()
             run(compiled, make())
             running = time.process_time() - ended
-            return tell(compile_time(ended - began - running))
+            return report(compile_time(ended - began - running))
 """
 
 _COMPILE_TIME = """LONGER_THAN = {}
 
 
 def compile_time(seconds):
-    \"\"\"Whether compiling took too many CPU-seconds of this process.\"\"\"
-    print(f"{{seconds:.1f}} CPU-seconds of compiling, {{LONGER_THAN}} are allowed")
+    \"\"\"Return whether compiling took too many CPU-seconds of this process.\"\"\"
+    print(f"compiling took {{seconds:.1f}} CPU-seconds; the limit is {{LONGER_THAN}}")
     return {{"kind": "slow" if seconds > LONGER_THAN else "ok", "phase": "compile"}}
 
 """
 
-_TIMING = "            return tell(speed(module, compiled))\n"
+_TIMING = "            return report(speed(module, compiled))\n"
 
 
 def _timed(case: Case, slower_than: float) -> str:
-    """Functions that judge speed as `perf` does."""
+    """Return functions that judge speed as the `perf` oracle does."""
     dynamic = [(k, dim) for k, spec in enumerate(case.inputs) for dim in spec.dynamic]
     return f"SLOWER_THAN, DYNAMIC = {slower_than}, {dynamic}\n" + _SPEED
 
@@ -133,27 +133,27 @@ def _timed(case: Case, slower_than: float) -> str:
 _SPEED = '''
 
 def timed(call):
-    """Seconds of forward and of backward."""
+    """Return the seconds of forward and of backward."""
     values = inputs()
-    wait()
+    synchronize()
     start = time.perf_counter()
-    outputs = flat(call(*values))
-    wait()
+    outputs = flatten(call(*values))
+    synchronize()
     forward = time.perf_counter() - start
     wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
     roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
         return forward, 0.0
     given = cotangents(roots)
-    wait()
+    synchronize()
     start = time.perf_counter()
     torch.autograd.grad(roots, wanted, given, allow_unused=True)
-    wait()
+    synchronize()
     return forward, time.perf_counter() - start
 
 
 def larger():
-    """The inputs with dynamic dimensions twice as long."""
+    """Return the inputs with dynamic dimensions twice as long."""
     values = inputs()
     for k, dim in DYNAMIC:
         longer = torch.cat([values[k].detach()] * 2, dim)
@@ -162,7 +162,7 @@ def larger():
 
 
 def speed(eager, compiled):
-    """Whether it compiles again without need, or is slower than eager; the best time counts."""
+    """Return whether it recompiles unnecessarily or is slower than eager. The best time counts."""
     try:
         with torch.compiler.set_stance("fail_on_recompile"):
             compiled(*inputs())

@@ -1,4 +1,4 @@
-"""A whole script that fails, as a repro: a copy of the script, and a judge of how it ends."""
+"""Writes a repro of a whole script that fails: a copy of the script, and a judge of its exit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tcdebug.minifier.repros.script_setup import found_text
 def write_repro(
     job: Job, outcome: Outcome, units: Sequence[str], path: Path, processes: int = 1
 ) -> None:
-    """A script that runs a copy of the user's script and judges how it ends.
+    """Write a script that runs a copy of the user's script and judges how it ends.
 
-    It runs so many processes one after another with the same caches.
+    It runs `processes` processes one after another with the same caches.
     """
     script = Path(job.script).resolve()
     copy = path.with_name(f"{path.stem}_script.py")
@@ -29,7 +29,7 @@ def write_repro(
         title=f"{outcome.kind.value} of a script: {outcome.signature}".replace('"', "'"),
         culprit=", ".join(units) or "not found",
         name=path.name,
-        usage=f"With the culprit switched off it passes: {off}" if units else "",
+        usage=f"It passes with the culprit switched off: {off}" if units else "",
         script=repr(str(script)),
         found=found_text(script, copy.name),
         args=job.args,

@@ -1,8 +1,8 @@
-"""What a user's script does before its failing graph, as the beginning of a repro script.
+"""Repeats at the start of a repro script what the user's script does before its failing graph.
 
-It runs the script with a backend that stops at that graph, so that registrations, patches and
-options are made by the script's own lines; a backend that is an object of the script's is taken
-from there too.
+The repro runs the user's script with a backend that stops at that graph. Registrations, patches and
+options are therefore made by the script's own lines. A backend that is an object of the script is
+taken from there too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALONE = {
     "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1",
     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False",
 }  # fmt: skip
-"""What torchrun would tell a rank that has no others."""
+"""The environment that torchrun would give to a single rank."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Script:
     path: str
     args: tuple[str, ...] = ()
     imported: bool = False
-    """Whether the process is one that multiprocessing started: it imports the script only."""
+    """Whether multiprocessing started this process, which then only imports the script."""
 
     @classmethod
     def running(cls) -> Script | None:
-        """The script of this process, None in a notebook or for `python -c`."""
+        """Return the script of this process; None in a notebook or for `python -c`."""
         main = sys.modules.get("__main__")
         path = getattr(main, "__file__", None)
         if path is None or not Path(path).is_file():
@@ -44,10 +44,10 @@ class Script:
 
 
 def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") -> str:
-    """Python for a repro in `folder` that needs what a script sets up before graph `ordinal`.
+    """Return Python for a repro in `folder` that needs the script's set-up before graph `ordinal`.
 
-    One that is only imported may define the `backend`. A copy of the script is put beside the
-    repro, for when it is read elsewhere.
+    A script that is only imported may define the `backend`. A copy of the script is put beside the
+    repro, in case the original is missing or has changed.
     """
     ranked = "RANK" in os.environ
     path = Path(script.path).resolve()
@@ -67,13 +67,13 @@ def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") 
 
 
 def found_text(script: Path, copy: str) -> str:
-    """Python that finds the script a repro was made of, or a copy beside it, and no other."""
+    """Return Python that finds the script a repro was made from, or its copy, by its hash."""
     digest = sha256(script.read_bytes()).hexdigest()
     return _FOUND.format(copy=copy, digest=digest)
 
 
 def sets_up(backend: object) -> bool:
-    """Whether this is the backend of a set-up: it compiles nothing and is left alone."""
+    """Return whether this is the backend of a set-up, which compiles nothing and is left alone."""
     return getattr(backend, "tcdebug_setup", False) is True
 
 
@@ -82,19 +82,19 @@ DIGEST = {digest!r}
 
 
 def found_script():
-    """The script that this was made of: where it was, or the copy where that has changed."""
+    """Return the script this repro was made from: at its original path, or else the copy."""
     import hashlib
     for path in (SCRIPT, COPY):
         if os.path.exists(path):
             with open(path, "rb") as file:
                 if hashlib.sha256(file.read()).hexdigest() == DIGEST:
                     return path
-    raise FileNotFoundError(f"neither {{SCRIPT}} nor {{COPY}} is the script that this was made of")
+    raise FileNotFoundError(f"neither {{SCRIPT}} nor {{COPY}} is the script of this repro")
 '''
 
 _SETUP = '''
-# The failure needs what the script sets up: it is run up to graph {ordinal}, from where it was, or
-# from the copy beside this file.
+# The failure needs what the script sets up. The script runs up to graph {ordinal}, from its
+# original path or from the copy beside this file.
 SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
 {found}
 
@@ -114,7 +114,7 @@ def set_up():
 
             def call(*values):
                 if place == GRAPH:
-                    names = module.graph.python_code("self").globals  # functions of the script's
+                    names = module.graph.python_code("self").globals  # functions of the script
                     globals().update((n.lstrip("_"), f) for n, f in names.items())
                     CALL["backend"] = CALL["backend"] or backend
                     raise Reached
@@ -123,7 +123,7 @@ def set_up():
         stop.tcdebug_setup = True
         return stop
 
-    def called_by_user(frame):  # and not by torch, which compiles `scan` and the like itself
+    def called_by_user(frame):  # rather than by torch, which compiles `scan` and others itself
         torch_folder = os.path.dirname(torch.__file__) + os.sep
         while frame is not None:
             name = frame.f_code.co_filename
@@ -136,16 +136,16 @@ def set_up():
         return True
 
     def optimize(backend="inductor", *args, **kwargs):
-        nested = getattr(backend, "tcdebug_setup", False)  # the script is a repro itself
+        nested = getattr(backend, "tcdebug_setup", False)  # the script is itself a repro
         left_alone = nested or not called_by_user(sys._getframe(1))
         return original(backend if left_alone else stopping(backend), *args, **kwargs)
 
     torch._dynamo.optimize = optimize
-    os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph right here
+    os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph in this process
     sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})
     if os.path.isdir({working!r}):
-        os.chdir({working!r})  # where it was run
+        os.chdir({working!r})  # the original working folder
     try:
         runpy.run_path(script, run_name="__main__")
     except Reached:
@@ -155,8 +155,8 @@ def set_up():
 '''
 
 _IMPORTED = '''
-# The failure needs what the script sets up: it is imported as a process of multiprocessing does
-# it, from where it was, or from the copy beside this file.
+# The failure needs what the script sets up. The script is imported as multiprocessing imports it,
+# from its original path or from the copy beside this file.
 SCRIPT, ARGS = {script!r}, {args!r}
 {found}
 
@@ -166,13 +166,13 @@ def set_up():
     sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})
     if os.path.isdir({working!r}):
-        os.chdir({working!r})  # where it was run
+        os.chdir({working!r})  # the original working folder
     try:
         names = runpy.run_path(script, run_name="__mp_main__")
     finally:
         sys.argv = arguments
     CALL["backend"] = CALL["backend"] or names.get({backend!r})
-    for name in Graph.forward.__code__.co_names:  # functions of the script's
+    for name in Graph.forward.__code__.co_names:  # functions of the script
         if name in names:
             globals().setdefault(name, names[name])
 '''

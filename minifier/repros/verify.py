@@ -1,4 +1,4 @@
-"""Runs a repro script where nothing but it is: only what was seen to fail is announced."""
+"""Runs repro scripts in isolation. Only failures that were observed there are announced."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
 
 SECONDS = 300.0
-"""How long a repro script gives its graph before it calls it a hang."""
+"""The time that a repro script gives its graph before it reports a hang, in seconds."""
 
 FAILS, PASSES, UNRESOLVED = 1, 0, 125
 """Exit statuses of a repro script."""
 
 SWITCHED = "--switched"
-"""The argument with which a script runs as it is, with its units off, and under `--only`."""
+"""The argument that runs a script as it is, with its units off, and under `--only`."""
 STATUSES = re.compile(r"^statuses: ([\d ]+)$", re.MULTILINE)
-"""What a script prints last that was asked for all of them."""
+"""The last line that a script prints if it was given `--switched`."""
 
 AS_CALLED = "repro_as_called.py"
-"""Beside a repro.py: the same, with the values that the graph was called with."""
+"""A variant beside repro.py, with the values that the graph was called with."""
 IN_SCRIPT = "repro_in_script.py"
-"""Beside a repro.py: the same, with the script run up to the graph first."""
+"""A variant beside repro.py that first runs the script up to the graph."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Verified:
 
 
 def settle(path: Path) -> bool:
-    """Leave one repro, the simplest that fails as expected, or else the bare one.
+    """Keep only the simplest repro that fails as expected, or else the plain one.
 
-    Returns whether one fails.
+    Returns whether one of them fails.
     """
     others = [path.with_name(name) for name in (AS_CALLED, IN_SCRIPT)]
     output, reproduced = "", False
@@ -70,15 +70,15 @@ def settle(path: Path) -> bool:
 
 
 def _with_data(path: Path) -> list[Path]:
-    """A repro script and its stored data, as far as they exist."""
+    """Return a repro script and its stored data, as far as they exist."""
     return [p for p in (path, path.with_suffix(".safetensors")) if p.exists()]
 
 
 def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2.5) -> Verified:
-    """Run a repro script where there is nothing but it and its data, under toggles.
+    """Run a repro script under toggles, in a folder that holds only the script and its data.
 
-    A toggle is a unit to switch off, or `only:UNIT`. A script that has not ended after `seconds` is
-    unresolved.
+    A toggle is a unit to switch off, or `only:UNIT`. The result is unresolved if the script has not
+    ended after `seconds`.
     """
     return _run(path, _arguments(toggles), seconds)
 
@@ -86,9 +86,10 @@ def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2
 def verify_switched(
     path: Path, off: Sequence[str], only: Sequence[str], seconds: float = SECONDS * 2.5
 ) -> tuple[Verified, Verified | None, Verified | None]:
-    """Run a repro script as it is, with the units `off`, and under `only`, where those are given.
+    """Run a repro script as it is, with the units `off` switched off, and under `only`.
 
-    The script runs all three in children of one fresh process, if it can.
+    The second and third result are None if `off` or `only` is empty. If the script can, it does all
+    runs in children of one fresh process.
     """
     if SWITCHED in path.read_text() and (off or only):
         result = _run(path, [SWITCHED, *_arguments([*off, *only])], seconds)

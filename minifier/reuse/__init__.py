@@ -1,1 +1,1 @@
-"""Captured graphs that are called again: is what they were captured from still so?"""
+"""Checks whether a reused graph is still valid for what it was captured from."""

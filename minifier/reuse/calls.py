@@ -1,4 +1,4 @@
-"""Where calls of compiled functions begin."""
+"""Intercepts calls of compiled functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATCHES = (DECORATE,)
 
 @contextlib.contextmanager
 def compiled_calls(around: Callable[[CompiledCall], Any], log: EventLog) -> Iterator[None]:
-    """Calls of functions that are compiled in this block are made by `around`, which calls them."""
+    """Route calls of functions that are compiled in this block through `around`."""
 
     def watching(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -33,13 +33,13 @@ def compiled_calls(around: Callable[[CompiledCall], Any], log: EventLog) -> Iter
             if not isinstance(self, OptimizeContext) or inner is None or isinstance(compiled, type):
                 return compiled
             if not hasattr(compiled, "__code__"):
-                return compiled  # a module: its forward comes through here by itself
+                return compiled  # a module: its forward is intercepted separately
 
             @functools.wraps(compiled)
             def call(*args: Any, **kwargs: Any) -> Any:
                 return around(CompiledCall(inner, compiled, args, kwargs))
 
-            vars(call)["_torchdynamo_wrapper_id"] = id(call)  # how Dynamo tells it from a copy
+            vars(call)["_torchdynamo_wrapper_id"] = id(call)  # marks it as an original, not a copy
             return call
 
         return decorate

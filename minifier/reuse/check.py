@@ -1,10 +1,10 @@
-"""Whether a captured graph that is called again is still right: does Dynamo lack a guard?
+"""Checks whether a captured graph that is reused is still right, or whether Dynamo lacks a guard.
 
-Before a call of a compiled function it is made in two forked children: with the graphs that the
-program has, and in eager. Graphs run as they were captured, so later layers have no part in it. If
-results, or anything that the call can write, differ, a third child captures all anew. A guard is
-missing where that agrees with eager, and the reused graph does not. It is said only after a
-second round has shown the same.
+Before the program calls a compiled function, the call is made in two forked children: one with the
+program's graphs, and one in eager. Graphs run as captured, so later layers are not involved. If the
+results differ, or anything that the call can write, a third child captures everything anew. A guard
+is missing if the fresh capture agrees with eager and the reused graph does not. The finding is
+reported only after a second round has confirmed it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tcdebug.minifier.reuse.rerun import CallMode, CompiledCall, Left, begin, re
 
 LIMITS = Limits(seconds=120.0)
 ALWAYS = 4
-"""Calls of a function that are checked whatever has changed."""
+"""The first calls of a function, this many, are checked whether or not anything has changed."""
 MOST_CHANGES = 8
-"""Changed values that a finding lists."""
+"""The limit on changed values in a finding."""
 
 
 class NotMade(Exception):
@@ -38,35 +38,35 @@ class NotMade(Exception):
 
 @dataclass
 class _History:
-    """What is known of a compiled function."""
+    """The past calls of a compiled function."""
 
     calls: int = 0
     captures: dict[str, str] | None = None
-    """What it could read when it was last captured, by path."""
+    """What the call that last captured could read, by path."""
     seen: set[int] = field(default_factory=set)
-    """States before calls that were checked."""
+    """Hashes of the states before checked calls."""
     found: bool = False
 
 
 @dataclass
 class GuardCheck:
-    """Checks the calls of a process."""
+    """Checks the calls of this process."""
 
     log: EventLog
     graphs: Graphs = field(default_factory=Graphs)
     histories: dict[Any, _History] = field(default_factory=dict)
-    """By code object, as Dynamo's cache is."""
+    """By code object, like Dynamo's cache."""
     inside: bool = False
     refused: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """In this block calls are checked."""
+        """Check calls for the duration of this block."""
         with compiled_calls(self.call, self.log), self.graphs.following(self.log):
             yield
 
     def call(self, call: CompiledCall) -> Any:
-        """Check a call, and make it."""
+        """Check a call, then make it."""
         if self.inside or self.graphs.rehearsing or torch.compiler.is_compiling():
             return call.compiled(*call.args, **call.kwargs)
         self.inside = True
@@ -87,7 +87,7 @@ class GuardCheck:
         return self.histories.setdefault(key, _History())
 
     def _checked(self, call: CompiledCall, history: _History) -> dict[str, str]:
-        """Check a call; what it can read, by path. What goes wrong here is not the program's."""
+        """Check a call. Return what it can read, by path. Errors of the check are only logged."""
         try:
             before = reachable(call.roots())
             self._check(call, history, before)
@@ -99,7 +99,7 @@ class GuardCheck:
     def _check(self, call: CompiledCall, history: _History, before: Reachable) -> None:
         history.calls += 1
         if history.captures is None or history.found:
-            return  # nothing can be reused, or it is known
+            return  # nothing can be reused, or the finding is known
         state = hash(tuple(before.paths().items()))
         often = history.calls.bit_count() == 1 or history.calls <= ALWAYS
         if state in history.seen and not often:
@@ -126,11 +126,11 @@ class GuardCheck:
         return self._reported(call, history, before, found, reused, fresh)
 
     def _made(self, call: CompiledCall, ways: list[CallMode], before: Reachable) -> list[Left]:
-        """Make a call in children, side by side."""
+        """Make a call in several children in parallel."""
         children = [begin(call, how, self.graphs, before, LIMITS) for how in ways]
         made = [finished(child).answer for child in children]
         if lacking := [how for how, answer in zip(ways, made, strict=True) if answer is None]:
-            raise NotMade(f"a {lacking[0]} call did not end well in a child")
+            raise NotMade(f"the child that made the {lacking[0]} call did not end normally")
         return [received(answer, before) for answer in made if answer is not None]
 
     def _reported(
@@ -145,20 +145,20 @@ class GuardCheck:
         )
 
     def _refuse(self, reason: str) -> None:
-        """Say once that calls are not checked."""
+        """Log, once per reason, that calls are not checked."""
         if reason not in self.refused:
             self.refused.add(reason)
             self.log.emit(Fallback("a call is not checked for missing guards", reason))
 
 
 def _unforkable() -> str:
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch does not say
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         return "CUDA is in use, and a process that uses it cannot be forked"
     return ""
 
 
 def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[str]:
-    """What a call can read and has changed since a capture, nearest first."""
+    """Yield what a call can read and has changed since the capture, the shortest path first."""
     paths = [p for p in [*before, *now] if before.get(p) != now.get(p)]
     for path in sorted(dict.fromkeys(paths), key=len):
         yield f"{path}: {before.get(path, 'nothing')} -> {now.get(path, 'nothing')}"

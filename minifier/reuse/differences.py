@@ -1,4 +1,4 @@
-"""How what calls left behind differs: a graph that is reused, one captured anew, and eager."""
+"""Compares what calls left behind: with a reused graph, with a fresh capture, and in eager."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tcdebug.minifier.judging.compare import difference
 from tcdebug.minifier.reuse.reachable import ObjectNode, Reachable
 
 CLOSE = 1e-6
-"""Error up to which numbers of Python are the same."""
+"""The tolerance within which Python numbers are equal."""
 NUMBERS = ("int", "float", "bool", "complex")
 
 
 @dataclass(frozen=True)
 class Differs:
-    """A place at which two calls left different values."""
+    """A path at which two calls left different values, and the difference."""
 
     path: str
     detail: str
@@ -27,10 +27,10 @@ class Differs:
 def differences(
     right: Reachable, other: Reachable, reference: Reachable | None = None
 ) -> Iterator[Differs]:
-    """Where `other` is wrong, if `right` is right.
+    """Yield where `other` is wrong if `right` is right.
 
-    With a reference, only what is further from it than `right` is, and where `right` agrees with it
-    in all that is no matter of rounding.
+    With a reference, yield only values that are further from it than those of `right`, and only
+    where `right` agrees with the reference up to rounding.
     """
     seen: set[tuple[int, int]] = set()
     stack: list[tuple[int, int, int | None, str]] = [(0, 0, 0, "")]
@@ -41,7 +41,7 @@ def differences(
         seen.add((r, o))
         wanted, now = right.nodes[r], other.nodes[o]
         if reference is not None and (third is None or not _same(wanted, reference.nodes[third])):
-            continue  # nobody can say what is right
+            continue  # the right value is unknown
         if not _same(wanted, now):
             yield Differs(path, f"{_text(now)} instead of {_text(wanted)}")
             continue
@@ -57,7 +57,7 @@ def _tensors_differ(
     right: Reachable, other: Reachable, reference: Reachable | None,
     places: tuple[int, int, int | None], path: str,
 ) -> Differs | None:  # fmt: skip
-    """How two tensors differ, if the nodes are tensors whose values are known."""
+    """Return how two tensors differ; None if they agree or are not tensors with known values."""
     r, o, third = places
     if r not in right.tensors or o not in other.tensors:
         return None
@@ -71,7 +71,7 @@ def _tensors_differ(
 
 
 def _same(left: ObjectNode, right: ObjectNode) -> bool:
-    """Whether two nodes are equal but for what they refer to, numbers of Python nearly so."""
+    """Return whether two nodes are equal except for their children. Floats may differ slightly."""
     if left.kind != right.kind or [c for c, _ in left.children] != [c for c, _ in right.children]:
         return False
     if left.kind == "float" and left.value != right.value:
@@ -84,7 +84,7 @@ def _text(node: ObjectNode) -> str:
 
 
 def _values(right: torch.Tensor, other: torch.Tensor, detail: str) -> str:
-    """Both values where they are single numbers, or else how many differ."""
+    """Return both values if they are single numbers, or else how many elements differ."""
     if right.numel() == 1 and other.numel() == 1:
         return f"{other.item()} instead of {right.item()}"
     return detail

@@ -1,4 +1,4 @@
-"""Captured graphs, kept so that they can run in eager, with the frame that each is of."""
+"""Keeps captured graphs, so that they can run in eager, with the frame of each."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tcdebug.minifier.targets.dynamo.frame import CAPTURE, function_of
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
 
 PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<text>.*)')
-"""A frame in the stack trace of a node."""
+"""Matches a frame in the stack trace of a node."""
 
 
 @dataclass(frozen=True)
 class CapturedFrame:
-    """A graph: the frame that it is of, and its calls, each with the source line it comes from."""
+    """A graph: its frame, and its calls, each with the source line it comes from."""
 
     frame: str
     calls: tuple[tuple[str, str], ...]
@@ -32,21 +32,21 @@ class CapturedFrame:
 
 @dataclass
 class Graphs:
-    """The graphs that a process captures. In a child they run in eager, and say so."""
+    """The graphs that a process captures. In a child they run in eager and are recorded."""
 
     rehearsing: bool = False
-    """Whether nothing is compiled, and graphs run as they were captured."""
+    """Whether graphs run as captured, without being compiled."""
     called: list[CapturedFrame] = field(default_factory=list)
-    """While rehearsing: the graphs that ran, in order."""
+    """The graphs that ran while rehearsing, in order."""
     captured: int = 0
     frames: list[CodeType] = field(default_factory=list)
-    """The frames that are being captured, innermost last."""
+    """The frames that are being captured, the innermost last."""
     backends: list[Kept] = field(default_factory=list)
 
     def wrap(self, backend: Any, inner: Callable[[Any], Any]) -> Any:
-        """A backend that keeps its graphs and compiles by `inner(backend)`.
+        """Return a backend that keeps its graphs and compiles with `inner(backend)`.
 
-        Equal backends get the same one, for Dynamo shares graphs among them.
+        Equal backends share one wrapper, because Dynamo shares graphs among them.
         """
         for kept in self.backends:
             if kept.given is backend or (
@@ -58,7 +58,7 @@ class Graphs:
 
     @contextlib.contextmanager
     def following(self, log: EventLog) -> Iterator[None]:
-        """In this block it is known of which frame a graph is."""
+        """Record which frame each graph belongs to, for the duration of this block."""
 
         def noting(original: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(original)
@@ -86,12 +86,12 @@ class Kept:
 
     @property
     def compiler_name(self) -> str:
-        """What torch calls the backend in its messages."""
+        """The name of the backend in torch's messages."""
         return str(getattr(self.given, "compiler_name", None) or self.given)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         graphs = self.graphs
-        kept = fx.GraphModule(module, copy.deepcopy(module.graph))  # backends edit what they get
+        kept = fx.GraphModule(module, copy.deepcopy(module.graph))  # backends edit their graph
         named = _captured(module.graph, graphs.frames[-1] if graphs.frames else None)
         compiled = kept if graphs.rehearsing else self.compile(module, inputs)
 
@@ -132,7 +132,7 @@ class _Shown(str):
 
 
 def _place(node: fx.Node) -> str:
-    """The innermost source line of a node."""
+    """Return the innermost source line of a node."""
     found = list(PLACE.finditer(node.meta.get("stack_trace") or ""))
     return f"{found[-1]['file']}:{found[-1]['line']}: {found[-1]['text']}" if found else ""
 
@@ -140,7 +140,7 @@ def _place(node: fx.Node) -> str:
 def first_difference(
     stale: Sequence[CapturedFrame], fresh: Sequence[CapturedFrame]
 ) -> tuple[str, str, str, str]:
-    """Where a fresh capture goes another way: frame, source line, the call there, and instead."""
+    """Return where a fresh capture deviates: frame, source line, the old call and the new one."""
     for old, new in zip(stale, fresh, strict=False):
         for k in range(max(len(old.calls), len(new.calls))):
             before = old.calls[k] if k < len(old.calls) else ("nothing", "")

@@ -1,8 +1,8 @@
-"""What a call can read or write, as data: arguments, closures, globals, and all they refer to.
+"""Describes what a call can read or write: arguments, closures, globals, and all they refer to.
 
-Objects are looked at without running code of theirs: properties are not evaluated, only instance
-dictionaries, slots and containers are read. So the result holds what Python keeps, not what C keeps
-behind an object (an iterator's place, a file).
+Objects are inspected without running their code. Properties are not evaluated; only instance
+dictionaries, slots and containers are read. The result therefore holds the state that Python keeps,
+but not the state that C code keeps behind an object (an iterator's position, a file).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import Any
 import torch
 
 MOST_OBJECTS = 20_000
-"""Objects that are looked at; what lies behind them is not."""
+"""The limit on inspected objects. What lies behind them is not inspected."""
 SCALARS = (
     bool, int, float, complex, str, bytes, range, slice,
     torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 NAMED = ("type", "function", *(kind.__name__ for kind in (type(len), type(str.lower))))
-"""Kinds of objects that a name tells apart."""
+"""Kinds of objects that are identified by name."""
 UNINITIALIZED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 OPAQUE = ("torch._", "torch.fx", "torch.utils", "torch.jit", "tcdebug", "logging", "threading")
-"""How the modules of classes begin whose instances are not looked into."""
+"""Prefixes of the modules whose classes' instances are not inspected."""
 OURS = ("_dynamo", "_torchdynamo", "_compiled_call_impl", "__weakref__", "__dict__", "__doc__")
-"""How attributes begin that torch.compile keeps on a program's objects, and that say nothing."""
+"""Prefixes of attributes that torch.compile keeps on a program's objects and that say nothing."""
 STANDARD = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<")
 PACKAGES = ("site-packages", "dist-packages")
 DESCRIBED = (
@@ -47,7 +47,7 @@ DESCRIBED = (
 
 @dataclass(frozen=True)
 class ObjectNode:
-    """An object: its type, its own value, and what it refers to, by what stands in front of it."""
+    """An object: its type, its own value, and its children by label."""
 
     kind: str
     value: Any = None
@@ -56,14 +56,14 @@ class ObjectNode:
 
 @dataclass
 class Reachable:
-    """All that the roots refer to. `nodes[0]` is the one above all roots."""
+    """Everything that the roots refer to. `nodes[0]` is the parent of all roots."""
 
     nodes: list[ObjectNode]
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Place of a node -> the tensor that it is."""
+    """The place of each tensor's node -> the tensor."""
 
     def paths(self) -> dict[str, str]:
-        """What stands at each path, as text; an object that was met before by its first path."""
+        """Return a text for each path. An object that was seen before refers to its first path."""
         found: dict[str, str] = {}
         first: dict[int, str] = {}
         stack = [(0, "")]
@@ -81,7 +81,7 @@ class Reachable:
 
 
 def reachable(roots: Mapping[str, Any]) -> Reachable:
-    """What several roots refer to. Nothing is copied: a tensor is described and kept as it is."""
+    """Describe what the roots refer to. Nothing is copied; tensors are kept as they are."""
     walk = _Walk()
     walk.nodes.append(ObjectNode("roots"))
     children = tuple((name, walk.visit(value)) for name, value in roots.items())
@@ -94,17 +94,17 @@ def reachable(roots: Mapping[str, Any]) -> Reachable:
 
 @dataclass
 class _Walk:
-    """A walk through objects, nearest first."""
+    """A breadth-first walk through objects."""
 
     nodes: list[ObjectNode] = field(default_factory=list)
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     alive: list[Any] = field(default_factory=list)
-    """What has been met, so that no id is used twice."""
+    """References to all visited objects, so that no id is reused."""
     waiting: deque[tuple[int, Any]] = field(default_factory=deque)
 
     def visit(self, value: Any) -> int:
-        """The place of an object's node, which is described later."""
+        """Return the place of an object's node. The node is filled in later."""
         if value is None or isinstance(value, SCALARS):
             self.nodes.append(ObjectNode(type(value).__name__, repr(value)))
             return len(self.nodes) - 1
@@ -118,7 +118,7 @@ class _Walk:
         return place
 
     def described(self, value: Any) -> ObjectNode:
-        """The node of an object."""
+        """Return the node of an object."""
         if isinstance(value, torch.Tensor):
             if not isinstance(value, UNINITIALIZED):
                 self.tensors[self.places[id(value)]] = value
@@ -127,7 +127,7 @@ class _Walk:
             return self._node(value, _tensor(value), extra + _attributes(value))
         if isinstance(value, DESCRIBED):
             return self._node(value, _name(value), [])
-        numpy = sys.modules.get("numpy")  # torch does not need it, nor do programs
+        numpy = sys.modules.get("numpy")  # neither torch nor the program may have imported it
         if numpy is not None and isinstance(value, numpy.generic):
             return ObjectNode(type(value).__name__, repr(value.item()))
         if numpy is not None and isinstance(value, numpy.ndarray):
@@ -147,7 +147,7 @@ class _Walk:
 
 
 def _tensor(value: torch.Tensor) -> str:
-    """What Dynamo guards of a tensor, as text."""
+    """Return what Dynamo guards about a tensor, as text."""
     if isinstance(value, UNINITIALIZED):
         return "not initialized"
     grad = ", requires_grad" if value.requires_grad else ""
@@ -155,14 +155,14 @@ def _tensor(value: torch.Tensor) -> str:
 
 
 def _name(value: Any) -> str:
-    """What a function, descriptor or class is called, with what it belongs to."""
+    """Return the qualified name of a function, descriptor or class."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "?")
     module = getattr(value, "__module__", None)
     return f"{module}.{name}" if isinstance(module, str) else str(name)
 
 
 def _value(value: Any) -> str | None:
-    """Of containers what their items do not say, of functions their name."""
+    """Return what the items of a container do not show, or the name of a function."""
     if isinstance(value, dict):
         return f"of keys {', '.join(map(_key, value))}" if value else "empty"
     if isinstance(value, list | tuple | deque | set | frozenset):
@@ -173,7 +173,7 @@ def _value(value: Any) -> str | None:
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """What is inside of a container, or what a callable is made of."""
+    """Yield the items of a container or the parts of a callable."""
     if isinstance(value, dict | types.MappingProxyType):
         yield from ((f"[{_key(k)}]", v) for k, v in value.items())
     elif isinstance(value, list | tuple | deque):
@@ -197,7 +197,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Closure, defaults, attributes; and of a program's own function the globals that it names."""
+    """Yield closure, defaults and, for a function of the program itself, the globals it names."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f".{name}", cell.cell_contents
@@ -221,7 +221,7 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Code, and that of the functions and comprehensions inside of it."""
+    """Yield code and the code of the functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -231,7 +231,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def _of_module(
     module: types.ModuleType, name: str, code: types.CodeType
 ) -> Iterator[tuple[str, Any]]:
-    """Of a program's own module the attributes that code may read."""
+    """Yield the attributes of a module of the program itself that the code may read."""
     file = getattr(module, "__file__", None)
     if file is None or _installed(file):
         return
@@ -241,7 +241,7 @@ def _of_module(
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The instance dictionary and the slots of an object."""
+    """Return the instance dictionary and the slots of an object."""
     if type(value).__module__.startswith(OPAQUE) and not isinstance(value, torch.nn.Module):
         return []
     found = dict(getattr(value, "__dict__", None) or {}) if not isinstance(value, type) else {}
@@ -258,7 +258,7 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
 
 
 def _of_class(owner: type) -> list[tuple[str, Any]]:
-    """The attributes of a program's own class, and its bases."""
+    """Return the attributes and bases of a class that the program itself defines."""
     if not _program_class(owner):
         return []
     named = [(f".{k}", v) for k, v in vars(owner).items() if not k.startswith(OURS)]
@@ -271,7 +271,7 @@ def _slot(value: Any) -> bool:
 
 
 def _program_class(owner: type) -> bool:
-    """Whether a class is the program's own."""
+    """Return whether the program itself defines a class."""
     functions = (v for v in vars(owner).values() if isinstance(v, types.FunctionType))
     function = next(functions, None)
     if function is not None:
@@ -281,7 +281,7 @@ def _program_class(owner: type) -> bool:
 
 @functools.cache
 def _installed(file: str) -> bool:
-    """Whether a file belongs to Python or an installed package."""
+    """Return whether a file belongs to Python or to an installed package."""
     return file.startswith(STANDARD) or any(name in Path(file).parts for name in PACKAGES)
 
 

@@ -1,4 +1,4 @@
-"""A call of a compiled function, made in a child: nothing that it does reaches the program."""
+"""Makes a call of a compiled function in a child, where it cannot affect the program."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tcdebug.minifier.reuse.reachable import ObjectNode, Reachable, reachable
 
 
 class CallMode(StrEnum):
-    """How a call is made."""
+    """How a call is made in a child."""
 
     REUSING = "reusing"
     """With the graphs that the program has."""
     FRESH = "fresh"
-    """With none: all is captured anew."""
+    """Without them: everything is captured anew."""
     EAGER = "eager"
 
 
@@ -32,13 +32,13 @@ class CompiledCall:
     """A call of a compiled function that the program is about to make."""
 
     function: Callable[..., Any]
-    """As the program wrote it."""
+    """The function as the program wrote it."""
     compiled: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
     def roots(self) -> dict[str, Any]:
-        """What the call can read, by the names that a report uses."""
+        """Return what the call can read, by the names that a report uses."""
         target = getattr(self.function, "__func__", self.function)
         owner = getattr(self.function, "__self__", None)
         found = {"args": self.args, "kwargs": dict(self.kwargs), "function": target}
@@ -47,7 +47,7 @@ class CompiledCall:
 
 @dataclass(frozen=True)
 class Left:
-    """What a call left: its result and all that it could write; the graphs that it ran."""
+    """What a call left behind: its result, all that it could write, and the graphs that it ran."""
 
     state: Reachable
     called: tuple[CapturedFrame, ...]
@@ -56,9 +56,10 @@ class Left:
 def begin(
     call: CompiledCall, how: CallMode, graphs: Graphs, before: Reachable, limits: Limits
 ) -> Child:
-    """Make a call in a child, whose answer `received` reads.
+    """Make a call in a child. `received` reads the child's answer.
 
-    The process must have one thread already (see `one_thread`): Dynamo guards on their number.
+    The process must have a single thread (see `one_thread`), because Dynamo guards on the number of
+    threads.
     """
     known = {id(t): (k, _version(t), t.data_ptr()) for k, t in before.tensors.items() if _plain(t)}
 
@@ -88,7 +89,7 @@ def _made(call: CompiledCall, how: CallMode) -> Any:
 
 
 def received(answer: bytes, before: Reachable) -> Left:
-    """What the child of a call has sent."""
+    """Decode what the child of a call has sent."""
     nodes, values, called = torch.load(io.BytesIO(answer), weights_only=False)
     tensors = {
         k: before.tensors[v] if isinstance(v, int) else v
@@ -100,7 +101,7 @@ def received(answer: bytes, before: Reachable) -> Left:
 
 
 def _packed(value: torch.Tensor, known: Mapping[int, tuple[int, int, int]]) -> Any:
-    """A tensor's values; or its place among those from before, if it is one and was not written."""
+    """Return a tensor's values, or its place in `before` if it is unchanged since then."""
     if not _plain(value):
         return None
     place, version, address = known.get(id(value), (None, None, None))
@@ -110,7 +111,7 @@ def _packed(value: torch.Tensor, known: Mapping[int, tuple[int, int, int]]) -> A
 
 
 def _plain(value: torch.Tensor) -> bool:
-    """Whether a tensor is one whose values can be sent."""
+    """Return whether the values of a tensor can be sent."""
     kinds = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
     return type(value) in kinds and value.layout == torch.strided and value.device.type == "cpu"
 

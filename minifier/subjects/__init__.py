@@ -1,1 +1,1 @@
-"""What can fail, each with how to run it, make it smaller and write it down: graphs and scripts."""
+"""The things that can fail, and how each is run, reduced and written as a repro."""

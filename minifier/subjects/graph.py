@@ -1,4 +1,4 @@
-"""A captured graph that fails: candidates are forked from this process, at the call that failed."""
+"""A captured graph that fails. Candidates are forked from this process at the failing call."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED
 
 LEAST_SECONDS = 5.0
-"""No candidate is given less: the machine may be busy."""
+"""The smallest time limit of a candidate in seconds, because the machine may be busy."""
 LEAST_OF_OTHERS = 15.0
 """The same for other compilers: a first run that crashed had not built all its kernels."""
 COLD = 3.0
-"""How many times longer than a warm candidate a repro script may take."""
+"""A repro script may take this many times as long as a warm candidate."""
 COLD_SECONDS = 60.0
-"""Where another compiler builds its kernels anew, a repro script is given at least this."""
+"""The smallest time limit of a repro script whose compiler must rebuild its kernels."""
 FORK_REFUSED = "fork-based multiprocessing"
-"""What autograd says in a child that was forked after it started threads for devices."""
+"""The text of autograd's error in a child that was forked after device threads were started."""
 
 
 class NotWritten(Exception):
@@ -62,7 +62,7 @@ class NotWritten(Exception):
 def graph_oracle(
     subject: GraphSubject, limits: Limits, budget: Budget, jobs: int = 1
 ) -> Oracle[Case]:
-    """An oracle for one graph, which keeps its answers in the run folder of the subject."""
+    """Return an oracle for one graph. It keeps its answers in the run folder of the subject."""
     folder = subject.folder
     return Oracle(
         subject, subject.log, Answers(folder / "answers.jsonl"), limits, Spending(budget),
@@ -72,7 +72,7 @@ def graph_oracle(
 
 @dataclass(eq=False)
 class GraphSubject:
-    """A graph of a script, compiled by `target`, with what the script has set up in force."""
+    """A graph of a script, compiled by `target`, with everything the script has set up in force."""
 
     target: Target
     log: EventLog
@@ -80,17 +80,17 @@ class GraphSubject:
     prepare: Callable[[], None] = lambda: None
     """Called first in every child."""
     setups: tuple[str, ...] = ("",)
-    """Python that a repro may need before its graph, the least first; see `script_setup`."""
+    """Python that a repro may need before its graph, the shortest first; see `script_setup`."""
     judged_with: str = ""
-    """The setup of the scripts that a user's command judges."""
+    """The setup of the scripts that the user's command judges."""
     place: str = ""
-    """Tells apart graphs of backends that have no name."""
+    """Distinguishes graphs whose backends have no name."""
     memory: int | None = Limits().memory
     ambient: Ambient = field(default_factory=Ambient.current)
     wake: Callable[[], None] = lambda: None
-    """Called in a child where the case needs a device. Raises where there is none to be had."""
+    """Called in a child if the case needs a device. Raises if no device is available."""
     imports: ImportsOfChildren | None = None
-    """Where children tell what they have imported, if this process is to import it too."""
+    """Where children report what they have imported, if this process should import it too."""
     _fork: Fork = os.fork
 
     @property
@@ -106,7 +106,7 @@ class GraphSubject:
 
     @property
     def keeps_stages(self) -> bool:
-        """Every target can keep the texts of its stages."""
+        """True: every target can keep the texts of its stages."""
         return True
 
     @cached_property
@@ -119,17 +119,17 @@ class GraphSubject:
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """Backend and call, code, settings and state of torch, memory limit, and the judge."""
+        """Everything an answer depends on: backend, code, settings, memory limit, and the judge."""
         target = (self.target.name, repr(self.target.call()))
         return (*target, surroundings(), self.place, str(self.memory), self._judge.key)
 
     @property
     def least_hang_seconds(self) -> float:
-        """Other compilers than the embedded one build their kernels with slow tools."""
+        """The smallest hang limit. Compilers other than the embedded one build kernels slowly."""
         return LEAST_SECONDS if self.target.name == EMBEDDED else LEAST_OF_OTHERS
 
     def start(self, question: Question[Case], limits: Limits) -> Child:
-        """Fork a child that judges the case."""
+        """Fork a child that judges the case of a question."""
 
         def work(notify: Callable[[str], None]) -> bytes:
             if self.imports is not None:
@@ -153,18 +153,18 @@ class GraphSubject:
         return fork(work, limits, self.folder / "candidates.log", self._fork)
 
     def _in_place(self, case: Case) -> Case | Outcome:
-        """In a child: the case on its devices, or why it cannot be there."""
+        """In a child, return the case on its devices, or an invalid outcome that says why not."""
         try:
             if devices(case):
                 self.wake()
             self.prepare()
             return placed(case)
         except Exception as problem:
-            message = f"it cannot be brought to its device: {type(problem).__name__}: {problem}"
+            message = f"it cannot be moved to its device: {type(problem).__name__}: {problem}"
             return Outcome(Kind.INVALID, "eager", message=message)
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
-        """The outcome; None where the child could not run backward, and a different fork can."""
+        """Return the outcome; None if backward failed in the child because of os.fork."""
         outcome = outcome_of(ended)
         if self.imports is not None:
             self.imports.take_over(ended.pid)
@@ -187,7 +187,7 @@ class GraphSubject:
         )
 
     def _on_its_devices(self, candidate: Case, write: Callable[[Case], str]) -> str:
-        """What `write` says of a candidate, called where its tensors can be on their devices.
+        """Call `write` where the candidate's tensors can be on their devices; return its result.
 
         Raises NotWritten.
         """
@@ -202,23 +202,23 @@ class GraphSubject:
 
         answer = finished(self._forked(work, Limits())).answer
         if answer is None:
-            raise NotWritten("the process that was to write the repro failed: see candidates.log")
+            raise NotWritten("the process that writes the repro failed; see candidates.log")
         return answer.decode()
 
     def reducer(self, candidate: Case, log: EventLog) -> Reducer:
-        """The reducer of graphs."""
+        """Return a reducer for the graph."""
         return Reducer(candidate, log)
 
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
     ) -> LayerFinding:
-        """The layer at fault, by torch's own backends. Raises BudgetUsed."""
+        """Find the layer at fault with torch's own backends. Raises BudgetUsed."""
         return find_graph_layer(asked, base, failure, confidence, self.backend)
 
     def repros(self, facts: ReproFacts[Case], path: Path) -> Iterator[WrittenRepro]:
-        """Without and with the script's own setup, then the same with its variables.
+        """Write the repro without and with the script's set-up, then both with its variables.
 
-        Each costs the start of a process, and few failures need variables.
+        Variables come last, because few failures need them and each attempt starts a process.
         """
         for variables, setup in product(variables_to_try(), self.setups):
             content = self._content(facts, setup, variables)
@@ -246,12 +246,12 @@ class GraphSubject:
         return SpeedLimits(self.criteria.slower_than, self.criteria.longer_than)
 
     def _seconds(self, facts: ReproFacts[Case]) -> float:
-        """After how long a repro calls it a hang: a fresh process is slower than a warm one."""
+        """Return the hang limit of a repro. A fresh process is slower than a warm one."""
         if facts.failure.kind is not Kind.HANG:
             return SECONDS
         least = 0.0 if self.target.call()["backend"] == EMBEDDED else COLD_SECONDS
         return min(SECONDS, max(least, COLD * facts.limits.seconds))
 
     def lines(self, candidate: Case) -> list[str]:
-        """The user's lines that Dynamo recorded for the nodes that are left."""
+        """Return the user's lines that Dynamo recorded for the remaining nodes."""
         return user_lines(candidate)

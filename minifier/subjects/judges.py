@@ -1,4 +1,4 @@
-"""The judges of a candidate, each for use in a child: a replay and a comparison, or a command."""
+"""Judges of a candidate, for use in a child: a replay with a comparison, or the user's command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Notify = Callable[[str], None]
 
 
 class Judge(Protocol):
-    """Says what becomes of a case. Equal keys judge alike."""
+    """Returns the outcome of a case. Judges with equal keys judge alike."""
 
     @property
     def key(self) -> str: ...
@@ -41,7 +41,7 @@ class Judge(Protocol):
 
 
 def judge_of(wanted: Wanted, candidates: Candidates, folder: Path) -> Judge:
-    """The judge that a job asks for; it may write to `folder`."""
+    """Return the judge that the criteria ask for. It may write to `folder`."""
     if wanted.check:
         return Command(wanted.check, candidates, folder / "check")
     return Replay(wanted, candidates, folder / "candidate.py")
@@ -50,9 +50,9 @@ def judge_of(wanted: Wanted, candidates: Candidates, folder: Path) -> Judge:
 def keeper_of(
     candidates: Candidates, folder: Path, kept: Path, toggles: Toggles
 ) -> Judge:
-    """A judge that compares nothing: it leaves the texts of the stages in the folder `kept`.
+    """Return a judge that keeps the texts of the stages in `kept` and compares nothing.
 
-    Of AOTAutograd alone it compares the values of the stages instead.
+    If AOTAutograd is the last layer that is on, it compares the values of its stages instead.
     """
     if only_autograd(toggles):
         return AutogradStages(folder / "candidate.py", kept)
@@ -62,16 +62,16 @@ def keeper_of(
 
 @dataclass(frozen=True)
 class Replay:
-    """Runs a case eagerly and compiled in this very process, and compares what is asked for."""
+    """Runs a case eagerly and compiled in this process, and compares as the criteria ask."""
 
     wanted: Wanted
     candidates: Candidates
     path: Path
-    """What the text of a case is called in tracebacks."""
+    """The file name of the case's code in tracebacks."""
 
     @property
     def key(self) -> str:
-        """The oracle, and what it depends on."""
+        """The oracle and its limit."""
         limits = {"perf": self.wanted.slower_than, "compile-time": self.wanted.longer_than}
         return f"{self.wanted.oracle} {limits.get(self.wanted.oracle, '')}".rstrip()
 
@@ -98,19 +98,19 @@ class Replay:
 
 @dataclass(frozen=True)
 class AutogradStages:
-    """Looks for the first stage of AOTAutograd whose values differ, and leaves it in a folder."""
+    """Finds the first stage of AOTAutograd whose values differ, and writes it to a folder."""
 
     path: Path
-    """What the text of a case is called in tracebacks."""
+    """The file name of the case's code in tracebacks."""
     kept: Path
 
     @property
     def key(self) -> str:
-        """Nothing else is asked of it."""
+        """A constant, because the judge has no settings."""
         return "autograd stages"
 
     def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
-        """Wrong, with the stage as its message, or ok."""
+        """Return "wrong" with the stage in its signature, or "ok"."""
         notify("forward")
         found = find_autograd_stage(case, str(self.path))
         if found is None:
@@ -121,7 +121,7 @@ class AutogradStages:
 
 @dataclass(frozen=True)
 class Command:
-    """Writes a case as a script and asks the user's command about it."""
+    """Writes a case as a script and runs the user's command on it."""
 
     command: str
     candidates: Candidates
@@ -129,7 +129,7 @@ class Command:
 
     @property
     def key(self) -> str:
-        """The command, the files that it names as they are now, and what the script begins with."""
+        """The command, the versions of the files it names, and the set-up of the script."""
         files = [Path(word) for word in shlex.split(self.command)]
         versions = (file_version(f) for f in files if f.is_file())
         return " ".join([self.command, *versions, self.candidates.setup])

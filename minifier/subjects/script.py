@@ -1,7 +1,7 @@
-"""A whole script that fails, where no graph of it fails alone.
+"""A whole script that fails although none of its graphs fails alone.
 
-Each run is a fresh process: the script as it is, under the toggles of the environment. Its exit
-status, its signal, its last exception or its silence is the outcome.
+Each run is a fresh process that runs the script as it is, with toggles from the environment. The
+outcome is its exit status, its signal, its last exception, or a hang.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
 LONGER = 3.0
-"""A script may take so many times the seconds that the first run of a graph may."""
+"""A script may take this many times as long as the first run of a graph."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,21 @@ class WholeScript:
 
     @cached_property
     def key(self) -> str:
-        """Equal texts with equal arguments have equal keys."""
+        """A key over the text of the script and its arguments."""
         text = Path(self.path).read_bytes()
         parts = [text, *(argument.encode() for argument in self.args)]
         return blake2b(b"\0".join(parts), digest_size=8).hexdigest()
 
     @property
     def size(self) -> int:
-        """Nodes of a script are not counted."""
+        """0: a script has no nodes to count."""
         return 0
 
 
 def script_oracle(subject: ScriptSubject, seconds: float, name: str) -> Oracle[WholeScript]:
-    """An oracle for a whole script, with a budget of so many seconds.
+    """Return an oracle for a whole script, with a budget of `seconds`.
 
-    `name` tells its answers, and the other failures that it meets, from those of other searches.
+    `name` separates its answers, and the other failures it finds, from those of other searches.
     """
     job, folder = subject.job, Path(subject.job.run_dir)
     return Oracle(
@@ -85,35 +85,35 @@ class ScriptSubject:
     job: Job
     log: EventLog
     layer: LayerFinding | None = None
-    """The layer at fault, where it is known."""
+    """The layer at fault, if it is known."""
     keeps_stages: bool = False
     runs: int = 0
     _folder: Path = field(init=False)
     _known: set[Path] = field(default_factory=set)
-    """The event files that were there before the latest run: one runs at a time."""
+    """The event files that existed before the latest run. Only one run is active at a time."""
 
     def __post_init__(self) -> None:
         self._folder = Path(self.job.run_dir)
 
     @property
     def backend(self) -> str:
-        """The backend that replaces those of the script, if one was asked for."""
+        """The backend that replaces those of the script, or a phrase for the script's own."""
         return self.job.backend or "the backend of the script"
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """Versions, settings of the environment, and what judges."""
+        """Everything an answer depends on: versions, settings of the environment, and criteria."""
         wanted = msgspec.json.encode(self.job.wanted).decode()
         versions = (platform.python_version(), version("torch"))
         return (*versions, self.job.backend or "", wanted, repr(environment.given()))
 
     @property
     def least_hang_seconds(self) -> float:
-        """Scripts have the time that the job gives them."""
+        """0: the job alone limits the time of a script."""
         return 0.0
 
     def start(self, question: Question[WholeScript], limits: Limits) -> Child:
-        """Run the script in a fresh process, or have the user's command judge it."""
+        """Run the script in a fresh process, or let the user's command judge it."""
         self.runs += 1
         limits = Limits(limits.seconds, None)
         if check := self.job.wanted.check:
@@ -129,7 +129,7 @@ class ScriptSubject:
 
     @property
     def _output(self) -> Path:
-        """What the latest run prints."""
+        """The output file of the latest run."""
         return self._folder / f"compiled-{self.runs}.log"
 
     def _start_check(self, check: str, toggles: Toggles, limits: Limits) -> Child:
@@ -143,7 +143,7 @@ class ScriptSubject:
         return fork(work, limits, self._folder / "script-runs.log")
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
-        """How the script ended, with the decisions of its compiles. Raises SessionFault."""
+        """Return how the script ended, with the decisions of its compiles. Raises SessionFault."""
         if self.job.wanted.check:
             outcome = ending_of(ended)
         else:
@@ -168,26 +168,26 @@ class ScriptSubject:
         write_repro(self.job, outcome, (), path)
 
     def reducer(self, candidate: WholeScript, log: EventLog) -> None:
-        """Nothing makes a script smaller."""
+        """Return None: nothing makes a script smaller."""
 
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
     ) -> LayerFinding:
-        """The layer at fault, by torch's own backends unless it is known. Raises BudgetUsed."""
+        """Return the layer at fault: the known one, or found by backends. Raises BudgetUsed."""
         return self.layer or find_graph_layer(asked, base, failure, confidence, self.backend)
 
     def repros(self, facts: ReproFacts[WholeScript], path: Path) -> Iterator[WrittenRepro]:
-        """A copy of the script, and a judge of how it ends."""
+        """Write a copy of the script, and a repro that judges how it ends."""
         write_repro(self.job, facts.failure, facts.culprits, path)
         yield WrittenRepro(path, "script")
 
     def lines(self, candidate: WholeScript) -> list[str]:
-        """No line of a script is more at fault than another."""
+        """Return nothing: no line of a script is more suspect than another."""
         return []
 
 
 def outcome_of(status: int | None, text: str) -> Outcome:
-    """The outcome of a script by exit status and what it printed."""
+    """Return the outcome of a script, given its exit status and its output."""
     if status is None:
         return Outcome(Kind.INVALID, "script", message="it is not known how the script ended")
     if status == 0:
@@ -205,7 +205,7 @@ def outcome_of(status: int | None, text: str) -> Outcome:
 
 
 def _last_exception(text: str) -> str:
-    """What a traceback ends with: the exception, and its message up to an empty line."""
+    """Return the end of the last traceback: the exception, and its message up to an empty line."""
     _, found, rest = text.rpartition("Traceback (most recent call last):")
     lines = rest.splitlines() if found else []
     for place, line in enumerate(lines):

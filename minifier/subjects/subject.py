@@ -1,7 +1,7 @@
-"""What an investigation needs to know of the thing that fails.
+"""What an investigation needs to know about the thing that fails.
 
-An investigation repeats, bisects, minimises, budgets and reports in the same way whatever fails.
-The subject knows the rest: how a candidate is run under toggles, made smaller, and written as a
+An investigation repeats, bisects, minimises, budgets and reports in the same way for every subject.
+The subject knows how to run a candidate under toggles, how to reduce it, and how to write it as a
 repro.
 """
 
@@ -24,7 +24,7 @@ from tcdebug.minifier.search.reducing import Reducing
 
 @dataclass(frozen=True)
 class ReproFacts(Generic[CandidateType]):
-    """What a repro says of a failure. `base` are toggles that are in force whenever it runs."""
+    """The contents of a repro. `base` are toggles that are always in force when it runs."""
 
     candidate: CandidateType
     failure: Outcome
@@ -33,22 +33,22 @@ class ReproFacts(Generic[CandidateType]):
     passing: CandidateType | None
     """The nearest candidate that passes."""
     runs: int
-    """How many runs have to pass before the repro is said not to fail."""
+    """How many runs must pass before the repro says that it does not fail."""
     limits: Limits
 
 
 @dataclass(frozen=True)
 class WrittenRepro:
-    """A repro that was written. `inputs` says whether they are seeded, inlined or stored."""
+    """A written repro. `inputs` says whether its inputs are seeded, inlined or stored."""
 
     path: Path
     inputs: str
     note: str = ""
-    """What the report says of it, if it is the one that reproduces the failure."""
+    """A note for the report, in case this is the repro that reproduces the failure."""
 
 
 class Subject(Runner[CandidateType], Protocol[CandidateType]):
-    """Something that fails: a captured graph, or a whole script."""
+    """Something that fails: a captured graph or a whole script."""
 
     @property
     def backend(self) -> str:
@@ -61,19 +61,19 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         ...
 
     def reducer(self, candidate: CandidateType, log: EventLog) -> Reducing[CandidateType] | None:
-        """What makes a candidate smaller; None where nothing can."""
+        """Return what makes a candidate smaller; None if nothing can."""
         ...
 
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
     ) -> LayerFinding:
-        """The layer of torch at fault, where no unit is. Raises BudgetUsed."""
+        """Find the layer of torch at fault if no unit is. Raises BudgetUsed."""
         ...
 
     def repros(self, facts: ReproFacts[CandidateType], path: Path) -> Iterator[WrittenRepro]:
-        """Write a repro in every possible way, the most self-contained first."""
+        """Write the repro in every possible way, the most self-contained first."""
         ...
 
     def lines(self, candidate: CandidateType) -> list[str]:
-        """The user's source lines that are left in a candidate."""
+        """Return the user's source lines that remain in a candidate."""
         ...

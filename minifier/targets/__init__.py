@@ -1,4 +1,4 @@
-"""Targets: pipelines that a case can be run through under toggles."""
+"""Targets: ways to compile a case under toggles."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tcdebug.compiler.gate.toggles import Toggles
 
-if TYPE_CHECKING:  # the supervisor of a command reads `ladder` and does not load torch
+if TYPE_CHECKING:  # a command's supervisor imports `ladder` without torch
     import torch
 
 
 class Target(Protocol):
-    """A way to compile. `name` is what a user calls it."""
+    """A way to compile. `name` is the user's name for it."""
 
     @property
     def name(self) -> str: ...
@@ -22,26 +22,26 @@ class Target(Protocol):
     def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
     ) -> AbstractContextManager[Callable[..., Any]]:
-        """The module compiled; toggles are in force for as long as the block lasts.
+        """Compile a module. The toggles are in force until the block ends.
 
-        What a toggle can switch writes a `decision` event when it is asked for. Calls
-        notify("compile") when the target is given a graph, for what fails before is no failure of
-        this target; and notify("forward") when the compiled program first runs.
+        Each toggle writes a `decision` event when it is consulted. The target calls
+        notify("compile") when it is given a graph, because an earlier failure is not its own, and
+        notify("forward") when the compiled program first runs.
         """
         ...
 
     def keeping(self, folder: Path) -> Target:
-        """This target, which leaves the text of each of its stages in a run folder.
+        """Return this target, set to write the text of each of its stages to a run folder.
 
-        Events say in which order they were written: those of the embedded compiler's stages, or
-        `stage.text`. A text is kept as soon as it is there, for the compile may not end.
+        The order of the texts is that of their events: those of the embedded compiler's stages, or
+        `stage.text`. Each text is written at once, because the compile may not end.
         """
         ...
 
     def call(self) -> dict[str, Any]:
-        """The arguments of torch.compile that a repro script uses, as the user's script does."""
+        """Return the arguments of torch.compile in a repro script: those of the user's script."""
         ...
 
     def added(self) -> dict[str, Any]:
-        """Settings of inductor that a candidate has besides those of the script."""
+        """Return the settings of inductor that a candidate has in addition to the script's."""
         ...

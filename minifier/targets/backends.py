@@ -1,4 +1,4 @@
-"""Any backend that torch.compile accepts: ours, inductor, a registered name, a callable."""
+"""Any backend of torch.compile: the embedded compiler, inductor, a registered name, a callable."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ INDUCTOR = "inductor"
 EAGER = "eager"
 
 GraphCompiler = Callable[..., Callable[..., Any]]
-"""Called with a graph and its inputs."""
+"""Called with a graph and its inputs. Returns a callable."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A backend with the mode and options that a script compiles with."""
+    """A backend, with the mode and options with which a script compiles."""
 
     backend: Any
     name: str
@@ -42,7 +42,7 @@ class Backend:
     def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
     ) -> Iterator[Callable[..., Any]]:
-        """The module compiled by this backend, or a rung of the ladder below it."""
+        """Compile the module with this backend, or with a rung of the ladder below it."""
         with contextlib.ExitStack() as stack:
             inner = self._graph_compiler(toggles, stack)
 
@@ -59,7 +59,7 @@ class Backend:
             yield torch.compile(module, backend=announced)
 
     def _graph_compiler(self, toggles: Toggles, stack: contextlib.ExitStack) -> GraphCompiler:
-        """What compiles a graph under toggles, for as long as the stack stays open."""
+        """Return what compiles a graph under toggles while the stack is open."""
         if autograd_asked(toggles):
             from tcdebug.minifier.targets import autograd  # noqa: PLC0415 - start-up time
 
@@ -75,7 +75,7 @@ class Backend:
             already = given if isinstance(given, Toggles) else Toggles.parse(given)
             options["off"] = toggles.without(off=already.off, sites=already.sites)
             options["run_dir"] = self.run_dir or None
-            options["log"] = bool(self.run_dir)  # whatever the script says: decisions are events
+            options["log"] = bool(self.run_dir)  # regardless of the script: decisions are events
             options["artifacts"] = self.artifacts
             counts: dict[str, int] = {}
             return partial(embedded, mode=self.mode, options=options, counts=counts)
@@ -87,11 +87,11 @@ class Backend:
         return self._resolved(self.mode, inductor.held_back(gate, options))
 
     def _log(self) -> EventLog:
-        """Where decisions are written that the embedded compiler does not write itself."""
+        """Return the log for decisions that the embedded compiler does not log itself."""
         return EventLog(Path(self.run_dir) if self.run_dir else None, artifacts=self.artifacts)
 
     def _resolved(self, mode: str | None, options: Mapping[str, Any]) -> GraphCompiler:
-        """The backend as torch.compile would call it, mode and options applied."""
+        """Return the backend as torch.compile would call it, with mode and options applied."""
         if not isinstance(self.backend, str):
             found: GraphCompiler = self.backend
         else:
@@ -105,15 +105,15 @@ class Backend:
 
     @property
     def named(self) -> bool:
-        """Whether a name says which backend it is; otherwise it is an object of the script's."""
+        """Whether a name identifies the backend. Otherwise it is an object of the script."""
         return self.name == INDUCTOR or isinstance(self.backend, str)
 
     def keeping(self, folder: Path) -> Backend:
-        """This backend, which leaves the texts of its stages in a run folder."""
+        """Return this backend, set to write the texts of its stages to a run folder."""
         return replace(self, run_dir=str(folder), artifacts=True)
 
     def call(self) -> dict[str, Any]:
-        """backend, and mode and options where there are any; backend None for a script's object."""
+        """Return the arguments of torch.compile; `backend` is None for an object of the script."""
         if not self.named:
             return {"backend": None}
         call: dict[str, Any] = {"backend": self.name}
@@ -126,15 +126,15 @@ class Backend:
         return call
 
     def added(self) -> dict[str, Any]:
-        """Settings of inductor that a candidate has besides the script's own.
+        """Return the settings of inductor that a candidate has in addition to the script's.
 
-        With eager's random numbers, or all that is drawn looks wrong.
+        Random numbers must be drawn as in eager, or every result that depends on them looks wrong.
         """
         own = self.name != INDUCTOR or "fallback_random" in self.options
         return {} if own else {"fallback_random": True}
 
     def warm_up(self, log: EventLog) -> None:
-        """Import and set up here what every candidate of this backend would."""
+        """Import and set up in this process what every candidate of this backend needs."""
         if self.name != EMBEDDED:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
@@ -154,5 +154,5 @@ def _inductor(options: Mapping[str, Any]) -> GraphCompiler:
 
 
 def _mode_options(mode: str | None) -> dict[str, Any]:
-    """What a mode means to inductor."""
+    """Return inductor's options for a mode."""
     return {} if mode in (None, "default") else dict(torch._inductor.list_mode_options(mode))

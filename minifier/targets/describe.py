@@ -1,4 +1,4 @@
-"""What a script gave to torch.compile, read out of the wrappers that torch puts around it."""
+"""Reads what a script passed to torch.compile from torch's wrappers around the backend."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 
 
 def _mode_of(config: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The mode that makes these settings of inductor, or the settings: a call has one of them."""
+    """Return the mode that results in these inductor settings, or else the settings themselves."""
     modes: dict[str, dict[str, Any]] = torch._inductor.list_mode_options()
     mode = next((m for m, made in modes.items() if made and made == config), None)
     return (None, config) if mode is None else (mode, {})
 
 
 def describe(backend: Any, run_dir: str) -> Backend:
-    """What a script gave to torch.compile: name, mode and options out of torch's wrappers."""
+    """Return the backend that a script passed to torch.compile, with its mode and options."""
     name = getattr(backend, "compiler_name", None)
     mode: str | None = None
     options: dict[str, Any] = {}

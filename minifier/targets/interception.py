@@ -1,4 +1,4 @@
-"""Where tcdebug stands between a program and torch: its backends, its backward passes."""
+"""The interception points between a program and torch: its backends and its backward passes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tcdebug.compiler.patching import Installed, Patch, install, patched
 from tcdebug.minifier.processes.callers import called_by_user
 
 OPTIMIZE = Patch("torch._dynamo", "optimize", "no graph of a program is seen")
-BACKWARD = Patch("torch.autograd", "backward", "what fails in backward() leaves no repro")
-GRAD = Patch("torch.autograd", "grad", "what fails in torch.autograd.grad leaves no repro")
+BACKWARD = Patch("torch.autograd", "backward", "a failure in backward() leaves no repro")
+GRAD = Patch("torch.autograd", "grad", "a failure in torch.autograd.grad leaves no repro")
 
 PATCHES = (OPTIMIZE, BACKWARD, GRAD)
 
 
 def compile_patched(wrap: Callable[[Any], Any], log: EventLog) -> AbstractContextManager[None]:
-    """Let every backend that the program gives to torch.compile in this block go through `wrap`.
+    """Pass every backend that the program gives to torch.compile in this block through `wrap`.
 
     Compiles that torch makes for its own purposes are left alone.
     """
@@ -40,9 +40,9 @@ def compile_patched(wrap: Callable[[Any], Any], log: EventLog) -> AbstractContex
 
 
 def before_first_compile(do: Callable[[], None]) -> None:
-    """Call `do` when this process first calls torch.compile, before that has any effect.
+    """Call `do` when this process first calls torch.compile, before the call has any effect.
 
-    `do` may patch torch.compile itself.
+    `do` may itself patch torch.compile.
     """
     installed: list[Installed | None] = []
 
@@ -63,9 +63,9 @@ def before_first_compile(do: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def backward_watched(failed: Callable[[BaseException], None], log: EventLog) -> Iterator[None]:
-    """Call `failed` with every exception that comes out of a backward pass in this block.
+    """Call `failed` with every exception that a backward pass in this block raises.
 
-    Ctrl-C is one of them, for it may be what ends a hang.
+    That includes KeyboardInterrupt, because Ctrl-C may be what ends a hang.
     """
 
     def reporting(function: Callable[..., Any]) -> Callable[..., Any]:

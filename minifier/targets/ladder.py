@@ -1,7 +1,7 @@
-"""The ladder of backends that torch brings: which of its layers a failure belongs to.
+"""The ladder of torch's own backends, which shows the layer that a failure belongs to.
 
-Each rung runs one layer less than the one above it. A layer is switched off like a unit, so the
-same words work for a candidate, `--off` and a repro script.
+Each rung runs one layer less than the rung above it. A layer is switched off like a unit, so the
+same names work for a candidate, for `--off` and for a repro script.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 AUTOGRAD = "layer.autograd"
 DECOMPOSITIONS = "layer.decompositions"
 AUTOGRAD_FAMILY = "autograd"
-"""What the names of AOTAutograd's own units begin with."""
+"""The prefix of the names of AOTAutograd's own units."""
 
 BELOW = {layer: STAND_INS[layer] for layer in reversed(STAND_INS)}
-"""Layer -> the backend of torch that stands in for it and all above it, the last layer first."""
+"""Layer -> the backend of torch that replaces it and all layers above it, the last layer first."""
 
 LAST = "layer.capture"
-"""What is left when even the backend `eager` fails: Dynamo. It cannot be switched off."""
+"""The layer at fault if even the backend `eager` fails: Dynamo. It cannot be switched off."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """What became of a case with a layer and all above it switched off."""
+    """The outcome of a case with a layer and all layers above it switched off."""
 
     layer: str
     backend: str
@@ -35,30 +35,30 @@ class Rung:
 
 
 def rung(toggles: Toggles) -> str:
-    """The backend that stands in for the layers that are off, empty where none is."""
+    """Return the backend that replaces the layers that are off; empty if none is off."""
     off = [backend for layer, backend in BELOW.items() if layer in toggles.off]
     return off[-1] if off else ""
 
 
 def autograd_asked(toggles: Toggles) -> bool:
-    """Whether compiles under these toggles ask about the units of AOTAutograd.
+    """Return whether compiles under these toggles consult the units of AOTAutograd.
 
-    They do where nothing but AOTAutograd compiles, and where toggles name one of these units.
+    They do if nothing but AOTAutograd compiles, and if the toggles name one of these units.
     """
     named = (*toggles.off, *toggles.only, *toggles.first)
     return only_autograd(toggles) or any(belongs(name, AUTOGRAD_FAMILY) for name in named)
 
 
 def only_autograd(toggles: Toggles) -> bool:
-    """Whether AOTAutograd is the last layer that is on."""
+    """Return whether AOTAutograd is the last layer that is on."""
     return rung(toggles) == BELOW[DECOMPOSITIONS]
 
 
 def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[str, list[Rung]]:
-    """The layer without which it passes, and what was seen: layers go off from the top.
+    """Switch layers off from the top. Return the layer that makes it pass if off, and all rungs.
 
-    A rung that fails in another way is no pass: one fault may show itself differently there. See
-    `in_doubt` for what that leaves open.
+    A rung that fails in a different way is not a pass, because one fault may show itself in another
+    way there. See `in_doubt` for the layers that remain possible.
     """
     seen: list[Rung] = []
     for layer, backend in BELOW.items():
@@ -70,11 +70,11 @@ def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[s
 
 
 def in_doubt(failure: Outcome, rungs: Sequence[Rung]) -> list[str]:
-    """The layers between the last rung that fails alike and the one that passes.
+    """Return the layers between the last rung that fails in the same way and the one that passes.
 
-    More than one where rungs between these fail in another way: any of these layers may be at
-    fault. Failures of one kind are alike, for each backend trips over a fault below it somewhere
-    else; a wrong result and an exception are not.
+    There is more than one if rungs in between fail in a different way. Any of these layers may be
+    at fault. Failures of the same kind count as the same, because a single fault makes each backend
+    above it fail at a different place. A wrong result and an exception do not.
     """
     layers = [*BELOW, LAST]
     same = [k for k, rung in enumerate(rungs, 1) if rung.outcome.kind is failure.kind]

@@ -1,1 +1,1 @@
-"""Reductions of sizes, dtypes, values and arguments once the operators are few."""
+"""Reductions of sizes, dtypes, values and arguments, for a graph that has few operators left."""

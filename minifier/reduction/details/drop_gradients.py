@@ -1,4 +1,4 @@
-"""Inputs that no gradient is asked of."""
+"""Drop the gradients of inputs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tcdebug.minifier.reduction.details.related_inputs import firsts, groups, re
 
 @dataclass(frozen=True)
 class DropGradients:
-    """Any subset of the inputs that require gradients."""
+    """Stop any subset of the inputs from requiring gradients."""
 
     name: str = "drop_gradients"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The inputs that require gradients, the first one of those that share memory."""
+        """Return the inputs that require gradients; of inputs that share memory, the first."""
         related = groups(case)
-        wanting = [
+        requiring = [
             i.name
             for i in case.inputs
             if isinstance(i.value, torch.Tensor) and i.value.requires_grad
         ]
-        named = [related[name][0] if name in related else name for name in wanting]
+        named = [related[name][0] if name in related else name for name in requiring]
         return list(dict.fromkeys(named))
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with these inputs as plain data."""
+        """Return the case in which these inputs do not require gradients."""
         shared = firsts(case)
         changed: dict[str, CaseInput] = {}
         for spec in case.inputs:

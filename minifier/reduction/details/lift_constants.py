@@ -1,4 +1,4 @@
-"""Tensors that a graph holds itself as inputs, so that their values can be simplified too."""
+"""Turn tensors that a graph holds itself into inputs, so that their values can be simplified."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tcdebug.minifier.reduction.operators.surgery import editable
 
 @dataclass(frozen=True)
 class LiftConstants:
-    """Any subset of the tensors among the attributes of the module."""
+    """Lift any subset of the tensors among the attributes of the module."""
 
     name: str = "lift_constants"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The attributes that are tensors."""
+        """Return the attributes that are tensors."""
         return [k for k, v in case.attributes().items() if isinstance(v, torch.Tensor)]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph with these attributes as inputs."""
+        """Return the graph with these attributes as inputs."""
         graph, _ = editable(case)
         known = case.attributes()
         inputs = list(case.inputs)

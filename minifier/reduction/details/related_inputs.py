@@ -1,4 +1,4 @@
-"""Inputs that share memory or are views: an edit changes all of one memory, or none of it."""
+"""Inputs that share memory or are views. An edit changes all inputs that share it, or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tcdebug.minifier.cases.lineage import Change, Lineage, Member, lineage
 
 
 def groups(case: Case) -> dict[str, list[str]]:
-    """The inputs of one memory by the name of each of them, of inputs that are not apart."""
+    """Return, by the name of each input that shares memory, the inputs it shares it with."""
     family = lineage(case.values())
     by_root: dict[int, list[str]] = {}
     for spec, place in zip(case.inputs, family.places, strict=True):
@@ -20,18 +20,18 @@ def groups(case: Case) -> dict[str, list[str]]:
 
 
 def firsts(case: Case) -> dict[str, list[str]]:
-    """The groups by their first input, which is how edits name them."""
+    """Return the groups by their first input, which is the name that edits use."""
     return {names[0]: names for names in groups(case).values()}
 
 
 def group_lineage(case: Case, names: Sequence[str]) -> Lineage:
-    """The lineage of a group: one memory, and what lies in it."""
+    """Return the lineage of one group: its memory and the tensors in it."""
     given = {i.name: i.value for i in case.inputs}
     return lineage([given[name] for name in names])
 
 
 def has_one_dtype(family: Lineage) -> bool:
-    """Whether other contents can be given to the memory of a group."""
+    """Return whether the memory of a group can get new contents."""
     return len({m.dtype for m in family.members}) == 1
 
 
@@ -42,7 +42,7 @@ def rebuilt(
     change: Change | None = None,
     edit: Callable[[Member], Member] | None = None,
 ) -> dict[str, CaseInput]:
-    """A group made again with its memory or its members changed; the recipes are kept."""
+    """Recreate a group with changes to its memory or its members. The recipes are kept."""
     family = group_lineage(case, names)
     if edit is not None:
         family = replace(family, members=tuple(map(edit, family.members)))
@@ -58,7 +58,7 @@ def rebuilt(
 def resized_group(
     case: Case, names: Sequence[str], sizes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, CaseInput]:
-    """A group whose inputs have their first elements only; each stays where it is in memory."""
+    """Cut the inputs of a group to their first elements. Each keeps its offset in memory."""
     family = group_lineage(case, names)
     members = list(family.members)
     for name, place in zip(names, family.places, strict=True):

@@ -1,4 +1,4 @@
-"""Inputs of size 1 in single dimensions, each with those that have to be equal to it."""
+"""Shrink single dimensions to size 1, together with the dimensions that must be equal to them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tcdebug.minifier.reduction.details.sizes import resized, shapes, small_indi
 from tcdebug.minifier.reduction.trial import size_names
 
 MOST = 32
-"""So many sets are looked at: each takes a trial, and large graphs have hundreds."""
+"""The number of sets that are considered. Each costs a trial, and large graphs have hundreds."""
 
 
 @dataclass(frozen=True)
 class ShrinkDimensions:
-    """Any subset of the sets of dimensions that can only change together."""
+    """Shrink any subset of the sets of dimensions that must change together."""
 
     name: str = "shrink_dimensions"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The sets, as inputs and their dimensions."""
+        """Return the sets, each as "input.dimension input.dimension ..."."""
         together: dict[str, list[str]] = {}
         dynamic = {i.name: i.dynamic for i in case.inputs}
         for name, sizes in size_names(case).items():
@@ -32,7 +32,7 @@ class ShrinkDimensions:
         return [text for text in texts[:MOST] if self.apply(case, [text]) is not None]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with size 1 in these dimensions, None where eager cannot run it."""
+        """Return the case with size 1 in these dimensions; None if eager cannot run it."""
         chosen = {word for text in edits for word in text.split()}
         old = shapes(case)
         sizes = {

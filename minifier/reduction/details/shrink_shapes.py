@@ -1,4 +1,4 @@
-"""Smaller inputs: all sizes at once, so that those that have to be equal stay so."""
+"""Shrink all sizes of the inputs at once, so that sizes that must be equal stay equal."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tcdebug.minifier.reduction.details.sizes import (
 
 @dataclass(frozen=True)
 class ShrinkShapes:
-    """Ordered: edit k lets no size be larger than a smaller limit than edit k - 1 does."""
+    """Ordered: edit k caps all sizes at a smaller limit than edit k - 1."""
 
     name: str = "shrink_shapes"
     ordered: bool = True
 
     def edits(self, case: Case) -> list[str]:
-        """The limits: powers of two, 3 and 1, below the largest size."""
+        """Return the limits: powers of two, 3 and 1, as far as they are below the largest size."""
         sizes = [s for shape in shapes(case).values() for s in shape]
         largest = max([*sizes, *literal_sizes(case)], default=1)
         powers = {1 << k for k in range(largest.bit_length())}
         return [str(limit) for limit in sorted(powers | {3}, reverse=True) if limit < largest]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with the last limit, None where no sizes below it fit together."""
+        """Return the case with the last limit; None if eager runs it with no such sizes."""
         limit = int(edits[-1])
         small = small_indices(case, limit)
         for new in maps(case, limit):
@@ -46,5 +46,5 @@ class ShrinkShapes:
 
 
 def _new(size: int, new: Mapping[int, int], dynamic: bool) -> int:
-    """The new size; one that is symbolic must not be 1, or it would be no more."""
+    """Return the new size. A symbolic size must not become 1, or it would no longer be symbolic."""
     return max(new.get(size, size), min(size, 2) if dynamic else 0)

@@ -1,4 +1,4 @@
-"""Arguments that a call can do without, and literals of 0 or 1 instead of other numbers."""
+"""Drop arguments that a call does not need, and replace literals by 0 or 1."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 PLAIN = (0, 1, -1)
-"""Numbers that say nothing special. True and False are among them."""
+"""The simplest numbers. True and False are among them."""
 
 
 @dataclass(frozen=True)
 class SimplifyArguments:
-    """Any subset of the arguments, but for those that decide what shape comes out."""
+    """Simplify any subset of the arguments that do not determine the shape of the result."""
 
     name: str = "simplify_arguments"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The arguments, each as its call and its place or name."""
+        """Return the arguments, each as its call and its position or name."""
         known = observed(case)
         found: list[str] = []
         for node in case.calls:
@@ -42,7 +42,7 @@ class SimplifyArguments:
         return found
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph with these arguments left out, or with simpler numbers."""
+        """Return the graph without these arguments or with simpler numbers."""
         known = observed(case)
         graph, named = editable(case)
         for node in case.calls:
@@ -60,7 +60,7 @@ def _edit(node: fx.Node, place: str) -> str:
 
 
 def length(node: fx.Node) -> int:
-    """How many arguments a call has, numbers that are not plain counted twice."""
+    """Return the number of arguments of a call. Numbers that are not simple count twice."""
     leaves = flatten([node.args, dict(node.kwargs)])
     return len(leaves) + sum(1 for leaf in leaves if _is_special(leaf))
 
@@ -70,7 +70,7 @@ def _is_special(value: Any) -> bool:
 
 
 def _places(node: fx.Node) -> list[str]:
-    """The arguments of a call but for the first: names, and positions from the last one on."""
+    """Return the arguments of a call except the first: names, then positions from the last on."""
     if changes_state(node) or node.target is operator.setitem:
         return []
     return [*node.kwargs, *map(str, range(len(node.args) - 1, 0, -1))]
@@ -79,7 +79,7 @@ def _places(node: fx.Node) -> list[str]:
 def _simpler(
     node: fx.Node, arguments: Arguments, place: str, known: Observed
 ) -> Arguments | None:
-    """Arguments with which the call gives a tensor of the same shape and dtype."""
+    """Return simpler arguments with which the call gives a tensor of the same shape and dtype."""
     wanted = known.values.get(node.name)
     indexed = node.target is operator.getitem and not isinstance(
         known.values.get(node.all_input_nodes[0].name), torch.Tensor
@@ -88,14 +88,14 @@ def _simpler(
         return None
     for args, kwargs in _options(*arguments, place, _dimensions(node, known)):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what is deprecated is no simplification
+            warnings.simplefilter("error")  # a deprecated call is not simpler
             if same_kind(known.result(node.target, args, kwargs), wanted):
                 return args, kwargs
     return None
 
 
 def _dimensions(node: fx.Node, known: Observed) -> int:
-    """Up to what number an integer among the arguments may mean a dimension."""
+    """Return the bound below which an integer argument may mean a dimension."""
     if getattr(node.target, "__module__", "") == operator.add.__module__:
         return 0
     ranks = (getattr(known.values.get(n.name), "ndim", 0) for n in node.all_input_nodes)
@@ -105,7 +105,7 @@ def _dimensions(node: fx.Node, known: Observed) -> int:
 def _options(
     args: tuple[Any, ...], kwargs: dict[str, Any], place: str, dimensions: int
 ) -> Iterator[Arguments]:
-    """The arguments without one of them, then with simpler values of it."""
+    """Yield the arguments without one of them, then with simpler values of it."""
     if place in kwargs:
         yield args, {k: v for k, v in kwargs.items() if k != place}
         for value in _values(kwargs[place], dimensions):
@@ -119,7 +119,7 @@ def _options(
 
 
 def _values(value: Any, dimensions: int) -> Iterator[Any]:
-    """Simpler values of the same type."""
+    """Yield simpler values of the same type."""
     if isinstance(value, fx.Node):
         yield None
     elif isinstance(value, int) and -dimensions <= value < dimensions:

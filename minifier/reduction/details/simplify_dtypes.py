@@ -1,4 +1,4 @@
-"""float32 and int64 instead of other floats and integers, in inputs and in calls that name one."""
+"""Replace other floats by float32 and other integers by int64, in inputs and in calls."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from tcdebug.minifier.reduction.operators.surgery import editable
 from tcdebug.minifier.reduction.trial import can_run
 
 CASTS = {"half": "float", "bfloat16": "float", "double": "float", "int": "long", "short": "long"}
-"""Methods that convert, and those that convert to simpler dtypes."""
+"""Methods that convert the dtype, and their simpler counterparts."""
 
 
 @dataclass(frozen=True)
 class SimplifyDtypes:
-    """Any subset of the inputs and calls with other dtypes; together they mostly have to go."""
+    """Simplify any subset of the inputs and calls. Usually they must change together."""
 
     name: str = "simplify_dtypes"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The inputs and calls that can have a simpler dtype."""
+        """Return the inputs and calls that can have a simpler dtype."""
         shared, first = groups(case), firsts(case)
         inputs = [
             i.name
@@ -45,7 +45,7 @@ class SimplifyDtypes:
         return inputs + [n.name for n in case.calls if named_complexity(n)]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with simpler dtypes there, None where eager does not take them."""
+        """Return the case with these dtypes simplified; None if eager does not accept them."""
         graph, named = editable(case)
         for node in case.calls:
             if node.name in edits and not changes_state(node):
@@ -67,7 +67,7 @@ class SimplifyDtypes:
 
 
 def simpler(dtype: torch.dtype) -> torch.dtype:
-    """The next simpler dtype, itself for float32, int64 and bool."""
+    """Return the next simpler dtype; float32, int64 and bool stay as they are."""
     if dtype == torch.complex128:
         return torch.complex64
     if dtype.is_complex or dtype.is_floating_point:
@@ -76,7 +76,7 @@ def simpler(dtype: torch.dtype) -> torch.dtype:
 
 
 def complexity(dtype: object) -> int:
-    """How many steps a dtype is from the simplest of its kind."""
+    """Return how many steps a dtype is away from the simplest of its kind."""
     steps = 0
     while isinstance(dtype, torch.dtype) and simpler(dtype) != dtype:
         dtype, steps = simpler(dtype), steps + 1
@@ -84,7 +84,7 @@ def complexity(dtype: object) -> int:
 
 
 def named_complexity(node: fx.Node) -> int:
-    """The same for the dtypes that a call names."""
+    """Return the sum of `complexity` over the dtypes that a call names."""
     if changes_state(node):
         return 0
     cast = node.op == "call_method" and node.target in CASTS
@@ -96,7 +96,7 @@ def _simpler(value: Any) -> Any:
 
 
 def _can_change(case: Case, names: Sequence[str] | None) -> bool:
-    """Whether the inputs of one memory, of which these are all, can have another dtype."""
+    """Return whether the dtype of a group can change. `names` are all of the group, or None."""
     return names is not None and has_one_dtype(group_lineage(case, names))
 
 

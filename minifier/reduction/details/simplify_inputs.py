@@ -1,4 +1,4 @@
-"""Values that can be written down instead of stored: ones, zeros, a range, seeded noise."""
+"""Replace recorded values by ones that can be written down: ones, zeros, a range, seeded noise."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ STORED = len(SIMPLICITY)
 
 @dataclass(frozen=True)
 class SimplifyInputs:
-    """Any subset of the inputs whose values are less simple: recorded, or by another recipe.
+    """Simplify any subset of the inputs whose values are recorded or have a less simple recipe.
 
-    Inputs that share memory are one edit: the recipe makes all that is in their memory.
+    Inputs that share memory are one edit. Its recipe fills the whole memory.
     """
 
     kind: str = "noise"
-    """ones, zeros, arange or noise: what the values become."""
+    """The new values: ones, zeros, arange or noise."""
     name: str = "simplify_inputs"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The tensors that would be simpler so."""
+        """Return the tensors whose values would become simpler."""
         found: list[str] = []
         related, memories = groups(case), _memories(case)
         for position, spec in enumerate(case.inputs):
@@ -48,7 +48,7 @@ class SimplifyInputs:
         return found
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with values of the same layout by a recipe in these inputs."""
+        """Return the case with these inputs filled by a recipe, in the same layout."""
         changed: dict[str, CaseInput] = {}
         related, memories = groups(case), _memories(case)
         for position, spec in enumerate(case.inputs):
@@ -65,7 +65,7 @@ class SimplifyInputs:
 
 
 def _memories(case: Case) -> dict[str, torch.Tensor]:
-    """The memory of each group of inputs, by its first one, where it has one dtype."""
+    """Return the memory of each group that has a single dtype, by the group's first input."""
     found: dict[str, torch.Tensor] = {}
     for first, names in firsts(case).items():
         family = group_lineage(case, names)
@@ -80,12 +80,12 @@ def _by_recipe(case: Case, names: Sequence[str], recipe: Recipe) -> dict[str, Ca
 
 
 def simplicity(recipe: Recipe | None) -> int:
-    """The place of an input's values among the kinds; stored data comes last."""
+    """Return the rank of an input's recipe in `SIMPLICITY`; stored data comes last."""
     return STORED if recipe is None else SIMPLICITY.index(recipe.kind)
 
 
 def recipe_for(value: torch.Tensor, seed: int, kind: str = "noise") -> Recipe | None:
-    """A recipe for a tensor; ranges of integers are its own. None for what has no recipe."""
+    """Return a recipe for a tensor; None if there is none. Integers keep the tensor's own range."""
     if not is_plain(value):
         return None
     if value.numel() == 0:
@@ -93,7 +93,7 @@ def recipe_for(value: torch.Tensor, seed: int, kind: str = "noise") -> Recipe | 
     if value.is_floating_point() or value.dtype.is_complex:
         low, high, noise = 0, value.numel(), Recipe("randn", seed)
     else:
-        wide = value.to(torch.int64)  # some dtypes have no min of their own
+        wide = value.to(torch.int64)  # some dtypes do not implement min
         low, high = int(wide.min()), int(wide.max()) + 1
         if value.dtype == torch.bool:
             low, high = 0, 2
@@ -111,9 +111,9 @@ def recipe_for(value: torch.Tensor, seed: int, kind: str = "noise") -> Recipe | 
 
 
 def make(recipe: Recipe, like: torch.Tensor) -> torch.Tensor:
-    """A tensor by a recipe, with the size, strides and dtype of another.
+    """Create a tensor from a recipe, with the size, strides and dtype of another.
 
-    Non-leaf tensors stay so. The repro script makes it by the same calls: see `input_text`.
+    A non-leaf tensor stays a non-leaf. The repro script uses the same calls; see `input_text`.
     """
     generator = torch.Generator().manual_seed(recipe.seed)
     size = tuple(like.shape)

@@ -1,4 +1,4 @@
-"""Simpler operators: one that gives the same shape and dtype from the same operands."""
+"""Replace operators by simpler ones that give the same shape and dtype from the same operands."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 RUNGS = {"neg": 0, "logical_not": 0, "add": 1, "sum": 2, "matmul": 2}
-"""The simplest operators by name: of one operand, of two, and those that combine elements."""
+"""The simplest operators by name: rung 0 takes one operand, 1 two, 2 combines elements."""
 HIGHEST = max(RUNGS.values())
 
 
 @dataclass(frozen=True)
 class SimplifyOps:
-    """Any subset of the calls that can be replaced by an operator of this rung, see `RUNGS`."""
+    """Replace any subset of the calls by operators of this rung; see `RUNGS`."""
 
     rung: int = 0
     name: str = "simplify_ops"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The calls of operators that are less simple."""
+        """Return the calls of operators above this rung that have a replacement."""
         known = observed(case)
         return [n.name for n in case.calls if self._simpler(n, known) is not None]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph with the simpler operators in place of these calls."""
+        """Return the graph with these calls replaced by simpler operators."""
         known = observed(case)
         graph, named = editable(case)
         for node in case.calls:
@@ -58,7 +58,7 @@ class SimplifyOps:
         return finished(case, graph)
 
     def _simpler(self, node: fx.Node, known: Observed) -> Call | None:
-        """The first call of this rung that gives what the node gives."""
+        """Return the first call of this rung that gives the same shape and dtype as the node."""
         if complexity(node) <= self.rung or writes(node) or changes_state(node):
             return None
         wanted = known.values.get(node.name)
@@ -70,7 +70,7 @@ class SimplifyOps:
 
 
 def complexity(node: fx.Node) -> int:
-    """The rung of a call's operator; all others are above the highest."""
+    """Return the rung of a call's operator. Operators that are not in `RUNGS` rank above it."""
     return RUNGS.get(name_of(node), HIGHEST + 1)
 
 

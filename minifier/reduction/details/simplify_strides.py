@@ -1,4 +1,4 @@
-"""Inputs that are laid out in the usual way, in memory of their own, as leaves of autograd."""
+"""Make inputs contiguous leaves of autograd with their own memory."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from tcdebug.minifier.reduction.details.simplify_inputs import make
 
 @dataclass(frozen=True)
 class SimplifyStrides:
-    """Any subset of the inputs that are strided, expanded, offset, or parts of a larger tensor.
+    """Simplify any subset of the inputs that are strided, expanded, offset or views.
 
-    Inputs that share memory are one edit, after which each has its own.
+    Inputs that share memory are one edit. Afterwards each has its own memory.
     """
 
     name: str = "simplify_strides"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The inputs that are laid out in another way."""
+        """Return the inputs with an unusual layout; of inputs that share memory, the first."""
         shared = groups(case)
         alone = [i.name for i in case.inputs if i.name not in shared and is_strided(i.value)]
         return [*firsts(case), *alone]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with these inputs contiguous."""
+        """Return the case in which these inputs are contiguous."""
         shared = firsts(case)
         chosen = {name for first in edits for name in shared.get(first, [first])}
         return case.with_inputs({i.name: _contiguous(i) for i in case.inputs if i.name in chosen})
 
 
 def is_strided(value: object) -> bool:
-    """Whether a tensor is laid out in another way than torch makes new ones, or is no leaf."""
+    """Return whether a tensor differs in layout from a new tensor, or is not a leaf."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized:
         return False
     computed = value.requires_grad and not value.is_leaf
@@ -53,5 +53,5 @@ def _contiguous(spec: CaseInput) -> CaseInput:
     new.requires_grad_(old.requires_grad)
     recipe = spec.recipe
     if recipe is not None and old.numel() != old.untyped_storage().nbytes() // old.itemsize:
-        recipe = None  # it makes all of a memory, of which this is a part
+        recipe = None  # it fills the whole memory, of which this is a part
     return replace(spec, value=new if recipe is None else make(recipe, new), recipe=recipe)

@@ -1,4 +1,4 @@
-"""Other sizes for the inputs of a graph, and for the numbers in it that have to follow."""
+"""Changes the sizes of inputs, and the numbers in the graph that depend on them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SIZED = {
     "new_full", "new_ones", "new_zeros", "ones", "rand", "randint", "randn", "randperm", "reshape",
     "resize", "rms_norm", "split", "split_with_sizes", "tile", "unflatten", "view", "zeros",
 }  # fmt: skip
-"""Functions and methods with sizes among their arguments."""
+"""Functions and methods that take sizes as arguments."""
 MOST_TIMES = 16
-"""Up to so many times another size, a size may be meant to be a multiple of it."""
+"""A size is treated as a multiple of another up to this factor."""
 
 
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
-    """The shapes of the inputs that are plain tensors."""
+    """Return the shapes of the inputs that are strided tensors."""
     return {
         i.name: tuple(i.value.shape)
         for i in case.inputs
@@ -38,16 +38,16 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
 
 
 def literal_sizes(case: Case) -> set[int]:
-    """The numbers in a graph that may be sizes."""
+    """Return the numbers in a graph that may be sizes."""
     return {v for n in case.calls if name_of(n) in SIZED for v in flatten(n.args) if _is_size(v)}
 
 
 def resized(
     case: Case, sizes: Mapping[str, tuple[int, ...]], new: Mapping[int, int]
 ) -> Case | None:
-    """The case with inputs of smaller sizes, None where eager cannot run it.
+    """Return the case with smaller inputs; None if eager cannot run it.
 
-    Tried first with the sizes in the graph changed to new ones, then with the graph as it is.
+    It first replaces the sizes in the graph too. If that does not run, the graph stays as it is.
     """
     smaller = {i.name for i in case.inputs if i.name in sizes and i.value.shape != sizes[i.name]}
     shared = groups(case)
@@ -72,7 +72,7 @@ def resized(
 
 
 def _narrowed(spec: CaseInput, size: tuple[int, ...]) -> CaseInput:
-    """An input with the first elements of its values, or made by its recipe in another size."""
+    """Cut an input to its first elements, or recreate it from its recipe in the new size."""
     old = spec.value
     new = old.detach()
     for dim, length in enumerate(size):
@@ -85,7 +85,7 @@ def _narrowed(spec: CaseInput, size: tuple[int, ...]) -> CaseInput:
 
 
 def indices_below(spec: CaseInput, bound: int) -> CaseInput:
-    """An input whose integers are small enough to index a dimension of this size."""
+    """Return an input whose integers are valid indices into a dimension of size `bound`."""
     value = spec.value
     integers = isinstance(value, torch.Tensor) and not (
         value.is_floating_point() or value.dtype.is_complex or value.dtype == torch.bool
@@ -101,16 +101,17 @@ def indices_below(spec: CaseInput, bound: int) -> CaseInput:
 
 
 def small_indices(case: Case, bound: int) -> Case:
-    """The case with indices below a bound, but for inputs that share memory."""
+    """Return the case with indices below a bound. Inputs that share memory are left as they are."""
     shared = groups(case)
     alone = (i for i in case.inputs if i.name not in shared)
     return case.with_inputs({i.name: indices_below(i, bound) for i in alone})
 
 
 def maps(case: Case, limit: int) -> Iterator[dict[int, int]]:
-    """New sizes by old ones, none above a limit but for those that are made of others.
+    """Yield maps from old to new sizes. No new size exceeds the limit unless it is derived.
 
-    In the first, only sums are. Then sizes are products of others, as view has them, and multiples.
+    Derived sizes are computed from others. In the first map, only sums are derived. In the second,
+    products such as `view` computes them are derived too; in the third, multiples instead.
     """
     known = {s for shape in shapes(case).values() for s in shape} | literal_sizes(case)
     ascending = sorted(s for s in known if s > 1)
@@ -133,7 +134,7 @@ def _nothing(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
 
 
 def _products(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
-    """Two or three sizes that give this one."""
+    """Return two or three sizes whose product is this size."""
     for count in (2, 3):
         for factors in itertools.combinations_with_replacement(smaller, count):
             if math.prod(factors) == size:
@@ -142,7 +143,7 @@ def _products(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
 
 
 def _multiples(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
-    """The largest size that this one is a multiple of, and how many times it is."""
+    """Return the factor and the largest size of which this size is a multiple."""
     for factor in reversed(smaller):
         if size % factor == 0 and size // factor <= MOST_TIMES:
             return size // factor, (factor,)
@@ -150,7 +151,7 @@ def _multiples(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
 
 
 def _parts(case: Case) -> Iterator[tuple[int, ...]]:
-    """The sizes of the pieces that something is split into."""
+    """Yield the sizes of the pieces of each split."""
     for node in case.calls:
         if name_of(node) in ("split", "split_with_sizes") and len(node.args) > 1:
             parts: Any = node.args[1]

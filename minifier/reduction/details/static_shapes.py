@@ -1,4 +1,4 @@
-"""Sizes that are fixed instead of symbolic."""
+"""Make symbolic sizes static."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tcdebug.minifier.cases.case import Case
 
 @dataclass(frozen=True)
 class StaticShapes:
-    """Any subset of the inputs with dynamic dimensions."""
+    """Make any subset of the inputs with dynamic dimensions static."""
 
     name: str = "static_shapes"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The inputs with dynamic dimensions."""
+        """Return the inputs with dynamic dimensions."""
         return [i.name for i in case.inputs if i.dynamic]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with these inputs of fixed size."""
+        """Return the case in which these inputs have static sizes."""
         changed = {i.name: replace(i, dynamic=()) for i in case.inputs if i.name in edits}
         return case.with_inputs(changed)

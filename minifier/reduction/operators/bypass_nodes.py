@@ -14,20 +14,20 @@ from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
 
 @dataclass(frozen=True)
 class BypassNodes:
-    """Any subset of the nodes that have such an operand."""
+    """Bypass any subset of the nodes that have such an operand."""
 
     name: str = "bypass_nodes"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The nodes that can be left out; one must stay."""
+        """Return the nodes that can be bypassed. One must stay."""
         if len(case.calls) == 1:
             return []
         known = observed(case)
         return [n.name for n in case.calls if _operand(n, known) is not None]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph with these nodes' users reading the operand instead."""
+        """Return the graph in which the users of these nodes read the operand instead."""
         known = observed(case)
         graph, named = editable(case)
         for node in case.calls:

@@ -15,15 +15,15 @@ from tcdebug.minifier.reduction.operators.transforms import is_part
 
 @dataclass(frozen=True)
 class CutNodes:
-    """Any subset of the nodes becomes inputs, but for the last one, which `truncate` has found."""
+    """Turn any subset of the nodes into inputs, except the last, which `truncate` has found."""
 
     name: str = "cut_nodes"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The nodes, those that have the least to do with the last one first.
+        """Return the nodes, those farthest from the last one first.
 
-        A part of a transform is no edit: what it was made of would need it again to be returned.
+        Parts of a transform are left out: a node inside it would need them again to be returned.
         """
         kept = in_regions(case.graph)
         nodes = [n for n in case.calls if n.name not in kept and not is_part(n)]
@@ -34,14 +34,14 @@ class CutNodes:
         return [n.name for n in far]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph with these nodes as inputs; what nobody reads then is returned."""
+        """Return the graph with these nodes as inputs. Values that are then unread are returned."""
         return replace_by_inputs(case, edits)
 
 
 def distances(start: fx.Node) -> dict[fx.Node, int]:
-    """How many calls it is from one to those that give it values, or get its own or the same.
+    """Return each call's distance from `start`, in calls along operands and users.
 
-    Inputs lead nowhere: every block of a model may read the same.
+    Paths do not pass through inputs, because every block of a model may read the same input.
     """
     found = {start: 0}
     queue = [start]

@@ -11,18 +11,18 @@ from tcdebug.minifier.reduction.operators.surgery import editable, remove_dead, 
 
 @dataclass(frozen=True)
 class DropOutputs:
-    """Any subset of the outputs but one."""
+    """Drop any subset of the outputs except one."""
 
     name: str = "drop_outputs"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The outputs, if there are several."""
+        """Return the outputs if there are several."""
         names = [n.name for n in case.graph.output_node().all_input_nodes]
         return names if len(names) > 1 else []
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph that returns the others."""
+        """Return the graph that returns only the other outputs."""
         graph, named = editable(case)
         dropped = {named[name] for name in edits}
         outputs = [n for n in graph.output_node().all_input_nodes if n not in dropped]

@@ -1,4 +1,4 @@
-"""Do what is done under no_grad, autocast, vmap or grad without it."""
+"""Remove regions of no_grad, autocast, vmap or grad, and keep what they compute."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tcdebug.minifier.reduction.operators.transforms import (
 
 @dataclass(frozen=True)
 class DropRegions:
-    """Any subset of the regions; each is named by the call at its start."""
+    """Drop any subset of the regions. Each is named by the call at its start."""
 
     name: str = "drop_regions"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The regions, inner ones first."""
+        """Return the regions, inner ones first."""
         return [start.name for start, _ in _droppable(case)]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph without the calls that start and end them."""
+        """Return the graph without the calls that start and end these regions."""
         graph, named = editable(case)
         wanted: set[str] = set()
         starts = [t.start.name for t in transforms(case.graph) or []]
@@ -41,7 +41,7 @@ class DropRegions:
                 wanted |= set(differentiated(graph, chosen))
                 if not without(graph, chosen):
                     return None
-                if not graph.output_node().all_input_nodes:  # it returned derivatives alone
+                if not graph.output_node().all_input_nodes:  # it returned only derivatives
                     set_outputs(graph, lowered(graph, leaves(graph)))
         for start, end in _droppable(case):
             if start.name not in edits or start.name in starts:
@@ -55,12 +55,12 @@ class DropRegions:
 
 
 def _droppable(case: Case) -> list[tuple[fx.Node, fx.Node]]:
-    """The regions, but for the duals of a jvp, which go with it."""
+    """Return the regions except the dual levels of a jvp, which are dropped with it."""
     return [(s, e) for s, e in regions(case.graph) if function_name(s) != "_enter_dual_level"]
 
 
 def _differentiable(spec: CaseInput) -> CaseInput:
-    """An input that the gradient is asked of, as a grad in the graph asked it."""
+    """Make an input require gradients, as the grad transform in the graph did."""
     value = spec.value
     fits = isinstance(value, torch.Tensor) and value.is_floating_point() and value.is_leaf
     if not fits or value._is_view() or value.requires_grad:

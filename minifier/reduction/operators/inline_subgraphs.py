@@ -1,4 +1,4 @@
-"""The bodies of checkpoints, branches and loops in the graph itself, each of them once."""
+"""Inline the bodies of checkpoints, branches and loops into the graph, each of them once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tcdebug.minifier.reduction.trial import can_run
 
 @dataclass(frozen=True)
 class _Body:
-    """A graph inside the graph: what it is called with, and what its call gives for its result."""
+    """A nested graph: its operands, and how the result of its call follows from its own."""
 
     module: fx.Node
     operands: Sequence[Any]
@@ -32,17 +32,17 @@ class _Body:
 
 @dataclass(frozen=True)
 class InlineSubgraphs:
-    """Any subset of the calls that run a graph of their own."""
+    """Inline any subset of the calls that run a nested graph."""
 
     name: str = "inline_subgraphs"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The calls of operators that take a graph."""
+        """Return the calls of operators that take a graph."""
         return [n.name for n in case.calls if name_of(n) in BODIES]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph with the body's calls there: of a cond, the branch that was taken."""
+        """Return the graph with these bodies inlined. For a cond, that is the branch taken."""
         graph, named = editable(case)
         for node in case.calls:
             if node.name not in edits:
@@ -59,7 +59,7 @@ class InlineSubgraphs:
 
 
 def _copied(case: Case, graph: fx.Graph, body: _Body) -> Any:
-    """What the body returns, computed by copies of its nodes."""
+    """Copy the nodes of the body into the graph, and return what it returns."""
     path = str(body.module.target)
     inner: fx.Graph = case.attributes()[path].graph
     placeholders = [n for n in inner.nodes if n.op == "placeholder"]
@@ -72,14 +72,14 @@ def _copied(case: Case, graph: fx.Graph, body: _Body) -> Any:
 
 
 def _wrapped(case: Case, call: fx.Node) -> _Body:
-    """Operators that run the graph among their arguments with those after it."""
+    """Return the body of an operator that runs a graph argument on the arguments after it."""
     place = next(k for k, a in enumerate(call.args) if _is_attribute(a))
     operands = [a for a in call.args[place + 1 :] if not isinstance(a, str)]
     return _Body(_node(call.args[place]), operands)
 
 
 def _branch(case: Case, call: fx.Node) -> _Body | None:
-    """The branch of a cond that its predicate chose."""
+    """Return the branch of a cond that its predicate chose; None if the predicate is unknown."""
     chosen, when_true, when_false, operands = call.args[:4]
     if isinstance(chosen, fx.Node):
         known = {str(i.name): i.value for i in case.inputs}
@@ -95,12 +95,12 @@ def _branch(case: Case, call: fx.Node) -> _Body | None:
 
 
 def _iteration(case: Case, call: fx.Node) -> _Body:
-    """The body of a while_loop."""
+    """Return the body of a while_loop."""
     return _Body(_node(call.args[1]), _list(call.args[2]) + _list(call.args[3]))
 
 
 def _step(case: Case, call: fx.Node) -> _Body:
-    """A scan of the first element alone."""
+    """Return the body of a scan, applied to the first element only."""
     carried, scanned, others = map(_list, call.args[1:4])
     graph = call.graph
     first = [graph.call_function(operator.getitem, (x, 0)) for x in scanned]
@@ -113,7 +113,7 @@ def _step(case: Case, call: fx.Node) -> _Body:
 
 
 def _forward(case: Case, call: fx.Node) -> _Body:
-    """The forward of an autograd.Function; its graph also returns what is saved for backward."""
+    """Return the forward of an autograd.Function, without the values saved for backward."""
     return _Body(_node(call.args[0]), call.args[2:], lambda returned: returned[0])
 
 
@@ -142,4 +142,4 @@ BODIES: dict[str, Callable[[Case, fx.Node], _Body | None]] = {
     "scan": _step,
     "autograd_function_apply": _forward,
 }
-"""Operators by name, and what of them is inlined."""
+"""Operators by name, and the body of each that is inlined."""

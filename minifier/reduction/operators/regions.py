@@ -1,8 +1,8 @@
 """Regions of a graph that run in another state of torch: no_grad, autocast, a level of vmap.
 
-Dynamo writes them as a call at the start and one at the end, which only their order and their
-effect tie together. A graph with only one of the two leaves torch changed when it has run, so both
-stay or both go.
+Dynamo emits a call at the start of a region and one at its end. Only their order and their effect
+connect the two. A graph with only one of them would change the state of torch for good, so
+reductions keep or drop both.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ENDS = re.compile(r"_exit_|_decrement_nesting$|hooks_enable$")
 
 
 def changes_state(node: fx.Node) -> bool:
-    """Whether a call matters for what is computed around it, and gives nothing itself."""
+    """Return whether a call only affects the state in which its surroundings are computed."""
     return STATE.search(function_name(node)) is not None
 
 
 def regions(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
-    """The first and last call of each region, inner regions before those around them."""
+    """Return the first and last call of each region, inner regions before outer ones."""
     found: list[tuple[fx.Node, fx.Node]] = []
     open_: list[fx.Node] = []
     grad: fx.Node | None = None
@@ -45,12 +45,12 @@ def regions(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
 
 
 def in_regions(graph: fx.Graph) -> set[str]:
-    """The names of the calls at which regions start and end."""
+    """Return the names of the calls at which regions start and end."""
     return {node.name for region in regions(graph) for node in region}
 
 
 def function_name(node: fx.Node) -> str:
-    """The name of a function of torch's, empty for anything else."""
+    """Return the name of a function that belongs to torch; empty for anything else."""
     if node.op != "call_function":
         return ""
     module = getattr(node.target, "__module__", None) or ""

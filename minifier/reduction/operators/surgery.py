@@ -1,4 +1,4 @@
-"""What reductions share: copies of graphs with nodes replaced, dead code gone, outputs chosen."""
+"""Graph edits that reductions share: replacing nodes, removing dead code, choosing outputs."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ WRITING = {
     "setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior",
     "ipow", "irshift", "isub", "itruediv", "ixor",
 }  # fmt: skip
-"""Functions of `operator` that change their first argument."""
+"""Functions of `operator` that write to their first argument."""
 
 MOST_BYTES = 4 << 30
-"""Intermediate values of a graph that are kept for cutting it."""
+"""The limit on intermediate values that are kept to cut a graph, in bytes."""
 
 GIVEN = (torch.Tensor, int, float, bool, type(None))
-"""What can stand for a node that is cut off."""
+"""The types of values that can replace a node that is cut off."""
 NO_VALUE = object()
 
 
 class TooLarge(Exception):
-    """The intermediate values of a graph do not fit."""
+    """The intermediate values of a graph exceed the limit."""
 
 
 def editable(case: Case) -> tuple[fx.Graph, dict[str, fx.Node]]:
-    """A copy of a case's graph, and its nodes by the names they have in the original."""
+    """Return a copy of a case's graph, and its nodes by their names in the original."""
     graph, copies = copy_graph(case.graph)
     return graph, {node.name: copy for node, copy in copies.items()}
 
 
 def erase_with_marks(graph: fx.Graph, node: fx.Node) -> None:
-    """Erase a value that nobody reads but calls that change the state of torch for it."""
+    """Erase a value, and the calls that only change the state of torch for it."""
     for user in list(node.users):
         if changes_state(user):
             graph.erase_node(user)
@@ -57,7 +57,7 @@ def erase_with_marks(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def remove_dead(graph: fx.Graph) -> None:
-    """Remove what nobody reads. Calls that do more than give a value stay until an edit."""
+    """Remove unread nodes. Calls with side effects stay until an edit removes them."""
     for node in reversed(list(graph.nodes)):
         kept = node.op in ("placeholder", "output") or writes(node) or changes_state(node)
         if not node.users and not kept:
@@ -67,7 +67,7 @@ def remove_dead(graph: fx.Graph) -> None:
 
 
 def _remove_empty_transforms(graph: fx.Graph) -> None:
-    """Remove transforms of whose values nothing is read after them, the innermost first."""
+    """Remove transforms whose values are not read after them, the innermost first."""
     for transform in transforms(graph) or []:
         inside = [transform.start]
         while inside[-1] is not transform.end:
@@ -83,7 +83,7 @@ def _remove_empty_transforms(graph: fx.Graph) -> None:
 
 
 def _remove_empty_regions(graph: fx.Graph) -> None:
-    """Remove regions in which nothing is computed, the innermost first."""
+    """Remove regions that compute nothing, the innermost first."""
     found = True
     while found:
         found = False
@@ -95,7 +95,7 @@ def _remove_empty_regions(graph: fx.Graph) -> None:
 
 
 def writes(node: fx.Node) -> bool:
-    """Whether a call changes one of its arguments."""
+    """Return whether a call writes to one of its arguments."""
     if node.op == "call_method":
         name = str(node.target)
         return name.endswith("_") and not name.endswith("__")
@@ -111,20 +111,20 @@ def writes(node: fx.Node) -> bool:
 
 
 def name_of(node: fx.Node) -> str:
-    """The name of what a node calls, the same for functions, methods and operators."""
+    """Return the name of what a node calls: a function, method or operator."""
     if not node.op.startswith("call"):
         return ""
     return str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
 
 
 def _silent(node: fx.Node) -> bool:
-    """Whether a call gives nothing that says whether it was compiled well."""
+    """Return whether the result of a call says nothing about how it was compiled."""
     number = isinstance(node.meta.get("example_value"), int | float | torch.SymInt | torch.SymFloat)
     return number or changes_state(node) or node.target in (operator.setitem, operator.delitem)
 
 
 def leaves(graph: fx.Graph) -> list[fx.Node]:
-    """The values that nobody reads: what a truncated graph returns."""
+    """Return the unread values, which a truncated graph returns."""
     return [
         n
         for n in graph.nodes
@@ -141,9 +141,9 @@ def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
 
 
 def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, Any]:
-    """What calls of a graph give in eager, copied when it is computed: these calls, or all.
+    """Return copies of what calls of a graph give in eager: the wanted ones, or all.
 
-    Values inside a vmap are left out: they mean nothing outside it. Raises TooLarge.
+    Values inside a vmap are left out because they mean nothing outside it. Raises TooLarge.
     """
     recorder = _ValueRecorder(case.module, wanted)
     torch.manual_seed(SEED)
@@ -171,15 +171,15 @@ class _ValueRecorder(fx.Interpreter):
 
 
 def is_batched(value: torch.Tensor) -> bool:
-    """Whether a tensor belongs to a level of vmap or grad."""
+    """Return whether a tensor belongs to a level of vmap or grad."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
 
 
 def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
-    """The case with nodes replaced by what they gave: tensors as inputs, numbers as they are.
+    """Replace nodes by their eager values: tensors become inputs, numbers become literals.
 
-    All other nodes stay, those that nobody reads any more as outputs. None where values are of
-    another kind, or do not fit.
+    All other nodes stay, and those that become unread are returned. Returns None if a value has
+    another type or the values are too large.
     """
     gone = set(chosen)
     border = {n.name for n in case.calls if n.name in gone and {u.name for u in n.users} - gone}
@@ -207,7 +207,7 @@ def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
 
 
 def _device(case: Case) -> str:
-    """The device of most values of a case that is kept on the CPU, empty where that is the CPU."""
+    """Return the device of most inputs of a case that is kept on the CPU; empty for the CPU."""
     needed = Counter(spec.device for spec in case.inputs if spec.device)
     return next((name for name, _ in needed.most_common()), next(iter(devices(case)), ""))
 
@@ -215,9 +215,9 @@ def _device(case: Case) -> str:
 def _as_inputs(
     graph: fx.Graph, node: fx.Node, value: Any, device: str
 ) -> tuple[Any, list[CaseInput]]:
-    """What stands for a node's value in the graph, and the inputs that were made for it.
+    """Return the argument that replaces a node's value, and the inputs created for it.
 
-    They belong on the device that Dynamo recorded for the node, or else on the given one.
+    The inputs belong on the device that Dynamo recorded for the node, or else on `device`.
     """
     made: list[CaseInput] = []
     first = next(n for n in graph.nodes if n.op != "placeholder")
@@ -243,7 +243,7 @@ def _as_inputs(
 
 
 def substitute(node: fx.Node, argument: Any) -> None:
-    """Let the users of a node have an argument instead: a node, a number, or tuples of them."""
+    """Make the users of a node read an argument instead: a node, a number, or tuples of them."""
     for user in list(node.users):
         args = fx.node.map_arg(user.args, lambda n: argument if n is node else n)
         user.kwargs = fx.node.map_arg(user.kwargs, lambda n: argument if n is node else n)
@@ -257,7 +257,7 @@ def substitute(node: fx.Node, argument: Any) -> None:
 def finished(
     case: Case, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None
 ) -> Case | None:
-    """A case of an edited graph, None where nothing is left to run."""
+    """Return a case with an edited graph; None if nothing is left to run."""
     remove_dead(graph)
     outputs = [n for n in graph.output_node().all_input_nodes if n.op.startswith("call")]
     if not outputs:

@@ -1,8 +1,8 @@
-"""Levels of vmap, grad and jvp in a graph: which values are in them, and how values leave them.
+"""Levels of vmap, grad and jvp in a graph: which values belong to them, and how values leave them.
 
-Dynamo writes a transform as a call at the start and one at the end; between them values are wrapped
-and unwrapped for its level. A value that outlives its level is an error, so a graph is edited with
-regard to them.
+Dynamo emits a call at the start and at the end of a transform. Between them, values are wrapped and
+unwrapped for its level. A value that outlives its level is an error, so every edit of a graph must
+respect the levels.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PARTS = re.compile(
     r"_nesting$|_batch_dim$|_(un)?wrap_for_grad$|requires_grad|_(make|unpack)_dual$|_dual_level$"
     r"|fwd_grad_enabled$|hooks_(en|dis)able$|lazy_load"
 )
-"""Calls that belong to a transform, and compute nothing themselves."""
+"""Calls that belong to a transform and compute nothing themselves."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A transform: vmap, grad or jvp, of which level, and the calls that start and end it."""
+    """A vmap, grad or jvp, its level, and the calls that start and end it."""
 
     kind: str
     level: int
@@ -39,7 +39,7 @@ class Transform:
 
 
 def transforms(graph: fx.Graph) -> list[Transform] | None:
-    """The transforms, inner ones before those around them; None where they are not balanced."""
+    """Return the transforms, inner ones before outer ones; None if they are not balanced."""
     found: list[Transform] = []
     open_: list[tuple[str, fx.Node]] = []
     for node in graph.nodes:
@@ -55,12 +55,12 @@ def transforms(graph: fx.Graph) -> list[Transform] | None:
 
 
 def is_part(node: fx.Node) -> bool:
-    """Whether a call belongs to a transform itself."""
+    """Return whether a call belongs to a transform itself."""
     return PARTS.search(function_name(node)) is not None
 
 
 def levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]] | None:
-    """The levels that the values of a graph are in; None where a value outlives its level."""
+    """Return the levels of each value of a graph; None if a value outlives its level."""
     if transforms(graph) is None:
         return None
     found: dict[fx.Node, frozenset[int]] = {}
@@ -82,19 +82,19 @@ def levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]] | None:
 
 
 def is_well_formed(graph: fx.Graph) -> bool:
-    """Whether every transform is ended that is begun, and no value outlives its level."""
+    """Return whether every transform that starts also ends, and no value outlives its level."""
     return levels(graph) is not None
 
 
 def _level(node: fx.Node) -> int:
-    """The level that a call wraps a value for, or unwraps it from."""
+    """Return the level for which a call wraps or unwraps a value."""
     place = 2 if function_name(node) == "_add_batch_dim" else 1
     level: Any = node.args[place]
     return int(level)
 
 
 def _live_levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]]:
-    """As `levels`, where the outputs of a graph are not lowered yet."""
+    """As `levels`, for a graph whose outputs have not left their transforms yet."""
     found: dict[fx.Node, frozenset[int]] = {}
     for node in graph.nodes:
         own = frozenset[int]().union(*(found[n] for n in node.all_input_nodes))
@@ -108,7 +108,7 @@ def _live_levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]]:
 
 
 def lowered(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Node]:
-    """What stands for values outside of the transforms that they are in; calls are added for it."""
+    """Add calls by which values leave their transforms; return the values outside."""
     around = transforms(graph) or []
     if not around:
         return list(outputs)
@@ -131,7 +131,7 @@ def lowered(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def _leaving(graph: fx.Graph, transform: Transform, value: fx.Node) -> list[fx.Node]:
-    """The calls by which a value leaves a transform: of jvp, also its tangent."""
+    """Add the calls by which a value leaves a transform; for jvp, so does its tangent."""
     predispatch = torch._functorch.predispatch
     with graph.inserting_before(_way_out(transform)):
         if transform.kind == "vmap":
@@ -147,7 +147,7 @@ def _leaving(graph: fx.Graph, transform: Transform, value: fx.Node) -> list[fx.N
 
 
 def _way_out(transform: Transform) -> fx.Node:
-    """The call before which values leave: the end, or the end of the duals in it."""
+    """Return the call before which values leave: the end, or the end of the dual level in it."""
     node = transform.start
     depth = 0
     while node is not transform.end:
@@ -161,7 +161,7 @@ def _way_out(transform: Transform) -> fx.Node:
 
 
 def _is_dual(value: fx.Node) -> bool:
-    """Whether a value has a tangent: it is made of one that was given one."""
+    """Return whether a value has a tangent because it depends on a dual."""
     seen, queue = {value}, [value]
     for node in queue:
         name = function_name(node)
@@ -175,9 +175,9 @@ def _is_dual(value: fx.Node) -> bool:
 
 
 def without(graph: fx.Graph, transform: Transform) -> bool:
-    """Take a transform out: of vmap the first element, of grad and jvp what they differentiate.
+    """Remove a transform. vmap leaves its first element; grad and jvp leave the primal function.
 
-    The values of derivatives go, with all that is made of them. False where nothing is left.
+    Derivatives and everything that depends on them are removed. Returns False if nothing is left.
     """
     inside: list[fx.Node] = []
     node = transform.start
@@ -218,7 +218,7 @@ def without(graph: fx.Graph, transform: Transform) -> bool:
 
 
 def _renumber(node: fx.Node, gone: int) -> None:
-    """Let a call in a transform name its level as it is without one of the levels around it."""
+    """Adjust the level that a call names after an outer level was removed."""
     place = 2 if function_name(node) == "_add_batch_dim" else 1
     level: Any = node.args[place]
     if level > gone:
@@ -226,7 +226,7 @@ def _renumber(node: fx.Node, gone: int) -> None:
 
 
 def differentiated(graph: fx.Graph, transform: Transform) -> list[str]:
-    """The inputs of a graph that a grad differentiates by."""
+    """Return the inputs of a graph that a grad differentiates with respect to."""
     found: list[str] = []
     node = transform.start
     while transform.kind == "grad" and node is not transform.end:
@@ -247,7 +247,7 @@ def _operand(node: fx.Node) -> fx.Node:
 
 
 def _as_first(graph: fx.Graph, node: fx.Node) -> None:
-    """A slice in place of a wrap by vmap, a dimension of size 1 in place of an unwrap."""
+    """Replace a wrap of vmap by a slice, and an unwrap by a dimension of size 1."""
     with graph.inserting_before(node):
         if function_name(node) == "_add_batch_dim":
             made = graph.call_method("select", (node.args[0], node.args[1], 0))
@@ -261,7 +261,7 @@ def _differentiates(node: fx.Node, transform: Transform) -> bool:
 
 
 def _is_marker(node: fx.Node, transform: Transform) -> bool:
-    """Whether a call in a grad or a jvp only prepares it."""
+    """Return whether a call only prepares a grad or a jvp."""
     name = function_name(node)
     own = {
         "grad": r"requires_grad",
@@ -271,7 +271,7 @@ def _is_marker(node: fx.Node, transform: Transform) -> bool:
 
 
 def _without_duals(graph: fx.Graph, inside: Sequence[fx.Node], gone: set[fx.Node]) -> None:
-    """The primal in place of a dual; tangents go."""
+    """Replace duals by their primals, and remove tangents."""
     for node in inside:
         name = function_name(node)
         if name == "_make_dual":

@@ -1,4 +1,4 @@
-"""Drop nodes from the end; what is left unread becomes the output."""
+"""Drop nodes from the end of a graph. Values that become unread are returned."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Truncate:
     ordered: bool = True
 
     def edits(self, case: Case) -> list[str]:
-        """The nodes from the last one on; one must stay. Ends of regions stay too."""
+        """Return the nodes from the last one on, except the first. Ends of regions are kept too."""
         return [n.name for n in reversed(case.calls) if not changes_state(n)][:-1]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The graph without these nodes, returning what nobody reads then."""
+        """Return the graph without these nodes. It returns the values that become unread."""
         graph, named = editable(case)
         set_outputs(graph, [])
         for name in edits:

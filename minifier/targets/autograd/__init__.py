@@ -1,8 +1,9 @@
-"""The units of AOTAutograd: the parts of its trace and its wrappers that can be done otherwise.
+"""The units of AOTAutograd: steps of its trace and its wrappers that have an alternative.
 
-They are for faults that torch's backend `aot_eager` has too, so they are asked where that backend
-compiles (`layer.decompositions` off), and where toggles name one of them. A compile that asks about
-the units of a backend does not ask about these: its decisions and their cost stay what they are.
+They serve to find faults that torch's backend `aot_eager` has too. They are therefore consulted
+where that backend compiles (`layer.decompositions` off), and where toggles name one of them.
+Compiles that consult the units of a backend do not consult these, so a backend's decisions and
+their cost do not change.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ PATCHES: tuple[Patch, ...] = (
     *functionalization.PATCHES,
     *aliases.PATCHES,
 )
-"""Every patch of AOTAutograd by which it has units."""
+"""Every patch of AOTAutograd that makes a unit possible."""
 
 
 @contextlib.contextmanager
 def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
-    """Let compiles in this block ask a gate, and write its decisions to the log.
+    """Let compiles in this block ask a gate, and log its decisions.
 
-    Beside the units of a backend, `all` and `only` do not hold back these, unless they name one,
-    and nothing is written: a search among the backend's decisions counts its own.
+    If the units of a backend are consulted too, `all` and `only` apply to these units only if they
+    name one, and nothing is logged: a search over the backend's decisions counts only its own.
     """
 
     alone = only_autograd(toggles)
@@ -63,7 +64,7 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
 
 
 def _own(toggles: Toggles) -> Toggles:
-    """What toggles say about units of AOTAutograd by name."""
+    """Return the part of the toggles that names units of AOTAutograd."""
     return Toggles(
         frozenset(name for name in toggles.off if belongs(name, AUTOGRAD_FAMILY)),
         toggles.sites,

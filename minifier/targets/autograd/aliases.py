@@ -1,7 +1,7 @@
-"""Views that AOTAutograd makes anew: outputs that alias inputs, inputs that share one base.
+"""Views that AOTAutograd recreates: outputs that alias inputs, and inputs that share one base.
 
-A view that is held back is made by its sizes, strides and offset alone, not by the view operators
-or the function that torch has recorded for it.
+If such a view is switched off, it is created from its sizes, strides and offset alone, without the
+view operators or the function that torch has recorded for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch._dynamo  # the file with these functions cannot be imported before it
+import torch._dynamo  # the file with these functions must be imported after it
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tcdebug.compiler.events.log import EventLog
@@ -25,7 +25,7 @@ BASE = "autograd.synthetic_base"
 REGENERATED = Patch(
     "torch._functorch._aot_autograd.runtime_wrappers",
     "gen_alias_from_base",
-    f"{OUTPUT} and {BASE} are no units",
+    f"{OUTPUT} and {BASE} cannot be switched off",
     takes=("aliased_base_tensor", "target_meta_tensor", "target_requires_grad"),
 )
 PATCHES = (REGENERATED,)
@@ -35,7 +35,7 @@ Function = Callable[..., Any]
 
 @contextlib.contextmanager
 def aliases(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Each view that is made anew asks once, however often its graph is traced or called."""
+    """Ask about each recreated view once, however often its graph is traced or called."""
     answers: dict[tuple[str, str], bool] = {}
 
     def allowed(unit: str, subject: str) -> bool:
@@ -58,7 +58,7 @@ def aliases(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def _is_strided(base: Any, target: Any) -> bool:
-    """Whether sizes, strides and offset say all about a view."""
+    """Return whether sizes, strides and offset describe a view completely."""
     plain = all(
         type(t) is not torch.nn.Parameter and t.layout == torch.strided for t in (base, target)
     )
@@ -71,7 +71,7 @@ def _is_strided(base: Any, target: Any) -> bool:
 
 
 def _strided(base: Any, target: Any, requires_grad: bool) -> Any:
-    """The view, which requires gradients as the output of eager does."""
+    """Create the view. It requires gradients if the output of eager does."""
     view = base.as_strided(target.size(), target.stride(), target.storage_offset())
     if base.requires_grad and not requires_grad:
         return view.detach()
@@ -81,7 +81,7 @@ def _strided(base: Any, target: Any, requires_grad: bool) -> Any:
 
 
 def _subject(base: Any, target: Any) -> str:
-    """What is made of what: sizes, strides, offset."""
+    """Describe a view and its base by sizes, strides and offset."""
     return f"{_layout(target)} of {_layout(base)}"
 
 

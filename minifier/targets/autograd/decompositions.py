@@ -1,8 +1,8 @@
-"""Kernels of operators that are written in Python for autograd, used while AOTAutograd traces.
+"""Python kernels of operators for autograd, which are used while AOTAutograd traces.
 
-torch has some for the keys `Autograd` and `CompositeImplicitAutograd`, in place of its own kernels
-in C++, which eager runs. One that is held back is not there: the trace goes through the kernel in
-C++ as eager does.
+torch has some for the keys `Autograd` and `CompositeImplicitAutograd`. They replace torch's C++
+kernels, which eager runs. With such a kernel switched off, the trace goes through the C++ kernel,
+as eager does.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Function = Callable[..., Any]
 
 @contextlib.contextmanager
 def decompositions(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Each operator that has such a kernel asks the gate when the trace first comes to it."""
+    """Let each operator with such a kernel ask the gate when the trace first reaches it."""
     answers: dict[str, bool] = {}
 
     def allowed(overload: Any) -> bool:
-        """Overloads call one another, so the operator is what is asked for."""
+        """Ask by operator, because its overloads call one another."""
         operator = str(overload.overloadpacket)
         if operator not in answers:
             answers[operator] = gate.allows(f"{UNIT}.{operator}", str(overload))
@@ -45,7 +45,7 @@ def decompositions(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def decomposed() -> list[Any]:
-    """The operators that have a kernel in Python for autograd, and one in C++."""
+    """Return the operators that have both a Python kernel for autograd and a C++ kernel."""
     return [
         operator
         for operator in all_py_loaded_overloads()
@@ -54,7 +54,7 @@ def decomposed() -> list[Any]:
 
 
 def _has_own_kernel(operator: Any) -> bool:
-    """Whether there is a kernel in C++: without one the operator cannot do without Python's."""
+    """Return whether there is a C++ kernel. Without one, the operator needs its Python kernel."""
     keys = (*KEYS, DispatchKey.CompositeExplicitAutograd, DispatchKey.CPU, DispatchKey.CUDA)
     has: Callable[[str, Any], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
     return any(has(operator.name(), key) for key in keys)
@@ -88,7 +88,7 @@ def _gated(operator: Any, kernel: Function, allowed: Callable[[Any], bool]) -> F
 
 @contextlib.contextmanager
 def _kernels(operator: Any, kernels: dict[Any, Any]) -> Iterator[None]:
-    """Give an operator other kernels in Python for the length of a block."""
+    """Replace the Python kernels of an operator for the duration of a block."""
     before = operator.py_kernels
     operator.py_kernels = kernels
     operator._dispatch_cache.clear()

@@ -1,8 +1,8 @@
 """Functionalisation by operator: each operator that updates a tensor in place.
 
-An update that is held back is written as the operator that makes a new tensor, and a copy into the
-old one. How a view is functionalised cannot be switched: torch refuses to update an `as_strided` of
-another view.
+With an operator switched off, its update becomes an operator that creates a new tensor, and a copy
+into the old one. The functionalisation of views cannot be switched off, because torch refuses to
+update an `as_strided` of another view.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ UNIT = "autograd.functionalization"
 DISPATCH = Patch(
     "torch._subclasses.functional_tensor:FunctionalTensorMode",
     "__torch_dispatch__",
-    f"no {UNIT}.* is a unit",
+    f"{UNIT}.* cannot be switched off",
     takes=("func", "types", "args", "kwargs"),
 )
 PATCHES = (DISPATCH,)
 
 UNFIT = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
-"""Tags of operators that change more than elements, or draw random numbers."""
+"""Tags of operators that change more than elements, or that draw random numbers."""
 
 Function = Callable[..., Any]
 
 
 @contextlib.contextmanager
 def functionalization(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Each operator that updates a tensor in place asks when it is first functionalised."""
+    """Let each operator that updates a tensor in place ask when it is first functionalised."""
     answers: dict[Any, bool] = {}
 
     def allowed(operator: Any) -> bool:
@@ -63,7 +63,7 @@ def functionalization(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def _functional(func: Any, args: Any) -> OpOverload | None:
-    """The operator that makes a new tensor of what `func` writes into its first argument."""
+    """Return the operator that computes as a new tensor what `func` writes to its argument."""
     if not isinstance(func, OpOverload) or func._opname == "copy_" or not args:
         return None
     if not isinstance(args[0], FunctionalTensor) or args[0].layout != torch.strided:

@@ -1,4 +1,4 @@
-"""While AOTAutograd traces: settings of its trace, and a context for what is replaced in it."""
+"""Settings of AOTAutograd's trace, and a context that is entered while AOTAutograd traces."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ SETTING = "autograd.config"
 ANALYSIS = Patch(
     "torch._functorch.aot_autograd",
     "create_aot_state",
-    "no autograd.* but autograd.output_alias is a unit",
+    "autograd.*, except autograd.output_alias, cannot be switched off",
     takes=("aot_config",),
 )
 CAPTURE = Patch(
     "torch._functorch.aot_autograd",
     "aot_stage1_graph_capture",
-    "no autograd.* but autograd.output_alias is a unit",
+    "autograd.*, except autograd.output_alias, cannot be switched off",
 )
 PATCHES = (ANALYSIS, CAPTURE)
 
 AOT_CONFIG = 4
-"""The place of `aot_config` among the arguments of the analysis."""
+"""The position of `aot_config` among the arguments of the analysis."""
 
 Function = Callable[..., Any]
 
@@ -61,11 +61,11 @@ def traced_within(
 
 @contextlib.contextmanager
 def settings(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Changed settings, autocast in backward, and updates of inputs in the graph ask the gate."""
+    """Let changed settings, autocast in backward, and input updates in the graph ask the gate."""
     answers: dict[str, bool] = {}
 
     def allowed(unit: str, subject: str) -> bool:
-        """The analysis and the trace have to agree, so each is asked once."""
+        """Ask about each unit once, because the analysis and the trace must agree."""
         if unit not in answers:
             answers[unit] = gate.allows(unit, subject)
         return answers[unit]
@@ -107,7 +107,7 @@ def settings(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def _autocast() -> bool:
-    """Whether autocast is on for any device that there is."""
+    """Return whether autocast is on for any available device."""
     accelerator = torch.accelerator.current_accelerator()
     devices = ("cpu", *([accelerator.type] if accelerator else []))
     return any(torch.is_autocast_enabled(device) for device in devices)

@@ -1,4 +1,4 @@
-"""The units of AOTAutograd, as far as they are known before a compile."""
+"""The units of AOTAutograd that are known before a compile."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tcdebug.minifier.targets.autograd.functionalization import UNIT as FUNCTION
 from tcdebug.minifier.targets.autograd.tracing import AUTOCAST, MUTATION, SETTING
 
 AUTOGRAD_UNITS: Mapping[str, str] = {
-    SETTING: f"{SETTING}.NAME: each setting of AOTAutograd that a script or a variable changed",
+    SETTING: f"{SETTING}.NAME: each AOTAutograd setting that a script or variable changed",
     MUTATION: "update inputs inside the graph instead of after it",
-    AUTOCAST: "trace backward under the autocast of forward",
-    DECOMPOSITION: f"{DECOMPOSITION}.OPERATOR: trace an operator by its kernel in Python",
+    AUTOCAST: "trace backward under the autocast state of forward",
+    DECOMPOSITION: f"{DECOMPOSITION}.OPERATOR: trace an operator through its Python kernel",
     FUNCTIONALIZATION: f"{FUNCTIONALIZATION}.OPERATOR: functionalise an update by its own kernel",
-    BASE: "make inputs that share memory from one base by the views that autograd recorded",
-    OUTPUT: "make an output that is a view by the view operators that the trace recorded",
+    BASE: "recreate inputs that share memory from one base by the views that autograd recorded",
+    OUTPUT: "recreate an output that is a view by the view operators that the trace recorded",
 }
 """Unit -> what it does, in the order of the pipeline."""

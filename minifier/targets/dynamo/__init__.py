@@ -1,8 +1,8 @@
 """The units of Dynamo: which frames it captures, and how many lines of each.
 
-They are for faults that are already in what Dynamo captures, so they are asked only where no
-later layer compiles anything: with `layer.autograd` off, a captured graph runs in eager. What is
-left of the decisions is then Dynamo's, and a bisection ends at a source line.
+They serve to find faults in what Dynamo captures. They are therefore consulted only where no later
+layer compiles anything: with `layer.autograd` off, a captured graph runs in eager. All remaining
+decisions are Dynamo's, and a bisection ends at a source line.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["FAMILY", "PATCHES", "switched"]
 FAMILY = "dynamo"
 
 PATCHES: tuple[Patch, ...] = (*frame.PATCHES, *line.PATCHES)
-"""Every patch of Dynamo by which it has units."""
+"""Every patch of Dynamo that makes a unit possible."""
 
 
 @contextlib.contextmanager
 def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
-    """Let captures in this block ask a gate, and write its decisions to the log.
+    """Let captures in this block ask a gate, and log its decisions.
 
-    `fullgraph` of torch.compile is taken back where toggles hold anything of Dynamo back: it
+    If toggles restrict any unit of Dynamo, `fullgraph` of torch.compile is ignored, because it
     would turn each cut into an error.
     """
 
@@ -51,7 +51,7 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
 
 
 def _restricts(toggles: Toggles) -> bool:
-    """Whether any decision may be refused."""
+    """Return whether any decision may be refused."""
     return bool(toggles.sites or toggles.first or toggles.only or toggles.rules_out(FAMILY)) or any(
         name.startswith(FAMILY) for name in toggles.off
     )

@@ -1,4 +1,4 @@
-"""Frames: a function that Dynamo is about to capture asks the gate, once for each code object."""
+"""Frames: Dynamo asks the gate once for each code object before it captures the function."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
 from tcdebug.minifier.targets.interception import OPTIMIZE
 
-CAPTURE = Patch("torch._dynamo.convert_frame", "_compile", "no dynamo.frame.* is a unit")
+CAPTURE = Patch("torch._dynamo.convert_frame", "_compile", "dynamo.frame.* cannot be switched off")
 PATCHES = (CAPTURE,)
 
 RESUMED = re.compile(rf"{TORCH_DYNAMO_RESUME_IN_PREFIX}_(?P<function>.+)_at_(?P<line>\d+)$")
-"""The name of the function in which Dynamo puts the rest of a frame after a graph break."""
+"""The name of the function into which Dynamo puts the rest of a frame after a graph break."""
 
 
 @contextlib.contextmanager
 def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
-    """Every frame asks before it is captured; refused, it runs in eager and what it calls asks.
+    """Ask about every frame before it is captured. A refused frame runs in eager; its callees ask.
 
-    Of the frames that are `cut`, which may be there only after they were captured, the rest runs
-    in eager with all that it calls.
+    A frame that was `cut`, which is known only after its capture, runs the rest of its code in
+    eager, including everything that the rest calls.
     """
     answers: dict[CodeType, bool] = {}
 
@@ -58,7 +58,7 @@ def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
 
 
 def function_of(code: CodeType) -> tuple[str, int | None]:
-    """The name of the function that code belongs to, and the line if it resumes there."""
+    """Return the name of the function that code belongs to, and the line at which it resumes."""
     name, line = code.co_name, None
     while found := RESUMED.match(name):
         name, line = found["function"], int(found["line"]) if line is None else line
@@ -67,7 +67,7 @@ def function_of(code: CodeType) -> tuple[str, int | None]:
 
 @contextlib.contextmanager
 def graph_breaks_allowed(log: EventLog) -> Iterator[None]:
-    """torch.compile(fullgraph=True) allows graph breaks in this block."""
+    """Allow graph breaks in this block in spite of torch.compile(fullgraph=True)."""
 
     def tolerant(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

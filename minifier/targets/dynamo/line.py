@@ -1,12 +1,12 @@
-"""Lines: inside a frame, every statement asks before it is captured.
+"""Lines: Dynamo asks the gate about every statement of a frame before it captures the statement.
 
-A statement that is refused ends the capture: Dynamo breaks the graph in front of it, and the rest
-of the frame runs in eager. So the first n statements let through are a prefix of the frame. Dynamo
-can break only where its symbolic stack is empty and every open block can be restored; what lies
-between two such places (the body of a `for`, the lines of one expression) is one statement here.
+A refused statement ends the capture: Dynamo breaks the graph before it, and the rest of the frame
+runs in eager. Allowing the first n statements therefore captures a prefix of the frame. Dynamo can
+break only where its symbolic stack is empty and every open block can be restored. The code between
+two such places (the body of a `for`, the lines of one expression) counts as one statement.
 
-Dynamo starts an analysis over whenever it finds out something late. A statement is therefore asked
-once for each code object, however often it is analysed.
+Dynamo restarts its analysis when it discovers something late. Each statement is therefore asked
+about once per code object, however often it is analysed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from tcdebug.minifier.targets.dynamo.source_line import subject
 UNIT = "dynamo.line"
 
 STEP = Patch(
-    "torch._dynamo.symbolic_convert:InstructionTranslatorBase", "step", f"{UNIT} is no unit"
+    "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
+    "step",
+    f"{UNIT} cannot be switched off",
 )
 PATCHES = (STEP,)
 
 PREPARING = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "NOP"}
-"""Instructions in front of the first statement, which have a line but do nothing of it."""
+"""Instructions before the first statement that have a line number but do not execute the line."""
 
 
 @contextlib.contextmanager
 def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
-    """Every statement of a captured frame asks; at the first that is refused capture ends.
+    """Ask about every statement of a captured frame. The first refusal ends the capture.
 
-    The code of a frame whose capture ended so is added to `cut`.
+    The code of a frame whose capture ended this way is added to `cut`.
     """
     answers: dict[tuple[CodeType, int], bool] = {}
     first: dict[CodeType, int] = {}
@@ -69,7 +71,7 @@ def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
 
 
 def _statement_begins(translator: Any) -> int | None:
-    """The line of the statement that comes next, where the graph can break in front of it."""
+    """Return the line of the next statement if the graph can break before it."""
     if translator.instruction_pointer is None or translator.stack:
         return None
     instruction = translator.instructions[translator.instruction_pointer]
@@ -77,7 +79,7 @@ def _statement_begins(translator: Any) -> int | None:
     if not line or instruction.opname in PREPARING:
         return None
     before = translator.current_instruction, translator.one_graph
-    # its block decides whether it can be restored; fullgraph forbids breaks, not the question
+    # the instruction's block decides if it can be restored; fullgraph must not hide the answer
     translator.current_instruction, translator.one_graph = instruction, False
     try:
         return line if translator.should_compile_partial_graph() else None
@@ -86,7 +88,7 @@ def _statement_begins(translator: Any) -> int | None:
 
 
 def _end_here(translator: Any) -> bool:
-    """Break the graph in front of the next instruction, by way of Dynamo's own speculation."""
+    """Break the graph before the next instruction, by means of Dynamo's own speculation."""
     instruction = translator.instructions[translator.instruction_pointer]
     translator.current_instruction = instruction
     translator.instruction_pointer += 1

@@ -1,4 +1,4 @@
-"""A source line as the subject of a decision: where it stands, its text, what it is made of."""
+"""Describes a source line as the subject of a decision: its place, its text, its constructs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import textwrap
 from collections.abc import Iterator
 from types import CodeType
 
-WIDEST = 100
+MAX_TEXT = 100
 """Characters of a line that a subject shows."""
 
 
 def shown_path(code: CodeType) -> str:
-    """The file of code, relative to the working folder where it is below it."""
+    """Return the file of code, relative to the working folder if it is inside it."""
     name = code.co_filename
     if os.path.isabs(name) and not (near := os.path.relpath(name)).startswith(".."):
         return near
@@ -23,15 +23,15 @@ def shown_path(code: CodeType) -> str:
 
 
 def subject(code: CodeType, line: int) -> str:
-    """`file:line: text`, and behind it what in the line depends on more than local variables."""
-    text = linecache.getline(code.co_filename, line).strip()[:WIDEST]
+    """Return `file:line: text`, and the constructs that depend on more than local variables."""
+    text = linecache.getline(code.co_filename, line).strip()[:MAX_TEXT]
     found = constructs(code, line)
     note = f"  ({', '.join(found)})" if found else ""
     return f"{shown_path(code)}:{line}: {text}{note}"
 
 
 def constructs(code: CodeType, line: int) -> tuple[str, ...]:
-    """The constructs of the statement at a line that read or change what is outside of it."""
+    """Return the constructs of the statement at a line that read or change outside state."""
     statement = _statement(code.co_filename, line)
     if statement is None:
         return ()
@@ -47,7 +47,7 @@ def _tree(filename: str) -> ast.Module | None:
 
 
 def _statement(filename: str, line: int) -> ast.AST | None:
-    """The smallest statement that begins at a line or has it in its expression."""
+    """Return the smallest statement that contains a line."""
     tree = _tree(filename)
     if tree is None:
         return None
@@ -60,7 +60,7 @@ def _statement(filename: str, line: int) -> ast.AST | None:
 
 
 def _described(statement: ast.AST, code: CodeType) -> Iterator[str]:
-    """What the nodes of a statement are called by someone who reads it."""
+    """Yield descriptions of the constructs in a statement."""
     if isinstance(statement, ast.With | ast.AsyncWith):
         managers = ", ".join(ast.unparse(i.context_expr) for i in statement.items)
         yield f"context manager `{_short(managers)}`"
@@ -84,11 +84,11 @@ def _described(statement: ast.AST, code: CodeType) -> Iterator[str]:
             case ast.Attribute(value=ast.Name(id=name)) if name in code.co_varnames:
                 yield f"attribute `{ast.unparse(node)}`"
             case ast.Global(names=names) | ast.Nonlocal(names=names):
-                yield f"assigned from inside: `{', '.join(names)}`"
+                yield f"assigns the outer variable: `{', '.join(names)}`"
 
 
 def _origin(called: ast.expr, code: CodeType) -> str:
-    """What is called, with where its name comes from."""
+    """Describe what is called, and where its name comes from."""
     text = f"`{_short(ast.unparse(called))}`"
     if isinstance(called, ast.Name) and called.id in code.co_freevars:
         return f"closure variable {text}"

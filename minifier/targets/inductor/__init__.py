@@ -1,8 +1,8 @@
 """The units of stock inductor, and of every backend that is built on AOTAutograd or on inductor.
 
-Inductor asks nobody whether a pass may run or two loops may be fused. For as long as `switched`
-lasts, the places where it decides ask a gate, in the order of its pipeline. One file is one group
-of places; what is private to torch stands in them and in docs/private-torch.md.
+Inductor itself has no gate for passes or fusions. While `switched` is in force, the places where it
+decides ask a gate, in the order of its pipeline. Each file covers one group of places. The private
+names of torch that it uses are listed in docs/private-torch.md.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ PATCHES: tuple[Patch, ...] = (
 
 @contextlib.contextmanager
 def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
-    """Let compiles in this block ask a gate, and write its decisions to the log.
+    """Let compiles in this block ask a gate, and log its decisions.
 
-    A log that keeps artifacts gets the texts of their stages too. A patch that does not fit this
-    torch is a `fallback` event, and its units are not asked.
+    A log that keeps artifacts gets the texts of the stages too. A patch that does not fit this
+    version of torch is logged as a `fallback` event, and its units are not asked about.
     """
 
     def record(decision: Decision, scope: str) -> None:

@@ -1,4 +1,4 @@
-"""Decompositions and the partition, wherever a backend calls AOTAutograd."""
+"""Decompositions and the partition of every backend that calls AOTAutograd."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from tcdebug.compiler.patching import Patch, patched
 RECOMPUTE = "partition.recompute"
 CSE = "partition.cse"
 DEFAULT_TAKES = ("num_fwd_outputs", "static_lifetime_input_indices", "static_lifetime_input_nodes")
-"""Arguments that the partition without recomputation knows."""
+"""Arguments of the partition that does not recompute."""
 
 AOT = Patch(
     "torch._dynamo.backends.common",
     "aot_module_simplified",
-    "decompositions, and the partition of backends that are not inductor, are no units",
+    "decompositions, and the partition of other backends than inductor, cannot be switched off",
     takes=("decompositions", "partition_fn"),
 )
 PARTITION = Patch(
     "torch._inductor.compile_fx",
     "min_cut_rematerialization_partition",
-    f"{RECOMPUTE} is no unit of inductor",
+    f"{RECOMPUTE} cannot be switched off in inductor",
 )
 IN_TEMPLATE = tuple(
     Patch(
         "torch._higher_order_ops.flex_attention",
         name,
-        "flex_attention does not compile with decompositions of its score and mask functions off",
+        "flex_attention does not compile if a decomposition in its score or mask function is off",
     )
     for name in ("trace_flex_attention", "trace_flex_attention_backward")
 )
-"""Functions that trace what inductor writes into the template of an attention kernel."""
+"""Functions that trace code into the template of an attention kernel."""
 TO_LOOPS = tuple(
     Patch(
         "torch._inductor.fx_passes.post_grad",
         name,
-        "decompositions inside of map and scan cannot be switched off",
+        "decompositions inside map and scan cannot be switched off",
     )
     for name in ("decompose_map_to_while_loop", "decompose_scan_to_while_loop")
 )
-"""Passes that trace the bodies of map and scan once more, decompositions included."""
+"""Passes that retrace the bodies of map and scan, decompositions included."""
 RETRACE = Patch(
     "torch._inductor.pattern_matcher",
     "fwd_only",
-    "decompositions inside of map and scan cannot be switched off",
+    "decompositions inside map and scan cannot be switched off",
     takes=("get_decomp_fn",),
 )
 PATCHES = (AOT, PARTITION, *IN_TEMPLATE, *TO_LOOPS, RETRACE)
@@ -64,7 +64,7 @@ Function = Callable[..., Any]
 
 @contextlib.contextmanager
 def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Every use of a decomposition asks the gate, and so does recomputation in backward."""
+    """Let every use of a decomposition, and recomputation in backward, ask the gate."""
     uses = _Uses(gate)
 
     def recomputing(original: Function) -> Function:
@@ -108,7 +108,7 @@ def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def is_required(op: Any) -> bool:
-    """Whether an operator writes its arguments: no graph of AOTAutograd may hold it."""
+    """Return whether an operator writes its arguments. AOTAutograd's graphs must not have one."""
     schema = getattr(op, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
 
@@ -119,19 +119,19 @@ class _Uses:
 
     gate: Gate
     fallbacks: list[Any] = field(default_factory=list)
-    """Operators that have a fallback because their decomposition was held back."""
+    """Operators that got a fallback because their decomposition was refused."""
     templates: int = 0
-    """How many functions are being traced that become part of a template, one inside another."""
+    """The nesting depth of functions that are being traced into a template."""
 
     loops: int = 0
-    """How many passes are at work that make loops of map and scan."""
+    """The nesting depth of passes that turn map and scan into loops."""
 
     def of_table(self, table: Mapping[Any, Function]) -> dict[Any, Function]:
-        """A table of decompositions that ask, but for those that no graph can do without."""
+        """Return a table whose decompositions ask the gate, except the required ones."""
         return {op: f if is_required(op) else self.asking(op, f) for op, f in table.items()}
 
     def asking(self, op: Any, decomposition: Function) -> Function:
-        """A decomposition that stays one operator, with a fallback, where the gate refuses it."""
+        """Return a decomposition that asks. If refused, the operator stays, with a fallback."""
 
         @functools.wraps(decomposition)
         def decompose(*args: Any, **kwargs: Any) -> Any:
@@ -146,7 +146,7 @@ class _Uses:
         return decompose
 
     def in_template(self, original: Function) -> Function:
-        """A function of torch's that traces what becomes part of a template."""
+        """Wrap a function of torch that traces code into a template."""
 
         @functools.wraps(original)
         def trace(*args: Any, **kwargs: Any) -> Any:
@@ -159,7 +159,7 @@ class _Uses:
         return trace
 
     def to_loops(self, original: Function) -> Function:
-        """A pass that makes loops of map and scan."""
+        """Wrap a pass that turns map and scan into loops."""
 
         @functools.wraps(original)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -172,7 +172,7 @@ class _Uses:
         return run
 
     def traced_again(self, original: Function) -> Function:
-        """The function by which passes trace what they put into a graph."""
+        """Wrap the function with which passes trace what they insert into a graph."""
 
         @functools.wraps(original)
         def trace(*args: Any, **kwargs: Any) -> Any:
@@ -183,6 +183,6 @@ class _Uses:
         return trace
 
     def _is_needed(self, op: Any) -> bool:
-        """Whether an operator has to be decomposed: a template calls no kernel of ATen."""
+        """Return whether an operator must be decomposed: a template cannot call ATen kernels."""
         has_loops = op in lowering.lowerings and op not in self.fallbacks
         return bool(self.templates) and not has_loops

@@ -1,4 +1,4 @@
-"""What is decided while kernels are written: vectorisation by kernel, memory, threads."""
+"""Decisions of code generation: vectorisation by kernel, memory, threads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, asked
 TILING = Patch(
     "torch._inductor.codegen.cpp:TilingSelect",
     "select_tiling",
-    "codegen.vectorize is no unit",
+    "codegen.vectorize cannot be switched off",
 )
 CODE, CODE_IN_CPP = (
     Patch(
         "torch._inductor.graph:GraphLowering",
         name,
-        "settings of code generation (config.*) are no units",
+        "settings of code generation (config.*) cannot be switched off",
     )
     for name in ("codegen", "codegen_with_cpp_wrapper")
 )
@@ -34,14 +34,14 @@ PATCHES = (TILING, CODE, CODE_IN_CPP)
 
 
 THREADS = "cpp.threads"
-"""Not asked where a graph has attention: its template has memory for so many threads, and runs on
-as many as torch has."""
+"""Not asked if a graph has attention. Its template allocates memory for a fixed number of threads,
+and runs on as many as torch has."""
 ATTENTION = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_attention_backward)
 
 
 @contextlib.contextmanager
 def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Every C++ kernel that would be vectorised asks the gate, and each setting once a graph."""
+    """Let every C++ kernel that would be vectorised, and each setting once per graph, ask."""
 
     def vectorizing(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -74,11 +74,11 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def _has_attention(graph: torch.fx.Graph) -> bool:
-    """Whether a graph calls the template of attention."""
+    """Return whether a graph calls the attention template."""
     return any(node.target in ATTENTION for node in graph.nodes)
 
 
 def _current_kernel() -> str:
-    """The FX nodes that the kernel being written computes."""
+    """Return the FX nodes that the current kernel computes."""
     node = getattr(V.graph.scheduler, "current_node", None)
     return "" if node is None else kernel_name(node)

@@ -1,4 +1,4 @@
-"""Fusion decisions by pair: which loops inductor's scheduler runs in one kernel."""
+"""Fusion decisions by pair: which loops inductor's scheduler puts into one kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATCHES = (
     Patch(
         "torch._inductor.scheduler:Scheduler",
         "can_fuse",
-        "no fuse.* but fuse.inline is a unit",
+        "fuse.*, except fuse.inline, cannot be switched off",
         takes=("node1", "node2"),
     ),
 )
@@ -24,7 +24,7 @@ PATCHES = (
 
 @contextlib.contextmanager
 def fusions(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Every pair that may be fused by all rules of inductor's asks the gate, once a graph."""
+    """Let every pair that all of inductor's rules allow to fuse ask the gate, once per graph."""
 
     def asking(original: Callable[..., bool]) -> Callable[..., bool]:
         answers: dict[tuple[int, str, str], bool] = {}
@@ -50,12 +50,12 @@ def _unit(node1: Any, node2: Any) -> str:
         return "fuse.epilogue"
     if node2.is_template():
         return "fuse.prologue"
-    # not by what is fused: a reduction of one element is none, and units must outlast minimising
+    # do not name the kinds of loops: reducing sizes can turn a reduction into a pointwise loop
     return "fuse.vertical" if node1.get_operation_names() & node2.ancestors else "fuse.horizontal"
 
 
 def kernel_name(node: Any) -> str:
-    """The FX nodes that loops compute: buffers are numbered anew when a decision changes."""
+    """Return the FX nodes that loops compute. Buffer numbers would change with each decision."""
     names: list[str] = []
     for part in node.get_nodes():
         origin = part.node.get_origin_node() if part.node is not None else None

@@ -1,4 +1,4 @@
-"""Lowerings by node, computing a value inside its readers, and the layout of convolutions."""
+"""Lowerings by node, inlining of values into their readers, and the layout of convolutions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
 SUBSYSTEM = Patch(
     "torch._inductor.compiler_bisector:CompilerBisector",
     "disable_subsystem",
-    "no lower.* is a unit, nor is cudagraphs",
+    "lower.* and cudagraphs cannot be switched off",
     takes=("backend", "subsystem", "debug_info"),
 )
 GRAPH = "torch._inductor.graph:GraphLowering"
-RUN = Patch(GRAPH, "run", "settings of lowering (config.*) are no units")
-RUN_NODE = Patch(GRAPH, "run_node", "fuse.inline is no unit", takes=("n",))
-LAYOUT = Patch(GRAPH, "decide_layout_opt", "config.layout_optimization is no unit")
+RUN = Patch(GRAPH, "run", "settings of lowering (config.*) cannot be switched off")
+RUN_NODE = Patch(GRAPH, "run_node", "fuse.inline cannot be switched off", takes=("n",))
+LAYOUT = Patch(GRAPH, "decide_layout_opt", "config.layout_optimization cannot be switched off")
 PATCHES = (SUBSYSTEM, RUN, RUN_NODE, LAYOUT)
 
 Function = Callable[..., Any]
@@ -33,7 +33,7 @@ Function = Callable[..., Any]
 
 @contextlib.contextmanager
 def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Every node that inductor would write loops for asks the gate; held back it is ATen's."""
+    """Let every node that inductor would lower to loops ask the gate. If refused, it calls ATen."""
 
     def asking(original: Function) -> Function:
         def disable_subsystem(
@@ -85,14 +85,14 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def _is_optional(node: torch.fx.Node) -> bool:
-    """Whether a node gives tensors: what gives sizes, or asserts something, has no fallback."""
+    """Return whether a node returns tensors. Sizes and assertions have no fallback."""
     value = node.meta.get("val")
     leaves = [v for v in (value if isinstance(value, tuple | list) else [value]) if v is not None]
     return bool(leaves) and all(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _is_inlined(result: Any, node: torch.fx.Node) -> bool:
-    """Whether a value is not stored so far, and read by something that may compute it again."""
+    """Return whether a value is not stored yet, and a reader may recompute it."""
     if not isinstance(result, ir.TensorBox) or not isinstance(result.data, ir.StorageBox):
         return False
     unstored = isinstance(result.data.data, ir.Pointwise | ir.Reduction)

@@ -1,4 +1,4 @@
-"""The options that a script gives to torch.compile, each a unit: `option.NAME`."""
+"""The options that a script passes to torch.compile. Each is a unit: `option.NAME`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
 
 OURS = "tcdebug"
-"""The embedded compiler asks about its options by itself."""
+"""The embedded compiler asks about its own options."""
 
 INDUCTOR = Patch(
     "torch._inductor.compile_fx",
     "compile_fx",
-    "options of inductor (option.*) are no units",
+    "options of inductor (option.*) cannot be switched off",
     takes=("config_patches",),
 )
 OTHER = Patch(
     "torch:_TorchCompileWrapper",
     "__call__",
-    "options of other backends (option.*) are no units",
+    "options of other backends (option.*) cannot be switched off",
 )
 PATCHES = (INDUCTOR, OTHER)
 
 
 def held_back(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a script that the gate lets through."""
+    """Return the options of a script that the gate allows."""
     return {
         name: value
         for name, value in options.items()
-        # random numbers are eager's, or all that is drawn looks wrong
+        # random numbers must match eager, or every result that depends on them looks wrong
         if name == "fallback_random" or gate.allows(f"option.{name}", repr(value)[:80])
     }
 
 
 @contextlib.contextmanager
 def given_options(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Every option that inductor, or a backend of a script's, is given asks the gate."""
+    """Let every option that inductor or a backend of the script receives ask the gate."""
 
     def inductor(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""Which passes of inductor are required, and the name of the unit that a pass or a pattern is."""
+"""Tells which passes of inductor are required, and names the units of passes and patterns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REQUIRED = frozenset(
         "stable_sort",
     }
 )
-"""Passes without which the graph is not legal for what follows. They are no units.
+"""Passes that make the graph legal for later stages. They are not units.
 
-The patterns that they apply are not either.
+Neither are the patterns that they apply.
 """
 
 NAMELESS = frozenset({"", "_", "<lambda>", "NoneType", "fn", "impl", "inner", "wrapper"})
@@ -31,11 +31,11 @@ NAMELESS = frozenset({"", "_", "<lambda>", "NoneType", "fn", "impl", "inner", "w
 
 
 def pattern_name(entry: Any) -> str:
-    """The name of a registered pattern.
+    """Return the name of a registered pattern.
 
-    It is torch's name for the pattern, or that of the function that handles a match. Where that
-    says nothing it is the function that registers the handler, the function that the pattern was
-    traced from, or at last the operator that the pattern looks for.
+    It is torch's name for the pattern, or the name of the function that handles a match. If both
+    say nothing, it is the function that registers the handler, or the function from which the
+    pattern was traced, or finally the operator that the pattern matches.
     """
     handler = getattr(entry, "handler", None)
     names = (
@@ -49,14 +49,14 @@ def pattern_name(entry: Any) -> str:
 
 
 def function_name(function: Any) -> str:
-    """The name of a function, also of one inside partials; empty where it says nothing."""
+    """Return the name of a function, also inside partials; empty if the name says nothing."""
     function = _inside_partials(function)
     name = str(getattr(function, "__name__", "") or type(function).__name__)
     return "" if name in NAMELESS else name
 
 
 def outermost_function(function: Any) -> str:
-    """The module-level function that a function is defined in: `f` of `f.<locals>._`."""
+    """Return the module-level function that encloses a function: `f` for `f.<locals>._`."""
     name = str(getattr(_inside_partials(function), "__qualname__", ""))
     return name.partition(".")[0].lstrip("_")
 
@@ -68,7 +68,7 @@ def _inside_partials(function: Any) -> Any:
 
 
 def _searched_function(entry: Any) -> Any:
-    """The function that a replacement pattern was traced from: its check refers to it."""
+    """Return the function a replacement pattern was traced from, to which its check refers."""
     check = getattr(entry, "extra_check", None)
     if not inspect.isfunction(check):
         return None

@@ -1,4 +1,4 @@
-"""Passes over FX graphs: those that run as a whole, and each application of a pattern."""
+"""Passes over FX graphs: passes that run as a whole, and single applications of patterns."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FAMILIES = {
     "joint_graph_passes": "joint",
     "post_grad_passes": "postgrad",
 }
-"""Subsystem, as torch calls it -> what the names of its units begin with."""
+"""torch's name of a subsystem -> the prefix of its units."""
 
 OBSERVED = tuple(
     Patch(
         "torch.fx.passes.graph_transform_observer:GraphTransformObserver",
         name,
-        "passes that an observer announces are no units",
+        "passes that an observer announces cannot be switched off",
         takes=("pass_fn",),
     )
     for name in ("apply_graph_pass", "apply_gm_pass")
@@ -38,13 +38,13 @@ OBSERVED = tuple(
 GROUP = Patch(
     "torch._inductor.pattern_matcher:PatternMatcherPass",
     "apply",
-    "units of patterns do not say to which group of passes they belong",
+    "names of pattern units do not show the group of passes",
 )
 ENTRIES = tuple(
     Patch(
         f"torch._inductor.pattern_matcher:{entry}",
         "apply",
-        "patterns of this kind are no units",
+        "patterns of this kind cannot be switched off",
         takes=("match", "graph", "node"),
     )
     for entry in ("GraphPatternEntry", "LoweringPatternEntry", "ReplacementPatternEntry")
@@ -53,7 +53,7 @@ ENTRIES = tuple(
 COMPILE = "torch._inductor.compile_fx"
 FREEZING = "torch._inductor.freezing"
 STAGES = tuple(
-    (Patch(owner, name, f"units of passes do not begin with {family}"), family)
+    (Patch(owner, name, f"names of pass units do not begin with {family}"), family)
     for owner, name, family in (
         (COMPILE, "pre_grad_passes", "pregrad"),
         (COMPILE, "joint_graph_passes", "joint"),
@@ -65,7 +65,7 @@ STAGES = tuple(
 
 PRE_GRAD = "torch._inductor.fx_passes.pre_grad"
 CALLED_DIRECTLY = tuple(
-    Patch(owner, name, "this pass is no unit")
+    Patch(owner, name, "this pass cannot be switched off")
     for owner, name in (
         (PRE_GRAD, "sink_cat_after_pointwise"),
         (PRE_GRAD, "linear_permute_fusion"),
@@ -77,19 +77,19 @@ CALLED_DIRECTLY = tuple(
         (FREEZING, "constant_fold"),
     )
 )
-"""Passes that no observer announces; each takes a graph and may return another one."""
+"""Passes that no observer announces. Each takes a graph and may return another one."""
 
 PATCHES = (*(patch for patch, _ in STAGES), *CALLED_DIRECTLY, *OBSERVED, GROUP, *ENTRIES)
 
 REQUIRED_FAMILY = ""
-"""The family inside a required pass: nothing there is asked."""
+"""The family inside a required pass, where nothing asks."""
 OUTSIDE = "pass"
-"""The family of what runs outside all stages."""
+"""The family of passes that run outside all stages."""
 
 
 @contextlib.contextmanager
 def passes(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Every optional pass, and every place where an optional pattern matches, asks the gate."""
+    """Let every optional pass, and every match of an optional pattern, ask the gate."""
     seam = _Seam(gate)
     with contextlib.ExitStack() as stack:
         for patch, family in STAGES:
@@ -105,7 +105,7 @@ def passes(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 class _Seam:
-    """Wraps what runs passes. It knows which family of passes is running."""
+    """Wraps the functions that run passes, and tracks the family of the running passes."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -113,7 +113,7 @@ class _Seam:
         self._group = () if misfit(GROUP) else owner_of(GROUP)
 
     def stage(self, family: str, original: Function) -> Function:
-        """A function that runs all passes of a stage."""
+        """Wrap a function that runs all passes of a stage."""
 
         @functools.wraps(original)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ class _Seam:
         return run
 
     def observed(self, original: Function) -> Function:
-        """A method of torch's observer, which runs one pass under a name."""
+        """Wrap a method of torch's observer, which runs one named pass."""
 
         @functools.wraps(original)
         def apply(observer: Any, pass_fn: Function) -> Any:
@@ -140,9 +140,9 @@ class _Seam:
         return apply
 
     def called_directly(self, original: Function) -> Function:
-        """A pass that is called as a function. Outside all stages it is required.
+        """Wrap a pass that is called as a function. Outside all stages, the pass is required.
 
-        Freezing packs weights, and at its end the packing has to be folded.
+        For example, freezing packs weights and must fold the packing at its end.
         """
 
         @functools.wraps(original)
@@ -157,7 +157,7 @@ class _Seam:
         return run
 
     def pattern_pass(self, original: Function) -> Function:
-        """The method that applies a group of patterns, each of which asks for itself."""
+        """Wrap the method that applies a group of patterns. Each pattern asks for itself."""
 
         @functools.wraps(original)
         def apply(group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -170,7 +170,7 @@ class _Seam:
         return apply
 
     def application(self, original: Function) -> Function:
-        """The method that rewrites one match of a pattern."""
+        """Wrap the method that rewrites one match of a pattern."""
 
         @functools.wraps(original)
         def apply(entry: Any, match: Any, graph: Any, node: Any) -> None:
@@ -191,5 +191,5 @@ class _Seam:
 
 
 def _belongs_to_required(entry: Any) -> bool:
-    """Whether a required pass registers a pattern, also where it is not called under its name."""
+    """Return whether a required pass registered a pattern, even if it runs outside that pass."""
     return outermost_function(getattr(entry, "handler", None)) in REQUIRED

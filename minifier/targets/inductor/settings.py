@@ -1,6 +1,6 @@
-"""Settings of inductor as units: those that change code, and those that a script has changed.
+"""Settings of inductor as units: settings that change code, and settings that a script changed.
 
-A setting that an environment variable gives has been changed, too.
+A setting that an environment variable provides counts as changed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tcdebug.minifier.cases.settings import value
 CONFIG = "torch._inductor.config"
 
 UNCACHED = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "compile_threads": 1}
-"""Keys of caches of graphs do not know what a script has patched or a gate holds back.
+"""Cache keys of graphs do not include what a script has patched or a gate refuses.
 
-Kernels are kept by their source, which does.
+Kernels are cached by their source, which reflects both.
 """
 
 LOWERING: Mapping[str, Any] = {
@@ -32,7 +32,7 @@ LOWERING: Mapping[str, Any] = {
     "split_reductions": False,
     "unroll_reductions_threshold": 0,
 }
-"""Setting -> its careful value; asked when a graph begins to be lowered."""
+"""Setting -> its conservative value. The gate is asked when the lowering of a graph starts."""
 
 CODEGEN: Mapping[str, Any] = {
     "allow_buffer_reuse": False,
@@ -44,7 +44,7 @@ CODEGEN: Mapping[str, Any] = {
     "loop_ordering_after_fusion": False,
     "reorder_for_peak_memory": False,
 }
-"""The same, asked when its kernels begin to be written."""
+"""The same for settings that are asked about when code generation starts."""
 
 GPU: Mapping[str, Any] = {
     "dynamic_scale_rblock": False,
@@ -54,31 +54,31 @@ GPU: Mapping[str, Any] = {
     "triton.mix_order_reduction": False,
     "triton.persistent_reductions": False,
 }
-"""The same, asked where a graph computes on a GPU."""
+"""The same for graphs that compute on a GPU."""
 
 NO_UNIT = ("fallback_random", "custom", "TESTING_ONLY")
-"""Random numbers are eager's, or all that is drawn looks wrong; custom passes are asked when they
-run; bugs that a test of torch's has switched on are what is looked for."""
+"""Random numbers must match eager, or every result that depends on them looks wrong. Custom passes
+are asked about when they run. Bugs that a test of torch switches on are what a search looks for."""
 
 
 def asked(gate: Gate, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a table that the gate holds back, with their careful values.
+    """Return the settings of a table that the gate refuses, with their conservative values.
 
-    A setting that this torch does not have is not asked.
+    Settings that this version of torch does not have are not asked about.
     """
     return {
-        name: careful
-        for name, careful in table.items()
-        if value(config, name) not in (None, careful)
+        name: conservative
+        for name, conservative in table.items()
+        if value(config, name) not in (None, conservative)
         and not gate.allows(f"config.{name}", name)
     }
 
 
 def changed() -> dict[str, Any]:
-    """The settings that a script or its environment has changed: name -> torch's default."""
+    """Return the settings that a script or its environment has changed, with torch's defaults."""
     return settings.changed(CONFIG)
 
 
 def units() -> dict[str, Any]:
-    """Those of the changed settings that can be switched off: name -> torch's default."""
+    """Return the changed settings that can be switched off, with torch's defaults."""
     return {n: v for n, v in changed().items() if not any(part in n for part in NO_UNIT)}

@@ -1,7 +1,7 @@
-"""What torch writes at its own seams: graphs of Dynamo and AOTAutograd, IR and code of inductor.
+"""Keeps what torch logs of its stages: graphs of Dynamo and AOTAutograd, IR and code of inductor.
 
-Graphs and code are those of torch's structured trace, which tlparse shows, under the names that
-they have there; the IR is what `TORCH_LOGS=ir_pre_fusion,ir_post_fusion` prints.
+Graphs and code come from torch's structured trace, which tlparse shows, and keep their names there.
+The IR is what `TORCH_LOGS=ir_pre_fusion,ir_post_fusion` prints.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRACED = (
     "inductor_post_grad_graph",
     "inductor_output_code",
 )
-"""Records of the trace that are the text of a stage; it has others, of caches, guards and times."""
+"""Trace records that hold the text of a stage. Others are about caches, guards and times."""
 
 PRINTED = {"ir_pre_fusion": ir_pre_fusion_log, "ir_post_fusion": ir_post_fusion_log}
 
@@ -43,7 +43,7 @@ Keep = Callable[[str, str, str], None]
 
 @contextlib.contextmanager
 def texts_kept(log: EventLog) -> Iterator[None]:
-    """Keep what compiles in this block write at their seams, and say so in the log."""
+    """Save the texts that compiles in this block log for their stages, each with an event."""
     numbers = itertools.count()
 
     def keep(stage: str, text: str, suffix: str) -> None:
@@ -67,7 +67,7 @@ class _Traced(logging.Handler):
         self._keep = keep
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A record has {kind: details} as `metadata`, and a text as `payload`."""
+        """Keep a record: `metadata` is {kind: details}, and `payload` is a text."""
         kind, details = next(iter(record.__dict__["metadata"].items()))
         name = details.get("name") if kind == "artifact" else kind
         payload = record.__dict__["payload"]
@@ -76,7 +76,7 @@ class _Traced(logging.Handler):
 
 
 class _Printed(logging.Handler):
-    """Keeps what a logger of torch prints for people: a heading, and the text as its argument."""
+    """Keeps what a logger of torch prints: a heading and a text."""
 
     def __init__(self, stage: str, keep: Keep) -> None:
         super().__init__()
@@ -84,6 +84,6 @@ class _Printed(logging.Handler):
         self._keep = keep
 
     def emit(self, record: logging.LogRecord) -> None:
-        """The text without its heading."""
+        """Keep the text without its heading."""
         _, _, text = record.getMessage().partition("\n")
         self._keep(self._stage, text, "txt")

@@ -1,4 +1,4 @@
-"""The units of inductor, as far as they are known before a compile."""
+"""The units of inductor that are known before a compile."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from tcdebug.minifier.targets.ladder import BELOW, DECOMPOSITIONS
 FUSION = {
     "fuse.inline": "compute a value inside its readers instead of storing it, node by node",
     "fuse.vertical": "run a producer and its consumer in one kernel, pair by pair",
-    "fuse.horizontal": "run two that read the same memory in one kernel, pair by pair",
-    "fuse.prologue": "compute an operand inside of a template",
-    "fuse.epilogue": "compute what follows a template inside of it",
+    "fuse.horizontal": "run two loops that read the same memory in one kernel, pair by pair",
+    "fuse.prologue": "compute an operand of a template inside it",
+    "fuse.epilogue": "compute what follows a template inside it",
 }
 
 
 def units() -> Iterator[Unit]:
-    """Every unit that has a name before a compile, in the order of the pipeline.
+    """Yield every unit whose name is known before a compile, in the order of the pipeline.
 
-    Passes have the names by which inductor runs them, patterns that of their function; those of a
-    compile are among its decisions.
+    Passes are named as inductor names them, and patterns after their functions. Which of them a
+    compile has can be seen from its decisions.
     """
     yield Unit("dynamo.frame", "dynamo.frame.FUNCTION: capture a function, with layer.autograd off")
     yield Unit("dynamo.line", "capture a frame up to a statement, statement by statement")
     for name, summary in AUTOGRAD_UNITS.items():
         yield Unit(name, f"{summary}, with {DECOMPOSITIONS} off or by name")
-    yield Unit("option", "option.NAME: each option that a script gives to torch.compile")
-    yield Unit("config", "config.NAME: each setting that a script or a variable changed")
+    yield Unit("option", "option.NAME: each option that a script passes to torch.compile")
+    yield Unit("config", "config.NAME: each setting that a script or variable changed")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
     for op in sorted((o for o in select_decomp_table() if not is_required(o)), key=str):
         yield Unit(f"decompose.{op}", f"write {op} in simpler operators")
     yield Unit("joint", "joint.PASS: passes and patterns on forward and backward together")
-    yield Unit(CSE, "compute what forward and backward have in common once")
+    yield Unit(CSE, "compute common subexpressions of forward and backward once")
     yield Unit(RECOMPUTE, "recompute cheap values in backward rather than save them")
     yield Unit("postgrad", "postgrad.PASS: passes and patterns on forward and on backward")
     yield Unit("freezing", "freezing.PASS: passes and patterns that freezing adds")
-    yield Unit("config.layout_optimization", "lay convolutions out as they run fastest")
+    yield Unit("config.layout_optimization", "use the fastest memory layout for convolutions")
     for name in LOWERING:
-        yield Unit(f"config.{name}", f"torch._inductor.config.{name}, back to its careful value")
+        yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for op in sorted((o for o in lowering.lowerings if _is_builtin(o)), key=str):
         yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
     for name in (*CODEGEN, *GPU):
-        yield Unit(f"config.{name}", f"torch._inductor.config.{name}, back to its careful value")
+        yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for name, summary in FUSION.items():
         yield Unit(name, summary)
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
     yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")
     for layer, backend in BELOW.items():
-        yield Unit(layer, f"what is above the backend {backend}, as a whole")
+        yield Unit(layer, f"everything above the backend {backend}, as a whole")
 
 
 def _is_builtin(op: object) -> bool:

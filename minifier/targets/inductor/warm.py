@@ -1,4 +1,4 @@
-"""What a first compile by inductor sets up, done once rather than in every forked candidate."""
+"""Does what a first compile by inductor sets up once, rather than in every forked candidate."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
 
 
 def register() -> None:
-    """Register inductor's patterns; compiles nothing."""
+    """Register inductor's patterns, without compiling anything."""
     with config.patch(compile_threads=1):
         for module in (pre_grad, joint_graph, post_grad):
             module.lazy_init()
 
 
 def warm_up(log: EventLog) -> None:
-    """Find the vector instructions, and compile a graph: what that fills is filled once.
+    """Detect the vector instructions and compile a graph, which fills caches of this process.
 
-    It is compiled in a child before it is here: what the script has patched may break any compile.
+    The compile is first tried in a child, because patches of the script may break any compile.
     """
     register()
     remove_torn(Path(cache_dir()))
@@ -44,20 +44,20 @@ def warm_up(log: EventLog) -> None:
         return b"compiled"
 
     if finished(fork(work, Limits())).answer is None:
-        log.emit(Fallback("warm-up", "inductor does not compile even a small sum"))
+        log.emit(Fallback("warm-up", "inductor cannot compile even a small sum"))
     else:
         _compile_one()
 
 
 def warm_up_for_devices(log: EventLog) -> None:
-    """Set up what a first compile for a GPU does, as far as it needs no GPU and no C++ compiler."""
+    """Set up what a first compile for a GPU needs, without a GPU or a C++ compiler."""
     register()
     torch_key()  # reads all of torch's files
     with torch.no_grad():
         try:
             torch.compile(_small_sum, backend="aot_eager_decomp_partition")(torch.ones(2, 2))
-        except Exception as problem:  # what the script has patched may break any compile
-            log.emit(Fallback("warm-up", f"a small sum is not captured: {problem}"))
+        except Exception as problem:  # patches of the script may break any compile
+            log.emit(Fallback("warm-up", f"a small sum could not be captured: {problem}"))
     torch._dynamo.reset()
 
 
@@ -66,7 +66,7 @@ def _small_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 def _compile_one() -> None:
-    """Compile a small sum with torch's own settings, without gradients: no thread is started."""
+    """Compile a small sum with torch's own settings. Without gradients no thread is started."""
     with (
         config.patch({**changed(CONFIG), **UNCACHED}),
         functorch_config.patch(enable_autograd_cache=False),

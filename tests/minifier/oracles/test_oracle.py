@@ -366,7 +366,7 @@ def test_a_failure_that_is_not_wanted_is_no_failure(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.wrong), criteria=wanted)
     found = asked.ask(tanh_case(), Toggles(), "fails, but not like that")
     assert not found.failed
-    assert found.message.startswith("fails, but not in a way that is looked for: output 0: ")
+    assert found.message.startswith("fails, but not in a way that counts: output 0: ")
     assert list(asked.others.scripts) == ["forward | wrong value"]
     wider = oracle(tmp_path, backends.target(backends.wrong), criteria=Wanted(fail_regex="wrong"))
     assert wider.ask(tanh_case(), Toggles(), "known, and wanted now").kind is Kind.WRONG

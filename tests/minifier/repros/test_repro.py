@@ -91,7 +91,7 @@ def test_a_script_says_what_it_is_about(tmp_path: Path) -> None:
     assert "culprit   fuse.inline, memory" in lines
     assert "graph     3 nodes, 2 inputs" in lines
     assert lines[-1] == (
-        "With the culprit switched off it passes: --off=fuse.inline --off=memory"
+        "It passes with the culprit switched off: --off=fuse.inline --off=memory"
     )
     assert namespace_of(tmp_path / "repro.py")["CALL"] == call
 
@@ -163,7 +163,7 @@ def test_what_a_script_expects(outcome: Outcome, expectation: dict[str, str]) ->
 def test_the_state_of_torch_is_brought_about(ambient: Ambient, line: str, tmp_path: Path) -> None:
     case = captured(torch.sin, torch.ones(2))
     text, _ = written(case, tmp_path / "repro.py", Repro(WRONG, EAGER, ambient=ambient))
-    here = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "here")
+    here = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "run_here")
     assert line in (ast.get_source_segment(text, here) or "").replace("    ", "")
     assert Ambient().text() == ""
 
@@ -208,7 +208,7 @@ def test_the_nearest_passing_case_is_written_beside_and_told_apart(tmp_path: Pat
     assert write_passing(seeded(passing), content, tmp_path / "repro_passes.py") == "seeded"
     other = (tmp_path / "repro_passes.py").read_text()
     assert other.startswith('"""A graph that torch.compile gets right\n')
-    assert "It exits with 0 while it passes, with 1 when it fails" in other
+    assert "It exits with 0 if it passes, with 1 if it fails" in other
     assert "culprit" not in other
     done = verify(tmp_path / "repro_passes.py")
     assert done.output == "found    {'kind': 'ok'}\nexpected {'kind': 'ok'}\nit does not fail\n"
@@ -222,7 +222,7 @@ def test_of_a_large_difference_the_beginning_is_shown(tmp_path: Path) -> None:
 
     case, passing = captured(torch.cos, torch.ones(2)), captured(long, torch.ones(2))
     text, _ = written(case, tmp_path / "repro.py", Repro(WRONG, EAGER, passing=passing))
-    assert "    and 13 lines more" in text
+    assert "    and 13 more lines" in text
 
 
 def test_all_inputs_are_stored_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_the_script_judges_as_the_minifier_does(script: dict[str, Any]) -> None:
         eager, actual = tensor(data.draw(draw), dtype), tensor(data.draw(draw), dtype)
         exact = tensor(data.draw(draw), torch.float64) if referenced else None
         found = difference(eager, actual, exact, "")
-        assert script["wrong"](eager, actual, exact) == (found.what if found else None)
+        assert script["difference"](eager, actual, exact) == (found.what if found else None)
 
     same()
 
@@ -441,7 +441,7 @@ def test_the_script_judges_odd_values_alike(
     script: dict[str, Any], eager: Any, actual: Any
 ) -> None:
     found = difference(eager, actual, None, "")
-    assert script["wrong"](eager, actual, None) == (found.what if found else None)
+    assert script["difference"](eager, actual, None) == (found.what if found else None)
 
 
 # -- scripts that run -----------------------------------------------------------------------
@@ -522,13 +522,13 @@ HANG = Outcome(Kind.HANG, "compile", "compile | hang")
     [
         (EXCEPTION, "raise KeyError('tanh')", 1, "'class': 'KeyError', 'message': \"'tanh'\""),
         (EXCEPTION, "raise ValueError('tanh')", 125, "'class': 'ValueError'"),
-        (EXCEPTION, "raise KeyError('tanh', 'sin')", 125, "it fails in another way"),
+        (EXCEPTION, "raise KeyError('tanh', 'sin')", 125, "undecided: it fails in a different way"),
         (ELSEWHERE, "raise KeyError('tanh')", 125, "'what': '<name>'"),
         (EXCEPTION, "return module.forward", 0, "it does not fail"),
         (CRASH, "import ctypes; return lambda *v: ctypes.string_at(0)", 1, "'signal': 11"),
         (CRASH, "import os; os._exit(3)", 125, "'kind': 'unknown', 'phase': 'forward'"),
         (ENDED, "import os; os.abort()", 1, "'kind': 'crash', 'phase': 'forward', 'signal': 6"),
-        (Outcome(Kind.OK), "raise KeyError('tanh')", 1, "it fails, and did not before"),
+        (Outcome(Kind.OK), "raise KeyError('tanh')", 1, "it fails, but the graph passed when "),
         (Outcome(Kind.OK), "return module.forward", 0, "it does not fail"),
         (HANG, "import time; time.sleep(1000)", 1, "{'kind': 'hang'"),
         (WRONG, "return lambda *values: [v[1:] for v in module(*values)]", 125, "wrong shape"),
@@ -576,7 +576,7 @@ def test_what_fails_in_eager_is_not_judged(
     path.write_text(f"{head}        {body}\n        return ({tail}")
     done = verify(path)
     assert (done.status, done.reproduced) == (125, False)
-    assert "it cannot tell: eager fails" in done.output
+    assert "undecided: eager fails" in done.output
 
 
 @pytest.mark.usefixtures("warm")

@@ -133,7 +133,7 @@ def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     doc = ast.get_docstring(ast.parse(path.read_text()))
     assert doc is not None
     assert "culprit   fuse.inline" in doc
-    assert "With the culprit switched off it passes: --off=fuse.inline" in doc
+    assert "It passes with the culprit switched off: --off=fuse.inline" in doc
     script.unlink()
     done = verify(path)
     assert (done.status, done.reproduced) == (1, True), done.output
