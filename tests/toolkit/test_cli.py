@@ -118,7 +118,7 @@ def test_a_fault_of_ours_is_status_3_with_its_traceback(
     assert end.value.code == 3
     error = capsys.readouterr().err
     assert "ZeroDivisionError: planted" in error
-    assert "this is a fault of tcdebug" in error
+    assert "this is a bug in tcdebug" in error
 
 
 def test_a_fault_of_ours_in_an_investigation_is_status_3(

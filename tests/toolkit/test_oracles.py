@@ -95,8 +95,8 @@ def test_a_command_judges(tcdebug: Command, script: Script, tmp_path: Path) -> N
     ("args", "message"),
     [
         (["--oracle", "magic"], "'default', 'crash', 'eager', 'fp64', 'layout', 'nan', 'perf'"),
-        (["--fail-regex", "(unclosed"], "no regular expression"),
-        (["--check", "no-such-command {}"], "no command 'no-such-command'"),
+        (["--fail-regex", "(unclosed"], "invalid regular expression"),
+        (["--check", "no-such-command {}"], "no such command: 'no-such-command'"),
         (["--check", "python 'unclosed"], "No closing quotation"),
         (["--slower-than", "0.5"], "--slower-than"),
         (["--confidence", "1"], "--confidence"),

@@ -1,4 +1,4 @@
-"""The subcommands of `tcdebug fuzz` and their flags, and nothing else."""
+"""Subcommands and flags of `tcdebug fuzz`."""
 
 from __future__ import annotations
 
@@ -14,41 +14,47 @@ from tcdebug.cli.options import CONTEXT, JSON, QUIET, options
 from tcdebug.output.formats import FORMATS
 
 BACKEND = click.option(
-    "--backend", default="tcdebug", show_default=True, help="What is fuzzed: a backend by name."
+    "--backend", default="tcdebug", show_default=True, help="The backend to fuzz, by name."
 )
-SECONDS = click.option("--seconds", type=click.FloatRange(min=1), help="Seconds it may take.")
-EXAMPLES = click.option("--examples", type=click.IntRange(1), help="Programs it may draw.")
-SEED = click.option("--seed", type=click.IntRange(0), help="Draw the programs of this seed.")
+SECONDS = click.option("--seconds", type=click.FloatRange(min=1), help="Time limit in seconds.")
+EXAMPLES = click.option("--examples", type=click.IntRange(1), help="Maximum number of programs.")
+SEED = click.option("--seed", type=click.IntRange(0), help="Seed of the random programs.")
 UNITS = click.option(
-    "--units", default="", metavar="UNIT,...", help="Only these are switched off now and then."
+    "--units",
+    default="",
+    metavar="UNIT,...",
+    help="Switch off only these units in some programs.",
 )
 JOBS = click.option(
     "-j", "--jobs", type=click.IntRange(1, 64), default=max(1, (os.cpu_count() or 1) // 2),
-    show_default="half the cores", help="Workers.",
+    show_default="half the cores", help="Number of workers.",
 )  # fmt: skip
 FINDINGS = click.option(
     "--findings", type=click.Path(file_okay=False, path_type=Path),
-    default=Path(".tcdebug") / "findings", show_default=True, help="The folder of findings.",
+    default=Path(".tcdebug") / "findings", show_default=True, help="Folder for the findings.",
 )  # fmt: skip
 DATABASE = click.option(
     "--database", default=str(Path(".tcdebug") / "examples"), show_default=True,
-    metavar="FOLDER|redis://...", help="Where Hypothesis keeps what failed; empty for nowhere.",
+    metavar="FOLDER|redis://...",
+    help="Where Hypothesis keeps failing programs; empty for nowhere.",
 )  # fmt: skip
-BISECT = click.option("--bisect/--no-bisect", default=True, help="Minify and bisect what is found.")
+BISECT = click.option("--bisect/--no-bisect", default=True, help="Minify and bisect the findings.")
 SETUP = click.option(
     "--setup", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A Python file that every worker runs first.",
+    help="A Python file that each worker runs first.",
 )  # fmt: skip
 TIMEOUT = click.option(
-    "--timeout", default=60.0, show_default=True, help="Seconds a program may take."
+    "--timeout", default=60.0, show_default=True, help="Time limit of a program in seconds."
 )
-MEMORY = click.option("--memory", default=4.0, show_default=True, help="GiB a program may use.")
+MEMORY = click.option(
+    "--memory", default=4.0, show_default=True, help="Memory limit of a program in GiB."
+)
 STOP_AFTER = click.option(
-    "--stop-after", type=click.IntRange(1), help="End a worker that has made so many findings."
+    "--stop-after", type=click.IntRange(1), help="Stop a worker after this many findings."
 )
 ENGINE = click.option(
     "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-    help="Workers here, or -j on each node of the Ray cluster that RAY_ADDRESS names.",
+    help="Run workers here, or -j workers on each node of the Ray cluster at RAY_ADDRESS.",
 )  # fmt: skip
 NAMES = click.argument("names", nargs=-1, metavar="[FINDING]...")
 HUNTING = (
@@ -59,7 +65,10 @@ HUNTING = (
 
 @click.group(context_settings=CONTEXT)
 def fuzz() -> None:
-    """Draw programs with Hypothesis, and compare what a backend makes of them with eager."""
+    """Fuzz a backend.
+
+    Generates programs with Hypothesis and compares the results with eager.
+    """
 
 
 def _command(name: str, **arguments: Any) -> None:
@@ -69,7 +78,9 @@ def _command(name: str, **arguments: Any) -> None:
 @fuzz.command("run")
 @options(*HUNTING, QUIET, JSON)
 def run(**arguments: Any) -> None:
-    """Fuzz until the seconds or examples are used up; ten minutes if neither is given.
+    """Fuzz a backend.
+
+    Stops when --seconds or --examples is used up. The default is ten minutes.
 
     Exit status: 0 nothing new, 1 new findings, 2 usage, 3 internal error, 130 Ctrl-C.
     """
@@ -79,18 +90,23 @@ def run(**arguments: Any) -> None:
 @fuzz.command("ci")
 @click.option(
     "--mode", type=click.Choice(["code-change", "batch"]), default="code-change",
-    show_default=True, help="Two minutes of one seed, or an hour of new ones.",
+    show_default=True, help="Two minutes with a fixed seed, or an hour with a new seed.",
 )  # fmt: skip
 @click.option(
     "--output-format", "style", type=click.Choice(FORMATS), default="concise",
-    show_default=True, help="How the findings are written.",
+    show_default=True, help="Format of the findings.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file; else stdout."
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to a file, not stdout.",
 )
 @options(*HUNTING, QUIET)
 def ci(**arguments: Any) -> None:
-    """Judge what was fixed again, then fuzz; only what is new fails.
+    """Fuzz in CI.
+
+    Judges the fixed findings again, then fuzzes. Only new findings fail.
 
     Exit status: 0 nothing new, 1 new findings, 2 usage, 3 internal error, 130 Ctrl-C.
     """
@@ -100,7 +116,9 @@ def ci(**arguments: Any) -> None:
 @fuzz.command("replay")
 @options(FINDINGS, TIMEOUT, MEMORY, JSON, NAMES)
 def replay(**arguments: Any) -> None:
-    """Judge findings again, all of them or those whose folders begin so.
+    """Judge findings again.
+
+    Judges all findings, or those whose names begin with FINDING.
 
     Exit status: 0 all pass, 1 some fail, 2 usage, 3 internal error.
     """
@@ -108,10 +126,12 @@ def replay(**arguments: Any) -> None:
 
 
 @fuzz.command("triage")
-@click.option("--known", is_flag=True, help="Only mark them as known.")
+@click.option("--known", is_flag=True, help="Only mark the findings as known.")
 @options(FINDINGS, TIMEOUT, MEMORY, JSON, NAMES)
 def triage(**arguments: Any) -> None:
-    """Judge findings again and mark them: fixed if they pass, new if what was fixed fails.
+    """Judge findings again and mark them.
+
+    A finding that passes is marked fixed. A fixed finding that fails is marked new.
 
     Exit status: 0 marked, 2 usage, 3 internal error.
     """
@@ -122,7 +142,9 @@ def triage(**arguments: Any) -> None:
 @JSON
 @click.argument("run_name", metavar="[RUN]", required=False)
 def stats(**arguments: Any) -> None:
-    """The numbers of a campaign: RUN, or the newest.
+    """Show the statistics of a campaign.
+
+    RUN defaults to the newest campaign.
 
     Exit status: 0 shown, 2 no such run.
     """

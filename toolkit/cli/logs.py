@@ -1,4 +1,4 @@
-"""The commands below `tcdebug logs`, which shows a run where none of them is named."""
+"""Subcommands of `tcdebug logs`. Without a subcommand, it shows a run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tcdebug.cli.options import CONTEXT, JSON, RUN, call, complete_run, options
 STAGE = click.option("--stage", help="Only this stage.")
 GRAPH = click.option("--graph", help="Only this compile id, such as 0/0.")
 UNIT = click.option("--unit", help="Only decisions and passes of this unit.")
-EVENT = click.option("--event", help="Only this kind of event, such as graph.break.")
-LINE = click.option("--line", metavar="FILE:N", help="Only events of this line of your program.")
+EVENT = click.option("--event", help="Only events of this kind, such as graph.break.")
+LINE = click.option("--line", metavar="FILE:N", help="Only events of this line of the program.")
 
 
 class _ShowsByDefault(click.Group):
-    """A group whose first word may also be a run: then it is the command `show`."""
+    """A group that runs the command `show` if its first word is not a command."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Put `show` in front of what does not begin with a command's name."""
+        """Insert `show` if the first word is not a command."""
         if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
             args = ["show", *args]
         return super().parse_args(context, args)
@@ -28,30 +28,36 @@ class _ShowsByDefault(click.Group):
 
 @click.group(cls=_ShowsByDefault, context_settings=CONTEXT)
 def logs() -> None:
-    """Show what happened in a run; `tcdebug logs [RUN]` is `tcdebug logs show [RUN]`.
+    """Show the events of a run. `tcdebug logs [RUN]` means `tcdebug logs show [RUN]`.
 
-    RUN is a run folder or the beginning of its name; the newest one if there is none.
-    Exit status: 0 shown, 2 no such run or nothing in it fits, 3 internal error.
+    RUN is a run folder or the beginning of its name. It defaults to the newest run.
+    Exit status: 0 shown, 2 no such run or no matching event, 3 internal error.
     """
 
 
 @logs.command()
 @RUN
 @options(STAGE, GRAPH, UNIT)
-@click.option("--diff", metavar="UNIT", help="The graph before and after a pass or a stage.")
-@click.option("--remarks", is_flag=True, help="What was fused, what was not and why, by line.")
+@click.option("--diff", metavar="UNIT", help="Show the graph before and after a pass or a stage.")
+@click.option("--remarks", is_flag=True, help="Show what was fused, what was not and why, by line.")
 @click.option("--follow", is_flag=True, help="Show events as they are written.")
-@click.option("--all", "everything", is_flag=True, help="Debug events too, such as decisions.")
+@click.option("--all", "everything", is_flag=True, help="Show debug events too, such as decisions.")
 @JSON
 def show(**arguments: Any) -> None:
-    """Show RUN (the newest by default): stages, passes, decisions, kernels."""
+    """Show stages, passes, decisions and kernels.
+
+    RUN defaults to the newest run.
+    """
     call("logs.show", **arguments)
 
 
 @logs.command("ls")
 @JSON
 def list_runs(**arguments: Any) -> None:
-    """List the runs below ./.tcdebug, the newest first: when, which command, how it ended."""
+    """List the runs in ./.tcdebug.
+
+    The newest comes first. Each has its time, result and command.
+    """
     call("logs.ls", **arguments)
 
 
@@ -67,8 +73,8 @@ def list_runs(**arguments: Any) -> None:
 def remove(**arguments: Any) -> None:
     """Remove RUNs from ./.tcdebug, with their repros and logs.
 
-    RUN is a run folder, its name, or a beginning that only one name has. A run that is still at
-    work is not removed. Exit status: 0 removed, 2 no such run or one at work, 3 internal error.
+    RUN is a run folder, its name, or a unique beginning of its name. A run in progress is not
+    removed. Exit status: 0 removed, 2 no such run or run in progress, 3 internal error.
     """
     call("logs.rm", **arguments)
 
@@ -77,7 +83,10 @@ def remove(**arguments: Any) -> None:
 @RUN
 @JSON
 def summary(**arguments: Any) -> None:
-    """Sum RUN up: time by stage, kernels by bytes, extern calls, breaks, recompiles, caches."""
+    """Summarise RUN.
+
+    Shows time by stage, kernels by bytes, extern calls, breaks, recompiles and caches.
+    """
     call("logs.summary", **arguments)
 
 
@@ -86,7 +95,10 @@ def summary(**arguments: Any) -> None:
 @options(STAGE, GRAPH, UNIT, EVENT, LINE)
 @JSON
 def query(**arguments: Any) -> None:
-    """Show the events of RUN that fit all that is given; with --json one a line."""
+    """Show the events of RUN that match.
+
+    An event must match all options. With --json, each line is one event.
+    """
     call("logs.query", **arguments)
 
 
@@ -101,15 +113,21 @@ def query(**arguments: Any) -> None:
     help="A trace for Perfetto or chrome://tracing, or all events as one table.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file; else stdout."
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to a file, not stdout.",
 )
 def export(**arguments: Any) -> None:
-    """Write RUN for other programs."""
+    """Export RUN for other programs."""
     call("logs.export", **arguments)
 
 
 @logs.command("import")
 @click.argument("source", metavar="FOLDER", type=click.Path(exists=True, path_type=Path))
 def import_trace(**arguments: Any) -> None:
-    """Read what TORCH_TRACE=FOLDER has written, of any backend, into a run folder."""
+    """Import a trace.
+
+    FOLDER holds the files that TORCH_TRACE=FOLDER has written, for any backend. They become a run.
+    """
     call("logs.import_trace", **arguments)

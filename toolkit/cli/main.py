@@ -1,4 +1,4 @@
-"""Every subcommand and flag, and nothing else. Commands are imported when they are called."""
+"""Subcommands and flags. A command module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -41,76 +41,80 @@ from tcdebug.minifier.cases.criteria import ORACLES
 
 
 def _regex(context: click.Context, option: click.Parameter, given: str) -> str:
-    """A regular expression that can be read."""
+    """Reject an invalid regular expression."""
     try:
         re.compile(given)
     except re.error as problem:
-        raise click.BadParameter(f"no regular expression: {problem}", context, option) from None
+        what = f"invalid regular expression: {problem}"
+        raise click.BadParameter(what, context, option) from None
     return given
 
 
 def _check(context: click.Context, option: click.Parameter, given: str) -> str:
-    """A command that there is."""
+    """Reject a command that does not exist."""
     try:
         words = shlex.split(given)
     except ValueError as problem:
         raise click.BadParameter(str(problem), context, option) from None
     if words and "=" not in words[0] and shutil.which(words[0]) is None:
-        raise click.BadParameter(f"no command {words[0]!r}", context, option)
+        raise click.BadParameter(f"no such command: {words[0]!r}", context, option)
     return given
 
 
 SECONDS = click.option(
-    "--seconds", default=3600.0, show_default=True, help="Seconds the search may take."
+    "--seconds", default=3600.0, show_default=True, help="Time limit of the search in seconds."
 )
-RERUNS = click.option("--reruns", default=2000, show_default=True, help="Reruns it may use.")
+RERUNS = click.option("--reruns", default=2000, show_default=True, help="Maximum number of reruns.")
 TIMEOUT = click.option(
-    "--timeout", default=120.0, show_default=True, help="Seconds the first run of a graph may take."
+    "--timeout",
+    default=120.0,
+    show_default=True,
+    help="Time limit of the first run of a graph in seconds.",
 )
 MEMORY = click.option(
-    "--memory", default=8.0, show_default=True, help="GiB that a candidate may use."
+    "--memory", default=8.0, show_default=True, help="Memory limit of a candidate in GiB."
 )
 ORACLE = click.option(
     "--oracle",
     type=click.Choice(ORACLES),
     default="default",
     show_default=True,
-    help="What a failure is.",
+    help="What counts as a failure.",
 )
 SLOWER_THAN = click.option(
     "--slower-than",
     type=click.FloatRange(min=1.0),
     default=1.2,
     show_default=True,
-    help="With --oracle perf: times the seconds of eager that are slow.",
+    help="With --oracle perf: slow means more than this many times the time of eager.",
 )
 LONGER_THAN = click.option(
     "--longer-than",
     type=click.FloatRange(min=0.1),
     default=10.0,
     show_default=True,
-    help="With --oracle compile-time: CPU-seconds of compiling a graph that are too many.",
+    help="With --oracle compile-time: slow means more than this many CPU-seconds per graph.",
 )
 FAIL_REGEX = click.option(
     "--fail-regex",
     default="",
     metavar="REGEX",
     callback=_regex,
-    help="Only failures whose kind, signature or message match.",
+    help="Count only failures whose kind, signature or message match.",
 )
 CHECK = click.option(
     "--check",
     default="",
     metavar="COMMAND",
     callback=_check,
-    help="Judge by a command on each candidate's script, {} in it: 0 good, 125 skip, else bad.",
+    help="Judge each candidate's script, {}, by a command: 0 good, 125 skip, otherwise bad.",
 )
 CONFIDENCE = click.option(
     "--confidence",
     type=click.FloatRange(0.5, 0.9999),
     default=0.99,
     show_default=True,
-    help="Name a culprit of a flaky failure only if so sure.",
+    help="Confidence required to name the culprit of a flaky failure.",
 )
 CORES = os.cpu_count() or 1
 JOBS = click.option(
@@ -119,9 +123,9 @@ JOBS = click.option(
     type=click.IntRange(1, 64),
     default=min(4, max(1, CORES // 2)),
     show_default="half the cores, at most 4",
-    help="Candidates that run at the same time; the result is the same.",
+    help="Number of parallel candidates; the result does not depend on it.",
 )
-FRESH = click.option("--fresh", is_flag=True, help="Do not go on from an interrupted run.")
+FRESH = click.option("--fresh", is_flag=True, help="Do not continue an interrupted run.")
 LIMITS = (SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
 JUDGING = (ORACLE, SLOWER_THAN, LONGER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
 SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, OUTPUT_FORMAT, JSON_FORMAT)
@@ -133,7 +137,7 @@ SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 @click.group(context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="tcdebug")
 def cli() -> None:
-    """Find out why torch.compile fails: which step, on which graph, with a repro.
+    """Find out why torch.compile fails: the compiler step, the graph, and a repro.
 
     Start with: tcdebug bisect script.py
     """
@@ -141,15 +145,15 @@ def cli() -> None:
 
 @cli.command(context_settings=PASS_ON)
 @options(*SEARCH)
-@click.option("--minify/--no-minify", default=True, help="Also make the graph small.")
+@click.option("--minify/--no-minify", default=True, help="Also minimise the graph.")
 @SCRIPT
 @ARGS
 def bisect(**arguments: Any) -> None:
-    """Find the step of the compiler that makes SCRIPT fail, and write a repro.
+    """Find the compiler step that makes SCRIPT fail.
 
-    The script is not edited, and runs with ARGS. Exit status: 0 culprit found and confirmed,
-    1 fails but no culprit confirmed, 2 usage, 3 internal error, 4 nothing fails, 5 fails in eager,
-    6 budget used up, 130 Ctrl-C (the same command goes on from there).
+    Also writes a repro. SCRIPT runs unchanged, with ARGS. Exit status: 0 culprit found and
+    confirmed, 1 failure without a confirmed culprit, 2 usage, 3 internal error, 4 nothing fails,
+    5 fails in eager, 6 budget used up, 130 Ctrl-C (the same command continues from there).
     """
     call("bisect", **arguments)
 
@@ -159,9 +163,10 @@ def bisect(**arguments: Any) -> None:
 @SCRIPT
 @ARGS
 def minify(**arguments: Any) -> None:
-    """Make the failing graph of SCRIPT (or of a repro script) small, without bisecting.
+    """Minimise the failing graph of SCRIPT.
 
-    Exit status: 0 minimised and verified, 1 fails but not by itself, otherwise as bisect.
+    Does not search for the culprit. SCRIPT may be a repro script. Exit status: 0 minimised and
+    verified, 1 the repro does not fail alone, otherwise as bisect.
     """
     call("minify", **arguments)
 
@@ -170,12 +175,14 @@ def minify(**arguments: Any) -> None:
 @BACKEND
 @OFF
 @CHECK_RUN
-@click.option("--every-call", is_flag=True, help="Journal the inputs of every call of a graph.")
+@click.option("--every-call", is_flag=True, help="Record the inputs of every call of a graph.")
 @QUIET
 @SCRIPT
 @ARGS
 def run(**arguments: Any) -> None:
-    """Run SCRIPT with ARGS; whatever fails in a compiled graph leaves a repro.
+    """Run SCRIPT and write repros of its failures.
+
+    SCRIPT runs with ARGS. Each compiled graph that fails leaves a repro.
 
     Exit status: that of the script; 1 when --check found a wrong result or a missing guard;
     128 + n when the process died of signal n.
@@ -190,14 +197,14 @@ def run(**arguments: Any) -> None:
 @click.argument("script", metavar="SCRIPT|CODE")
 @ARGS
 def explain(**arguments: Any) -> None:
-    """Run SCRIPT with ARGS and say what torch.compile made of it; or say what a CODE means.
+    """Explain how SCRIPT is compiled, or an error CODE.
 
     \b
-    tcdebug explain script.py    one screen of what became of a script
-    tcdebug explain TCD012       an error of tcdebug: what it means, and what to do
+    tcdebug explain script.py    run a script and show on one screen how it was compiled
+    tcdebug explain TCD012       explain an error of tcdebug and what to do about it
 
-    Graphs, graph breaks with their lines and what to do, recompiles with the value that caused
-    them, constants, what is left to ATen, and what each costs. Exit status: 0 explained, 1 SCRIPT
+    Shows graphs, graph breaks with their lines and remedies, recompiles with the value that caused
+    them, constants, calls left to ATen, and the cost of each. Exit status: 0 explained, 1 SCRIPT
     failed, 2 usage, or no such script or code, 3 internal error, 4 SCRIPT compiles nothing,
     130 Ctrl-C.
     """
@@ -205,24 +212,24 @@ def explain(**arguments: Any) -> None:
 
 
 @cli.command(context_settings=PASS_ON)
-@click.option("--graph", type=click.IntRange(0), help="Only this graph of SCRIPT, from 0.")
+@click.option("--graph", type=click.IntRange(0), help="Only this graph of SCRIPT, counted from 0.")
 @BACKEND
 @click.option(
     "-o",
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder to write to.",
+    help="Output folder.",
 )
-@click.option("--as-test", is_flag=True, help="Write a test for pytest.")
+@click.option("--as-test", is_flag=True, help="Write a pytest test.")
 @click.argument("source", metavar="SCRIPT|REPRO|RUN|issue")
 @ARGS
 def repro(**arguments: Any) -> None:
     """Write repro scripts on demand.
 
     \b
-    tcdebug repro SCRIPT [ARGS]     one of each graph that SCRIPT compiles, healthy or not
-    tcdebug repro --as-test REPRO   a test for pytest, of a repro script or of a RUN
-    tcdebug repro issue [RUN]       a report of the bug that a RUN found
+    tcdebug repro SCRIPT [ARGS]     a repro of each graph that SCRIPT compiles, healthy or not
+    tcdebug repro --as-test REPRO   a pytest test from a repro script or a RUN
+    tcdebug repro issue [RUN]       a bug report for the failure of a RUN
 
     Exit status: 0 written, 1 a graph does not pass, 2 usage, 3 internal error, 4 no graph,
     5 SCRIPT fails in eager, 130 Ctrl-C.
@@ -233,10 +240,12 @@ def repro(**arguments: Any) -> None:
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Output.")
 @RUN
 def issue(**arguments: Any) -> None:
-    """Fill in PyTorch's form for bugs with what RUN found, or the newest that found a failure.
+    """Fill in PyTorch's bug report form.
+
+    Uses RUN, or the newest run with a failure.
 
     Exit status: 0 written, 2 no such run or no failure in it, 3 internal error.
     """
@@ -250,11 +259,14 @@ def issue(**arguments: Any) -> None:
     type=click.Choice(["tcdebug", "inductor"]),
     default="tcdebug",
     show_default=True,
-    help="Whose units.",
+    help="Backend whose units are listed.",
 )
 @JSON
 def units(**arguments: Any) -> None:
-    """List the units that can be switched off, all of them or those below PREFIX."""
+    """List the units that can be switched off.
+
+    With PREFIX, lists only that unit and the units below it.
+    """
     call("units", **arguments)
 
 
@@ -265,22 +277,22 @@ def units(**arguments: Any) -> None:
     type=click.FloatRange(min=0.0),
     default=0.0,
     metavar="DAYS",
-    help="With clear: only what was written longer ago.",
+    help="With clear: remove only files that are older.",
 )
 @JSON
 def cache(action: str, **arguments: Any) -> None:
-    """Show what is kept between compiles (info), or remove it (clear)."""
+    """Show the cache of compiled kernels (info) or empty it (clear)."""
     call("cache", clear=action == "clear", **arguments)
 
 
 @cli.command()
-@click.option("--patches", is_flag=True, help="List what tcdebug patches in torch instead.")
+@click.option("--patches", is_flag=True, help="List what tcdebug patches in torch.")
 @JSON
 def doctor(**arguments: Any) -> None:
-    """Check what compiling needs: torch, compiler, vector math, folders.
+    """Check the requirements: torch, compiler, vector math, folders.
 
-    With --patches, list every attribute of torch that tcdebug replaces while it works, what it
-    could not do without, and whether the patch fits this torch. Exit status: 0 all is well,
+    With --patches, list every attribute of torch that tcdebug replaces while it runs, what the
+    patch is for, and whether it fits this torch. Exit status: 0 all is well,
     1 something is missing or a patch does not fit, 3 internal error.
     """
     call("doctor", **arguments)
@@ -291,11 +303,12 @@ def doctor(**arguments: Any) -> None:
 @click.argument("run_b", shell_complete=complete_run)
 @JSON
 def diff(**arguments: Any) -> None:
-    """Say why RUN_B compiles otherwise, or slower, than RUN_A.
+    """Compare two runs.
 
-    Environment, settings, graphs and the stage at which they part, decisions, kernels, breaks,
-    recompiles, caches, seconds by stage. Exit status: 0 nothing differs but times, 1 something
-    does, 2 no such run, 3 internal error.
+    Shows why RUN_B compiles differently from RUN_A, or more slowly. Compares environment,
+    settings, graphs with the first stage that differs, decisions, kernels, breaks, recompiles,
+    caches, and seconds by stage. Exit status: 0 nothing differs except times, 1 something differs,
+    2 no such run, 3 internal error.
     """
     call("diff", **arguments)
 
@@ -308,10 +321,12 @@ def diff(**arguments: Any) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("report.html"),
     show_default=True,
-    help="The file to write.",
+    help="Output file.",
 )
 def report(**arguments: Any) -> None:
-    """Write RUNs (the newest by default) as one HTML file that needs no network.
+    """Write RUNs as one HTML file.
+
+    RUN defaults to the newest run. The file works offline.
 
     Exit status: 0 written, 2 no such run or a file that cannot be written, 3 internal error.
     """
@@ -321,7 +336,9 @@ def report(**arguments: Any) -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice([*SHELLS]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands, options and the names of runs.
+    """Print the completion script for SHELL.
+
+    It completes commands, options and run names.
 
     bash: eval "$(tcdebug completion bash)" in ~/.bashrc; fish: tcdebug completion fish | source
     """
@@ -352,7 +369,7 @@ def main() -> None:
         messages().print(Traceback())
         error(
             "TCD015",
-            "this is a fault of tcdebug, not of your script",
-            "please report it with the traceback above and the output of: tcdebug doctor",
+            "this is a bug in tcdebug, not in your script",
+            "please report it with the traceback above and the output of tcdebug doctor",
         )
         sys.exit(3)

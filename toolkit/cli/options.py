@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and how a command is called."""
+"""Arguments and options that several commands share, and the call of a command."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tcdebug.compiler.gate.toggles import BadToggle, Toggles
 from tcdebug.output.formats import FORMATS
 
 USAGE = 2
-"""Exit status of a command that was called wrongly; click's own."""
+"""Exit status of a usage error, as in click."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-PASS_ON = {"allow_interspersed_args": False}  # what stands behind SCRIPT is the script's
+PASS_ON = {"allow_interspersed_args": False}  # what follows SCRIPT is passed to it
 
 SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False))
 ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 
 
 def complete_run(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
-    """The names of runs that begin so, for a shell."""
+    """Names of runs with this beginning, for shell completion."""
     from tcdebug.reading.run_dir import runs  # noqa: PLC0415 - start-up time
 
     return [r.path.name for r in runs() if r.path.name.startswith(begun)]
 
 
 RUN = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=complete_run)
-BACKEND = click.option("--backend", help="Compile with this backend, whatever the script names.")
+BACKEND = click.option("--backend", help="Compile with this backend instead of the script's.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 JSON_FORMAT = click.option(
     "--json", "style", flag_value="json", help="The same as --output-format json."
@@ -40,13 +40,13 @@ OUTPUT_FORMAT = click.option(
     type=click.Choice(["full", "concise", "json", *(f for f in FORMATS if f != "concise")]),
     default="full",
     show_default=True,
-    help="What is printed on stdout: for people, for programs, for CI.",
+    help="Format of the output on stdout.",
 )
-QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Do not show progress on stderr.")
 
 
 def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    """What --off says, in its plain form."""
+    """The toggles of --off in canonical form; exit status 2 if one is invalid."""
     try:
         return Toggles.parse(given).texts()
     except BadToggle as problem:
@@ -61,26 +61,26 @@ OFF = click.option(
     multiple=True,
     metavar="TOGGLE",
     callback=_toggles,
-    help="Switch off: UNIT, site:ID, or UNIT:COUNT.",
+    help="Switch off a UNIT, a decision (site:ID), or all but the first decisions (UNIT:COUNT).",
 )
 
 
 CHECKS = ("results", "guards")
-"""What `run --check` compares: results of graphs, or graphs that are reused with fresh ones."""
+"""What `run --check` compares: results with eager, or reused graphs with fresh ones."""
 CHECK_RUN = click.option(
     "--check",
     is_flag=False,
     flag_value=CHECKS[0],
     type=click.Choice(CHECKS),
-    help="Compare every call of a compiled graph with eager; `guards`: look for missing guards.",
+    help="Compare every call of a compiled graph with eager; `guards` finds missing guards.",
 )
 
 
 class RunCommand(click.Command):
-    """A command whose `--check` may stand alone, whatever comes behind it."""
+    """A command whose `--check` may be given without a value."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Write `--check` with its value, as far as options go."""
+        """Give each `--check` among the options its value."""
         return super().parse_args(context, _with_value(self, args))
 
 
@@ -105,7 +105,7 @@ def _with_value(command: click.Command, args: list[str]) -> list[str]:
 
 
 def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several options as one decorator, in the order in which help shows them."""
+    """Combine options into one decorator; help shows them in this order."""
 
     def decorate(function: Any) -> Any:
         for option in reversed(given):
@@ -116,5 +116,5 @@ def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def call(name: str, **arguments: Any) -> None:
-    """Run a command module and leave with its exit status."""
+    """Run a command module and exit with its status."""
     sys.exit(import_module(f"tcdebug.commands.{name}").run(**arguments))
