@@ -1,1 +1,1 @@
-"""What stands between a program and its backends: recording, capturing and watching graphs."""
+"""Intercepts a program's graphs on their way to its backends: recording, capturing, watching."""

@@ -1,6 +1,6 @@
-"""Repros on demand: every graph of a healthy program as a script of its own.
+"""Repros on demand: writes every graph of a healthy program as a script of its own.
 
-Nothing is compiled: the graphs run in eager after they have been written down.
+Nothing is compiled. Each graph runs in eager after it has been written.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ class NotWritable(Exception):
 class Capture:
     """Writes the graphs that a program compiles.
 
-    `paths` are the scripts, `problems` say of which graphs there are none.
+    `paths` are the scripts. `problems` names the graphs that could not be written.
     """
 
     folder: Path
     log: EventLog
     backend: str | None = None
-    """What the scripts compile with, whatever the program names."""
+    """The backend that the scripts compile with, instead of the program's own."""
     script: Script | None = None
-    """The program, where a repro may run it again up to a graph."""
+    """The program, if a repro may run it again up to a graph."""
     only: int | None = None
-    """The one graph that is wanted; the program is left as soon as it is written."""
+    """The ordinal of the one graph to write. The program is left as soon as it is written."""
     graphs: int = 0
     paths: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def wrap(self, backend: Any) -> Any:
-        """What stands in the place of a backend."""
+        """Return the backend that replaces a backend of the program."""
         if isinstance(backend, _Captured) or sets_up(backend):
             return backend
         return _Captured(self, describe(self.backend or backend, ""))
 
     def keep(self, case: Case, backend: Backend, ordinal: int) -> None:
-        """Write the script of a graph at its first call."""
+        """Write the script of a graph at the graph's first call."""
         try:
             self._write(case, backend, ordinal)
-        except Exception as problem:  # the program goes on, and other graphs are written
+        except Exception as problem:  # the program continues, and other graphs are written
             self.problems.append(f"graph {ordinal}: {problem}")
-            self.log.emit(Fallback(f"graph {ordinal} is not written", str(problem)))
+            self.log.emit(Fallback(f"graph {ordinal} was not written", str(problem)))
         if ordinal == self.only:
             raise SystemExit(0)
 
@@ -82,7 +82,7 @@ class Capture:
         self.paths.append(path)
 
     def _setup(self, case: Case, backend: Backend, ordinal: int) -> str:
-        """What the script needs besides the graph: nothing, an import, or the program itself."""
+        """Return what the script needs besides the graph: nothing, an import, or the program."""
         foreign = module_source(case.module).foreign
         if backend.named and not foreign:
             return ""
@@ -95,7 +95,7 @@ class Capture:
 
 @dataclass(eq=False)
 class _Captured:
-    """A backend that writes its graphs."""
+    """A backend that writes its graphs and runs them in eager."""
 
     capture: Capture
     backend: Backend
@@ -128,20 +128,20 @@ def set_up():
 
 
 def _imported(backend: Backend) -> str:
-    """Python that imports a backend that is an object."""
+    """Return Python that imports a backend that is an object. Raises NotWritable."""
     module = getattr(backend.backend, "__module__", None) or ""
     name = getattr(backend.backend, "__qualname__", "")
     found = getattr(sys.modules.get(module), name, None)
     if module == "__main__" or found is not backend.backend:
         raise NotWritable(
-            f"the backend {backend.name} cannot be imported from anywhere: "
-            "give the name of another one, or put it into a module"
+            f"the backend {backend.name} cannot be imported from a module: "
+            "give the name of another backend, or move this one into a module"
         )
     return _IMPORTED.format(module=module, name=name)
 
 
 def simplest(case: Case, path: Path) -> Case:
-    """The case with seeded inputs, where eager takes them as well as its own."""
+    """Return the case with seeded inputs if the results are finite in the same places."""
     seeded = SimplifyInputs()
     simple = seeded.apply(case, seeded.edits(case))
     if simple is None:
@@ -151,7 +151,7 @@ def simplest(case: Case, path: Path) -> Case:
         try:
             same = _finite(run(module, case).outputs) == _finite(run(module, simple).outputs)
         except Exception:
-            same = False  # such as an index out of range: only its own will do
+            same = False  # for example, an index is out of range: only the original inputs work
     return simple if same else case
 
 
@@ -169,10 +169,10 @@ PATCHES = (CALL,)
 
 @contextlib.contextmanager
 def every_backend(wrap: Callable[[Any], Any]) -> Iterator[None]:
-    """Let all graphs that are captured in this block go to `wrap` of their backends.
+    """Pass the backend of every graph that is captured in this block through `wrap`.
 
-    Also those of functions that were given to torch.compile before. Raises NotWritable where this
-    torch cannot be patched so.
+    This includes functions that were given to torch.compile before the block. Raises NotWritable if
+    this version of torch cannot be patched.
     """
     if problem := misfit(CALL):
         raise NotWritable(f"{CALL} is not patched: {problem}")
@@ -189,7 +189,7 @@ def every_backend(wrap: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def _innermost(backend: Any) -> Any:
-    """A backend without what Dynamo has put around it."""
+    """Return a backend without Dynamo's wrappers."""
     while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
         backend = inner
     return backend

@@ -1,8 +1,8 @@
-"""A captured graph on its way to another process, which was forked from the same script.
+"""Hands a captured graph to another process that was forked from the same script.
 
-The other process has the script's functions and classes as far as they were defined before the
-fork; they cross by name. Tensors of a device cross as CPU tensors. The file is read once, by the
-process next door, and holds a pickle.
+The other process has the functions and classes that the script defined before the fork; they are
+passed by name. Device tensors are passed as CPU tensors. The file holds a pickle, and is read once,
+by a process on the same machine.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
 
 class NotTransferable(TypeError):
-    """A graph cannot be given to another process; the message says why."""
+    """A graph cannot be handed to another process; the message says why."""
 
 
 @dataclass(frozen=True)
 class Handover:
-    """A graph of a script, as the process that runs it hands it to the one that searches."""
+    """A graph of a script, which the process that runs the script hands to the searching one."""
 
     case: Case
     backend: Backend
@@ -41,7 +41,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class _Packed:
-    """A handover as it is pickled: its tensors as memories, its nodes as records."""
+    """A handover in the form in which it is pickled: tensors as memories, nodes as records."""
 
     module: fx.GraphModule
     family: Lineage
@@ -66,16 +66,16 @@ def write_handover(handover: Handover, path: Path) -> None:
             _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(packed)
     except NotMovable as problem:
         raise NotTransferable(str(problem)) from None
-    except Exception as problem:  # whatever an object's own way of being pickled raises
+    except Exception as problem:  # the pickling code of an object may raise anything
         raise NotTransferable(f"{type(problem).__name__}: {problem}") from problem
 
 
 def read_handover(path: Path) -> Handover:
-    """Read a handover, its tensors on the CPU. Raises NotTransferable."""
+    """Read a handover, with its tensors on the CPU. Raises NotTransferable."""
     try:
         packed: _Packed = pickle.loads(path.read_bytes())
         inputs = joined(packed.family, packed.inputs)
-    except Exception as problem:  # what the script defined after the fork is not known here
+    except Exception as problem:  # the script may use what it defined after the fork
         raise NotTransferable(f"{type(problem).__name__}: {problem}") from problem
     case = Case(packed.module, inputs)
     return Handover(case, packed.backend, packed.ambient, packed.ordinal, packed.call)
@@ -83,14 +83,14 @@ def read_handover(path: Path) -> Handover:
 
 @dataclass(frozen=True)
 class _Reference:
-    """A node among the arguments of another."""
+    """A reference to another node among the arguments of a node."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class _Record:
-    """A node: what `fx.Graph.create_node` takes, and what is kept of its metadata."""
+    """A node: the arguments of `fx.Graph.create_node`, and the metadata that is kept."""
 
     op: str
     name: str
@@ -134,7 +134,7 @@ def _records(graph: fx.Graph) -> list[_Record]:
 
 @dataclass(frozen=True)
 class ExampleTensor:
-    """What is kept of the tensor that Dynamo recorded for a node, which has no data either."""
+    """What is kept of the fake tensor that Dynamo recorded for a node."""
 
     dtype: torch.dtype
     device: torch.device
@@ -142,7 +142,7 @@ class ExampleTensor:
 
 
 def _bare(example: Any) -> Any:
-    """What Dynamo recorded for a node, without sizes: the same for the inputs at hand or others."""
+    """Return what Dynamo recorded for a node, without sizes, so that it holds for any inputs."""
 
     def part(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -157,7 +157,7 @@ def _bare(example: Any) -> Any:
 
 
 def _module(records: Sequence[_Record], read: Mapping[str, Any]) -> fx.GraphModule:
-    """A graph module of records, and of what its graph reads."""
+    """Create a graph module from records and the attributes that its graph reads."""
     graph, made = fx.Graph(), dict[str, fx.Node]()
     for record in records:
         args, kwargs = _resolved(record.args, made), _resolved(dict(record.kwargs), made)

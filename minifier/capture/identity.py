@@ -1,7 +1,7 @@
-"""The program in eager: the user's torch.compile does nothing.
+"""Runs the program in eager: the user's torch.compile does nothing.
 
-`torch.compiler.set_stance("force_eager")` is no substitute. It also stops the compiles by which
-torch itself runs `scan`, `map`, `cond` and flex_attention, and those then raise.
+`torch.compiler.set_stance("force_eager")` would not do. It also stops the compiles with which torch
+itself runs `scan`, `map`, `cond` and flex_attention, and those then raise.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PATCHES = (ENABLE,)
 
 
 class Identity(contextlib.nullcontext[None]):
-    """In place of what `torch._dynamo.optimize` returns: a decorator that compiles nothing.
+    """Replaces what `torch._dynamo.optimize` returns: a decorator that compiles nothing.
 
-    What it returns has the same type and attributes as a compiled function or module.
+    Its results have the same type and attributes as a compiled function or module.
     """
 
     def __call__(self, function: Any) -> Any:
-        """The function or module, uncompiled, wrapped as torch.compile wraps it."""
+        """Return the function or module, uncompiled but wrapped as torch.compile wraps it."""
         if isinstance(function, torch.nn.Module):
             inner = function._orig_mod if isinstance(function, OptimizedModule) else function
             module = OptimizedModule(inner, self)  # type: ignore[arg-type]  # only called
@@ -57,14 +57,14 @@ class Identity(contextlib.nullcontext[None]):
 
 
 def _no_config() -> None:
-    """What `get_compiler_config` returns where nothing is compiled."""
+    """Return None, as `get_compiler_config` does if nothing is compiled."""
 
 
 @contextlib.contextmanager
 def compile_is_identity(log: EventLog) -> Iterator[None]:
-    """Run the program in this block in eager; torch's own use of its compiler is left alone.
+    """Run the program in eager in this block; torch's own use of its compiler is left alone.
 
-    Where this torch cannot be patched, nothing is compiled at all.
+    If this version of torch cannot be patched, nothing at all is compiled.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

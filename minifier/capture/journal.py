@@ -1,7 +1,7 @@
-"""What lies ready on disk while a graph compiles or runs, for the case that the process ends in it.
+"""Keeps repros ready on disk while graphs compile or run, in case the process ends meanwhile.
 
-A folder a graph: its repro scripts, and a mark as long as the graph is at work. Who finds the mark
-after the process has ended knows where it ended: see `running`.
+Each graph has a folder with its repro scripts, and with a mark while the graph is active. A mark
+that remains after the process has ended shows where it ended; see `running`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, SECONDS
 from tcdebug.minifier.targets.backends import Backend
 
 ENDED_SECONDS = 60.0
-"""How long a repro of a process that ended gives its graph: it may have been a hang."""
+"""The time limit of a repro of a process that ended, in seconds: it may have been a hang."""
 MOST_BYTES = 16 << 20
-"""Inputs of more than this are stored only when every call is journalled."""
+"""Inputs above this size in bytes are stored only if every call is journalled."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A graph where it runs: what its repro is made of, and where that is written."""
+    """A graph and the state in which it runs: what its repro needs, and where it is written."""
 
     case: Case
     backend: Backend
@@ -44,30 +44,30 @@ class Scene:
     ambient: Ambient
 
     def without_values(self) -> Scene:
-        """The scene without the tensors of a call, which would be kept alive."""
+        """Return the scene without the tensors of a call, which it would keep alive."""
         empty = {i.name: replace(i, value=None) for i in self.case.inputs}
         return replace(self, case=self.case.with_inputs(empty))
 
 
 @dataclass
 class Journal:
-    """Writes the repros of a process's graphs, ahead and when they fail."""
+    """Writes the repros of a process's graphs, both in advance and on failure."""
 
     folder: Path
     script: Script | None = None
-    """What a repro can fall back on where the graph alone does not fail."""
+    """The script that a repro can run if the graph alone does not fail."""
     pid: int = field(default_factory=os.getpid)
-    """The process whose graphs are named by their numbers alone; forked ones add theirs."""
+    """The process whose folders are named by ordinal alone. Forked processes add their pid."""
     latest: dict[Path, Latest] = field(default_factory=dict)
 
     def path(self, ordinal: int) -> Path:
-        """Where the repro of a graph of this process is."""
+        """Return the path of the repro of a graph in this process."""
         own = os.getpid()
         name = str(ordinal) if own == self.pid else f"{ordinal}-{own}"
         return self.folder / "graphs" / name / "repro.py"
 
     def write(self, scene: Scene, outcome: Outcome, seconds: float = SECONDS) -> str:
-        """Write a repro, and beside it what may fail where that does not; see `verify.settle`."""
+        """Write a repro, with variants that may fail if it does not; see `verify.settle`."""
         seeded = SimplifyInputs()
         case = snug(scene.case)
         simple = seeded.apply(case, seeded.edits(case)) or case
@@ -93,21 +93,21 @@ class Journal:
         return repro.write(simple, bare, scene.path)
 
     def ahead(self, scene: Scene, phase: str) -> None:
-        """Let a repro lie ready for the case that the process ends in this phase."""
-        with contextlib.suppress(Exception):  # what cannot be written down runs all the same
+        """Keep a repro ready in case the process ends in this phase."""
+        with contextlib.suppress(Exception):  # a graph that cannot be written still runs
             self.write(scene, ended_in(phase), ENDED_SECONDS)
             mark(scene.path, os.getpid(), phase)
 
     def call(self, scene: Scene, phase: str) -> None:
-        """Let a repro of this very call lie ready; only values that changed are written."""
-        with contextlib.suppress(Exception):  # as above
+        """Keep a repro of this call ready. Only values that have changed are written."""
+        with contextlib.suppress(Exception):  # a graph that cannot be written still runs
             latest = self.latest.get(scene.path)
             if latest is None or not latest.follow(scene):
                 self.latest[scene.path] = self._first(scene, phase)
             mark(scene.path, os.getpid(), phase)
 
     def _first(self, scene: Scene, phase: str) -> Latest:
-        """A repro with stored inputs, and what keeps them up to date."""
+        """Write a repro with stored inputs, and return what keeps them up to date."""
         case = snug(scene.case)
         content = repro.Repro(
             ended_in(phase), scene.backend.call(), ambient=scene.ambient, seconds=ENDED_SECONDS,
@@ -124,14 +124,14 @@ class Journal:
         return Latest(live, _numbers(case), scene.ambient)
 
     def clear(self, scene: Scene) -> None:
-        """The graph went well: take away what lay ready, but for what the next call needs."""
+        """Remove a repro that was kept ready, except for what the next call needs."""
         if scene.path in self.latest:
             unmark(scene.path)
         else:
             shutil.rmtree(scene.path.parent, ignore_errors=True)
 
     def close(self) -> None:
-        """Take away what is left of graphs that went well."""
+        """Remove what is left of graphs that succeeded."""
         for path in self.latest:
             if not path.with_name(RUNNING).exists():
                 shutil.rmtree(path.parent, ignore_errors=True)
@@ -140,14 +140,14 @@ class Journal:
 
 @dataclass(frozen=True)
 class Latest:
-    """The inputs of the latest call of a graph, on disk."""
+    """The stored inputs of the latest call of a graph."""
 
     tensors: LiveTensors
     numbers: list[object]
     ambient: Ambient
 
     def follow(self, scene: Scene) -> bool:
-        """Write what another call has other values for; False if it does not fit the script."""
+        """Write the values of another call. Return False if they do not fit the script."""
         case = snug(scene.case)
         tensors = list(tensors_of(case.values()))
         fits = _numbers(case) == self.numbers and scene.ambient == self.ambient
@@ -155,7 +155,7 @@ class Latest:
 
 
 def _numbers(case: Case) -> list[object]:
-    """What a script says of its inputs besides their contents."""
+    """Return what a script says about its inputs besides their contents."""
     numbers = [i.value for i in case.inputs if not isinstance(i.value, torch.Tensor)]
     return [*numbers, *lineage(case.values()).text()]
 
@@ -165,12 +165,12 @@ def _bytes(case: Case) -> int:
 
 
 def ended_in(phase: str) -> Outcome:
-    """The process ended, or was ended, in a phase: nobody was left to say how."""
+    """Return the outcome of a process that ended in a phase and left no one to say how."""
     return Outcome(Kind.CRASH, phase, f"{phase}{repro.ENDED}", f"the process ended in {phase}")
 
 
 def snug(case: Case) -> Case:
-    """The case with the views of much larger tensors copied: their memory is not stored."""
+    """Copy the views of much larger tensors, so that the whole memory need not be stored."""
     owners: dict[int, int] = {}
     for value in tensors_of(case.values()):
         if value.layout == torch.strided:

@@ -1,4 +1,4 @@
-"""A program without some of torch's layers: what `layer.*` toggles do in its process."""
+"""Runs a program without some of torch's layers: implements `layer.*` toggles in its process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
 
 Enter = Callable[[], Callable[[], None]]
-"""Called before a compiled function is called; what it returns is called afterwards."""
+"""Called before a call of a compiled function. Its result is called after that call."""
 
 
 @contextlib.contextmanager
 def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
     """Run the program in this block without the layers that are off.
 
-    What torch compiles for its own purposes keeps its layers, but not its caches.
+    Compiles that torch makes for its own purposes keep their layers, but not their caches.
     """
     with contextlib.ExitStack() as stack:
         stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
@@ -65,13 +65,13 @@ def each_call(enter: Enter, log: EventLog) -> AbstractContextManager[None]:
 
 @dataclass
 class _Caches:
-    """Caches that are off, also where the script sets them."""
+    """Caches that stay off even if the script switches them on."""
 
     names: list[str]
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
-        """The caches off for as long as the block lasts."""
+        """Switch the caches off for the duration of the block."""
         with contextlib.ExitStack() as stack:
             for module, setting in self._settings():
                 stack.enter_context(module.patch({setting: False}))
@@ -84,7 +84,7 @@ class _Caches:
         return lambda: None
 
     def _settings(self) -> Iterator[tuple[Any, str]]:
-        """The config modules and the settings that this torch has."""
+        """Yield the settings that exist in this version of torch, with their config modules."""
         for name in self.names:
             for path, setting in CACHES[name]:
                 module: Any = import_module(path)
@@ -96,15 +96,15 @@ class _Caches:
 class _Anew:
     """Drops what Dynamo has compiled before every outermost call.
 
-    What it has learned of sizes stays, so that the same sizes are symbolic. While another thread is
-    in compiled code nothing is dropped.
+    Dynamo's knowledge of dynamic sizes stays, so that the same sizes are symbolic. Nothing is
+    dropped while another thread is in compiled code.
     """
 
     active: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def enter(self) -> Callable[[], None]:
-        """Before a call."""
+        """Prepare a call. Return the function to call after it."""
         with self.lock:
             if self.active == 0:
                 self._drop()

@@ -1,7 +1,7 @@
-"""Stands where a script's backend stands, and sees every graph that it compiles.
+"""Replaces a script's backends, and sees every graph that they would compile.
 
-The script itself goes on in eager: what is compiled is compiled in children, so nothing that a
-backend does can end the script or change what it sees next.
+The script itself continues in eager. Graphs are compiled in children, so a backend can neither end
+the script nor change what it sees next.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tcdebug.minifier.targets.describe import describe
 
 Wrap = Callable[..., Any]
 Judge = Callable[[Case, Backend, int, int], None]
-"""Called with a case, its backend, the place of the graph in the script, and of the call."""
+"""Called with a case, its backend, the ordinal of the graph in the script, and that of the call."""
 
 CALLS = 3
-"""Calls of a graph that are judged: the first ones with layouts not seen before."""
+"""Calls of a graph that are judged: the first ones, each with a new layout."""
 
 
 @dataclass
 class Recorder:
-    """Hands every graph, at its first calls, to `judge`."""
+    """Passes every graph to `judge` at its first calls."""
 
     judge: Judge
     run_dir: str
     forced: str | None = None
-    """A backend that replaces those that the script names."""
+    """A backend that replaces the script's backends."""
     active: bool = True
     graphs: int = 0
 
     def wrap(self, backend: Any) -> Any:
-        """A backend for Dynamo in place of the one that a script gave to torch.compile."""
+        """Return the backend that replaces the one a script gave to torch.compile."""
         if not self.active or isinstance(backend, Recording) or sets_up(backend):
             return backend
         return Recording(self, describe(self.forced or backend, self.run_dir))
@@ -48,7 +48,7 @@ class Recorder:
 
 @dataclass(eq=False)
 class Recording:
-    """A backend that compiles nothing: its graphs run in eager, after they have been judged."""
+    """A backend that compiles nothing: its graphs are judged, and then run in eager."""
 
     recorder: Recorder
     backend: Backend
@@ -64,7 +64,7 @@ class Recording:
 
 @dataclass(eq=False)
 class _RecordedGraph:
-    """One captured graph as a callable."""
+    """A captured graph as a callable."""
 
     recording: Recording
     module: fx.GraphModule

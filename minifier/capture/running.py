@@ -1,4 +1,4 @@
-"""The file that is in a graph's folder while the graph is at work, and who left one behind."""
+"""Marks the folder of a graph while the graph is active, and finds marks that were left behind."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ RUNNING = "running"
 
 
 def mark(repro: Path, pid: int, phase: str) -> None:
-    """Say that a process is at work on the graph of a repro."""
+    """Mark the graph of a repro as active in a process."""
     repro.with_name(RUNNING).write_text(f"{pid} {phase}\n")
 
 
 def unmark(repro: Path) -> None:
-    """Say that nothing is at work on it any more."""
+    """Remove the mark."""
     repro.with_name(RUNNING).unlink(missing_ok=True)
 
 
 def left_running(folder: Path) -> Iterator[Path]:
-    """The repros of a run folder whose graphs were at work when their processes ended."""
+    """Yield the repros in a run folder whose graphs were active when their processes ended."""
     for file in sorted((folder / "graphs").glob(f"*/{RUNNING}")):
         if _ended(int(file.read_text().partition(" ")[0])):
             yield file.with_name("repro.py")

@@ -1,8 +1,8 @@
-"""Capture in a program that runs as usual: whatever fails in a compiled graph leaves a repro.
+"""Captures graphs in a program that runs as usual: a failure in a compiled graph leaves a repro.
 
-Before a graph is compiled, or runs forward or backward for the first time, its repro script is
-written, so that the end of the process leaves one; it is removed again when all went well. An
-exception, or with `check` a result that differs from eager's, makes it stay.
+The repro script of a graph is written before the graph is compiled, and before it first runs
+forward or backward, so that it remains if the process ends. It is removed if all goes well. It
+stays after an exception, and with `check` after a result that differs from eager's.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
 
 PATIENCE = 30.0
-"""What a person interrupts sooner than this is given as many seconds before it is a hang."""
+"""The smallest hang limit, in seconds, of a repro of what a person interrupted."""
 
 
 @dataclass
 class Watcher:
-    """Watches the graphs of a process. `repros` are the scripts that failures left."""
+    """Watches the graphs of a process. `repros` are the scripts of failures."""
 
     folder: Path
     log: EventLog
     script: Script | None = None
-    """What a repro can fall back on where the graph alone does not fail."""
+    """The script that a repro can run if the graph alone does not fail."""
     check: bool = False
     every_call: bool = False
-    """Journal the inputs of every call, not only of the first one of each graph."""
+    """Journal the inputs of every call, not only of each graph's first."""
     graphs: int = 0
     repros: list[Path] = field(default_factory=list)
     backward: dict[int, _WatchedGraph] = field(default_factory=dict)
     """The graphs whose backward is running, by thread."""
     interrupted: bool = False
-    """Whether one of the repros is of what a person stopped."""
+    """Whether one of the repros is of something that a person interrupted."""
     ordinals: Iterator[int] = field(default_factory=itertools.count)
     journal: Journal = field(init=False)
 
@@ -59,15 +59,15 @@ class Watcher:
         self.journal = Journal(self.folder, self.script)
 
     def wrap(self, backend: Any) -> Any:
-        """The backend with its graphs watched."""
+        """Return the backend with its graphs watched."""
         if isinstance(backend, _WatchedBackend) or sets_up(backend):
             return backend
         return _WatchedBackend(self, backend, describe(backend, str(self.folder)))
 
     def backward_failed(self, error: BaseException) -> None:
-        """An exception came out of torch.autograd: if it is a compiled graph's, keep its repro."""
+        """Keep the repro of the compiled graph whose backward raised an exception, if any."""
         graph = self.backward.pop(threading.get_ident(), None)
-        if graph is None:  # where there are devices, autograd has threads that Python does not know
+        if graph is None:  # autograd's device threads are unknown to Python
             ours = {thread.ident for thread in threading.enumerate()}
             devices = [thread for thread in self.backward if thread not in ours]
             graph = self.backward.pop(devices[-1]) if devices else None
@@ -76,7 +76,7 @@ class Watcher:
             graph.watched.stopped(error, graph.scene, "backward", graph.since)
 
     def keep(self, scene: Scene, outcome: Outcome, seconds: float = SECONDS) -> Path:
-        """Write the repro of a failure where it stays; its path."""
+        """Write the repro of a failure to stay, and return its path."""
         self.log.emit(outcome.event)
         self.journal.clear(scene)
         self.journal.latest.pop(scene.path, None)
@@ -87,7 +87,7 @@ class Watcher:
         return scene.path
 
     def ahead(self, scene: Scene, phase: str, *, first: bool) -> None:
-        """Let a repro lie ready for the case that the process ends in this phase."""
+        """Keep a repro ready in case the process ends in this phase."""
         if scene.path in self.repros:
             return
         if self.every_call and phase != "compile":
@@ -96,7 +96,7 @@ class Watcher:
             self.journal.ahead(scene, phase)
 
     def clear(self, scene: Scene) -> None:
-        """The graph went well: take away what lay ready."""
+        """Remove the repro that was kept ready, because the graph succeeded."""
         if scene.path not in self.repros:
             self.journal.clear(scene)
 
@@ -111,7 +111,7 @@ class _WatchedBackend:
 
     @property
     def compiler_name(self) -> str:
-        """What torch calls the backend in its messages."""
+        """The name of the backend in torch's messages."""
         return self.backend.name
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -134,9 +134,9 @@ class _WatchedBackend:
         return _WatchedGraph(self, scene.without_values(), names, compiled)
 
     def stopped(self, error: BaseException, scene: Scene, phase: str, since: float) -> None:
-        """Write the repro, and say in the exception where it is."""
+        """Write the repro, and add its path to the exception."""
         if type(error).__module__ == "torch._dynamo.exc" and "Restart" in type(error).__name__:
-            return  # how Dynamo starts a capture over
+            return  # Dynamo restarts a capture this way
         seconds = SECONDS
         if isinstance(error, KeyboardInterrupt):
             self.watcher.interrupted = True
@@ -149,7 +149,7 @@ class _WatchedBackend:
             outcome = Outcome(Kind.EXCEPTION, phase, exception_signature(error, phase), message)
         try:
             path = self.watcher.keep(scene, outcome, seconds)
-        except Exception as problem:  # the program's own exception is what has to be seen
+        except Exception as problem:  # the program's own exception must be seen
             error.add_note(f"tcdebug: no repro could be written: {problem}")
             return
         error.add_note(f"tcdebug: repro {path}\ntcdebug: next  tcdebug bisect {path}")
@@ -161,14 +161,14 @@ class _WatchedGraph:
 
     watched: _WatchedBackend
     scene: Scene
-    """The latest call, as long as its backward may come or it is being judged."""
+    """The latest call, while its backward may follow or while it is being judged."""
     names: tuple[str, ...]
-    """Of all arguments; the case leaves out those that are not used."""
+    """The names of all arguments. The case leaves out unused ones."""
     compiled: Callable[..., Any]
     calls: int = 0
     went_back: bool = False
     since: float = 0.0
-    """When the latest phase began."""
+    """The start of the latest phase."""
 
     def __call__(self, *values: Any) -> Any:
         watcher = self.watched.watcher
@@ -184,7 +184,7 @@ class _WatchedGraph:
             self.watched.stopped(error, self.scene, "forward", self.since)
             raise
         except KeyboardInterrupt as error:
-            if self.calls == 1 or watcher.every_call:  # later ones are stopped for other reasons
+            if self.calls == 1 or watcher.every_call:  # later calls are stopped for other reasons
                 self.watched.stopped(error, self.scene, "forward", self.since)
             raise
         if self.calls == 1 or watcher.every_call:
@@ -211,15 +211,15 @@ class _WatchedGraph:
             watcher.clear(self.scene)
 
     def _scene(self, values: Sequence[Any]) -> Scene:
-        """The graph as it is called now."""
+        """Return the scene of a call with these values."""
         given = dict(zip(self.names, map(_hint, values), strict=True))
         case = self.scene.case
         now = {i.name: replace(i, value=given[i.name]) for i in case.inputs}
-        ambient = Ambient.current(self.scene.ambient.settings)  # what it was compiled under
+        ambient = Ambient.current(self.scene.ambient.settings)  # settings of the compile
         return replace(self.scene, case=case.with_inputs(now), ambient=ambient)
 
     def _check(self, values: Sequence[Any]) -> None:
-        """Compare this call with eager, on copies, forward and backward."""
+        """Compare this call with eager on copies, forward and backward."""
         case = self.scene.case
         given = dict(zip(self.names, values, strict=True))
 
@@ -240,7 +240,7 @@ class _WatchedGraph:
 
 
 def _backward_nodes(outputs: Any) -> list[Any]:
-    """The autograd nodes that run a compiled backward, or else the last ones of each output."""
+    """Return the autograd nodes of compiled backwards, or else the last node of each output."""
     found: dict[int, Any] = {}
     for value in flatten(outputs):
         node = value.grad_fn if isinstance(value, torch.Tensor) else None
@@ -251,7 +251,7 @@ def _backward_nodes(outputs: Any) -> list[Any]:
 
 
 def _behind(node: Any, depth: int = 3) -> Iterator[Any]:
-    """A node and those behind it: a view of an output stands before the compiled function."""
+    """Yield a node and those behind it. A compiled function may be behind views of its output."""
     yield node
     if depth:
         for before, _ in node.next_functions:
@@ -260,7 +260,7 @@ def _behind(node: Any, depth: int = 3) -> Iterator[Any]:
 
 
 def _hint(value: Any) -> Any:
-    """A symbolic size as the number that it had when the graph was captured."""
+    """Return the value that a symbolic size had when the graph was captured."""
     if isinstance(value, torch.SymInt):
         return int(value.node.hint)
     return value

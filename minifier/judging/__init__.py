@@ -1,1 +1,1 @@
-"""Run a case eagerly and compiled, and decide whether the compiled result is wrong."""
+"""Runs a case eagerly and compiled, and decides whether the compiled result is wrong."""

@@ -1,14 +1,14 @@
-"""The first stage of AOTAutograd whose values differ from eager, where no unit of it is at fault.
+"""Finds the first stage of AOTAutograd whose values differ from eager, if no unit is at fault.
 
-A case is compiled with AOTAutograd alone. Its graphs run in plain torch, and what they compute is
-compared with the captured graph in eager and in float64, node by node and result by result:
+The case is compiled with AOTAutograd alone. Its graphs run in plain torch. Their values are
+compared with those of the captured graph in eager and in float64, by node and by result:
 
     autograd.trace      the graph that AOTAutograd traced
-    autograd.partition  what the partition made of it: forward, saved tensors, backward
-    autograd.runtime    what is put around these graphs: inputs, aliases, gradients
+    autograd.partition  the graphs from the partition: forward, saved tensors, backward
+    autograd.runtime    the code around these graphs: inputs, aliases, gradients
 
-The trace wrote down from which captured node each of its nodes comes, so a trace that differs ends
-at the first captured node of which no value is left.
+Each traced node records the captured node that it comes from. A wrong trace therefore leads to the
+first captured node for which the trace has no right value.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ TRACE = "autograd.trace"
 PARTITION = "autograd.partition"
 RUNTIME = "autograd.runtime"
 MOST_NODES = 8
-"""Nodes of a trace that are shown for one captured node."""
+"""The limit on shown trace nodes per captured node."""
 
 Values = Mapping[str, Any]
-"""Node -> what it computed."""
+"""Node name -> the value that it computed."""
 Compiled = Callable[[list[Any]], Any]
 
 
 def find_autograd_stage(case: Case, filename: str) -> StageFound | None:
-    """The first stage whose values differ, None if none does.
+    """Return the first stage whose values differ; None if none does.
 
-    None also of a graph with a backward that draws random numbers. Raises what the case raises.
+    Also returns None for a graph that has a backward and draws random numbers. Raises what the case
+    raises.
     """
     eager = run(load(case, filename), case)
     observer = _Observer()
@@ -61,12 +62,12 @@ def find_autograd_stage(case: Case, filename: str) -> StageFound | None:
     with fresh_capture():
         actual = run(torch.compile(module, backend=observer.backend), case, mark=True)
     if observer.joint is not None and _draws(observer.joint):
-        return None  # the joint graph cannot be run again with the same random numbers
+        return None  # the joint graph cannot be rerun with the same random numbers
     return observer.found or _around(case, load(case, filename), eager, actual)
 
 
 def _draws(module: fx.GraphModule) -> bool:
-    """Whether a graph draws random numbers."""
+    """Return whether a graph draws random numbers."""
     tag = torch.Tag.nondeterministic_seeded
     return any(tag in getattr(node.target, "tags", ()) for node in module.graph.nodes)
 
@@ -74,7 +75,7 @@ def _draws(module: fx.GraphModule) -> bool:
 def _around(
     case: Case, module: torch.nn.Module, eager: Results, actual: Results
 ) -> StageFound | None:
-    """Where the graphs are right: what is put around them, if the results are wrong."""
+    """Blame the code around the graphs if the graphs are right but the results are wrong."""
     outcome = compare(case, module, eager, actual)
     if outcome.kind is Kind.OK:
         return None
@@ -83,20 +84,20 @@ def _around(
 
 @dataclass
 class _Observer:
-    """A backend that runs AOTAutograd alone and compares what its graphs compute."""
+    """A backend that runs AOTAutograd alone and compares the values of its graphs."""
 
     found: StageFound | None = None
     captured: fx.GraphModule | None = None
     joint: fx.GraphModule | None = None
     forward_outputs: int = 0
-    """How many outputs of the joint graph are those of forward."""
+    """The number of outputs of the joint graph that belong to forward."""
     results: slice = field(default_factory=lambda: slice(None))
-    """Which outputs of forward are results of the captured graph."""
+    """The outputs of forward that are results of the captured graph."""
     expected: _Expected | None = None
     primals: list[Any] = field(default_factory=list)
 
     def backend(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The captured graph, compiled."""
+        """Compile the captured graph."""
         self.captured = fx.GraphModule(graph, copy_graph(graph.graph)[0])
         compiled = aot_autograd(
             fw_compiler=self._forward,
@@ -183,17 +184,17 @@ class _Observer:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What the captured graph computes in eager, and in float64 where it can."""
+    """What the captured graph computes in eager, and in float64 if it can."""
 
     values: Values
     outputs: Sequence[Any]
     gradients: Sequence[tuple[int, Any]]
-    """The gradient of each argument that wants one, by its place."""
+    """The gradients of arguments that require one, with the argument's position."""
     exact_values: Values
     exact_outputs: Sequence[Any] | None
 
     def first_wrong(self, outputs: Sequence[Any]) -> Difference | None:
-        """The first wrong result."""
+        """Return the first wrong result."""
         exact = self.exact_outputs or [None] * len(self.outputs)
         for place, (e, a, x) in enumerate(zip(self.outputs, outputs, exact, strict=False)):
             if found := _differs(e, a, f"output {place}", x):
@@ -201,7 +202,7 @@ class _Expected:
         return None
 
     def first_wrong_gradient(self, gradients: Sequence[Any]) -> Difference | None:
-        """The first wrong gradient, where the arguments are those of the traced graph."""
+        """Return the first wrong gradient, if the traced graph has the same arguments."""
         for place, right in self.gradients:
             if place >= len(gradients):
                 return None
@@ -218,7 +219,7 @@ def _expected(captured: fx.GraphModule, args: Sequence[Any]) -> _Expected:
         gradients = _gradients(copies, outputs) if torch.is_grad_enabled() else []
     exact: Values = {}
     exact_outputs: Sequence[Any] | None = None
-    with contextlib.suppress(Exception), torch.random.fork_rng():  # it may insist on its dtypes
+    with contextlib.suppress(Exception), torch.random.fork_rng():  # it may need its own dtypes
         exact, exact_outputs = _computed(captured, clone_values(args, _WIDER))
     return _Expected(values, [_plain(o) for o in outputs], gradients, exact, exact_outputs)
 
@@ -231,7 +232,7 @@ _WIDER: Change = _wider
 
 
 def _gradients(copies: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[int, Any]]:
-    """The gradients of those arguments that are leaves, as `replay.run` takes them."""
+    """Return the gradients of the arguments that are leaves, as `replay.run` does."""
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     wanted = leaves(copies)
     if not roots or not wanted:
@@ -249,7 +250,7 @@ class _NodeValues(fx.Interpreter):
         self.values: dict[str, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node."""
+        """Run a node and record its value."""
         result = super().run_node(n)
         if isinstance(result, torch.Tensor):
             self.values[n.name] = result.detach().clone()
@@ -259,7 +260,7 @@ class _NodeValues(fx.Interpreter):
 def _computed(
     module: fx.GraphModule, args: Sequence[Any], *, detach: bool = True
 ) -> tuple[Values, list[Any]]:
-    """What each node of a graph computes, and its outputs."""
+    """Return the value of each node of a graph, and the graph's outputs."""
     recording = _NodeValues(module)
     with torch.no_grad() if detach else contextlib.nullcontext():
         outputs = recording.run(*args)
@@ -267,7 +268,7 @@ def _computed(
 
 
 def _forward_part(joint: fx.GraphModule, outputs: int) -> fx.GraphModule:
-    """The joint graph with the outputs of forward alone; it takes no tangents."""
+    """Return the joint graph reduced to the outputs of forward, without tangents."""
     graph, _ = copy_graph(joint.graph)
     output = graph.output_node()
     flat = flatten(output.args[0])
@@ -286,7 +287,7 @@ def _of_trace(
     expected: _Expected,
     wrong: Difference,
 ) -> StageFound:
-    """The first captured node of which the trace has values, and none that is right."""
+    """Blame the first captured node for which the trace has values but no right one."""
     made = _by_origin(traced)
     for node in captured.graph.nodes:
         right = expected.values.get(node.name)
@@ -315,7 +316,7 @@ def _call(node: fx.Node) -> str:
 
 
 def _by_origin(traced: fx.GraphModule) -> dict[str, list[fx.Node]]:
-    """Captured node -> the nodes that the trace made of it, in order."""
+    """Return, by captured node, the nodes that the trace made from it, in order."""
     made: dict[str, list[fx.Node]] = {}
     for node in traced.graph.nodes:
         for source in node.meta.get("from_node", ())[:1]:
@@ -324,7 +325,7 @@ def _by_origin(traced: fx.GraphModule) -> dict[str, list[fx.Node]]:
 
 
 def _wrongly_saved(backward: fx.GraphModule, given: Sequence[Any], values: Values) -> str:
-    """The first tensor that backward was given which is not what the joint graph computed."""
+    """Describe the first tensor saved for backward that differs from the joint graph's value."""
     for node, value in zip(backward.graph.find_nodes(op="placeholder"), given, strict=False):
         right = values.get(node.name)
         if right is not None and (found := _differs(right, value, node.name)):
@@ -333,7 +334,7 @@ def _wrongly_saved(backward: fx.GraphModule, given: Sequence[Any], values: Value
 
 
 def _differs(right: Any, value: Any, where: str, exact: Any = None) -> Difference | None:
-    """How two tensors differ; what is no tensor does not."""
+    """Return how two tensors differ; None for values that are not tensors."""
     if not isinstance(right, torch.Tensor) or not isinstance(value, torch.Tensor):
         return None
     return difference(right.detach(), value.detach(), exact, where)
@@ -344,6 +345,6 @@ def _plain(value: Any) -> Any:
 
 
 def _boxed(function: Compiled) -> Compiled:
-    """Mark a function that takes its arguments in a list."""
+    """Mark a function as taking its arguments in a list."""
     function._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's protocol
     return function

@@ -1,4 +1,4 @@
-"""The user's own command as the judge of a script: its exit status as `git bisect run` has it."""
+"""Runs the user's command to judge a script. Its exit statuses are those of `git bisect run`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.processes.subprocess_hook import unfollowed
 
 PLACE = "{}"
-"""What stands for the path of the script in a command; without it the path comes last."""
+"""The placeholder for the script's path in a command. Without it the path comes last."""
 CANDIDATE = "TCDEBUG_CANDIDATE"
-"""The variable of the environment that holds the path, too."""
+"""The environment variable that holds the path too."""
 SKIP = 125
 NOT_RUN = (126, 127)
-"""What a shell says when it cannot run a command."""
+"""The exit statuses of a shell that cannot run a command."""
 
 
 def run_check(
@@ -31,10 +31,10 @@ def run_check(
     seconds: float | None = None,
     output: Path | None = None,
 ) -> Outcome:
-    """What a command says of a script, run with `off` switched off.
+    """Run a command on a script, with the toggles `off`, and return its verdict.
 
-    0 is ok, 125 and a command that cannot be run are invalid, all else is bad. Events of the
-    compiles go to the folder `events`, and decisions are read from there.
+    Status 0 is ok. Status 125 and a command that cannot be run are invalid. Anything else is bad.
+    The compiles write their events to the folder `events`, from which decisions are read.
     """
     path = shlex.quote(str(script))
     line = command.replace(PLACE, path) if PLACE in command else f"{command} {path}"
@@ -61,15 +61,15 @@ def run_check(
 
 
 def most_decisions(files: Sequence[Path]) -> tuple[Decision, ...]:
-    """Those of one process, for the same graphs may be compiled in several."""
+    """Return the decisions of the file with the most. Processes may compile the same graphs."""
     found = [tuple(read_decisions(file)) for file in files]
     return max(found, key=len, default=())
 
 
 def outcome_of(status: int | None) -> Outcome:
-    """The outcome of a script by the exit status of a check of it."""
+    """Return the outcome for an exit status of a check."""
     if status is None:
-        return Outcome(Kind.INVALID, "check", message="it is not known how the check ended")
+        return Outcome(Kind.INVALID, "check", message="the check's exit status is unknown")
     if status == 0:
         return Outcome(Kind.OK, "check")
     if status == SKIP:

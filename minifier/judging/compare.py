@@ -1,9 +1,9 @@
-"""Is a compiled result wrong? The referee between eager, the compiled program and float64.
+"""The referee that compares a compiled result with eager and a float64 run.
 
-Integers, booleans and data movement must be equal to the bit. A float is wrong when it is out of
-tolerance of eager, and also further from a float64 run than a small multiple of eager's own error:
-a program may round differently than eager, but not worse. NaN and infinity must stand where they
-stand in eager. `Referee` says who else may decide.
+Integers, booleans and data movement must be exactly equal. A float is wrong if it is out of
+tolerance of eager and its distance from a float64 run exceeds a small multiple of eager's own
+error. A program may round differently from eager, but not worse. NaN and infinity must be where
+they are in eager. `Referee` lists the alternatives.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.complex64: (1e-4, 1e-5),
     torch.complex128: (1e-7, 1e-9),
 }
-"""rtol and atol by dtype, as torch.testing has them and a little wider."""
+"""rtol and atol by dtype: those of torch.testing, slightly wider."""
 
 EAGER_ERRORS = 3.0
-"""How many times eager's own error a compiled result may have; 4 for the half types."""
+"""The allowed error as a multiple of eager's own error; 4 for the half types."""
 ULPS = 4.0
-"""Units in the last place, at the scale of the tensor, that are always allowed."""
+"""The error that is always allowed, in units in the last place at the scale of the tensor."""
 
 
 class Referee(StrEnum):
-    """Who decides whether a float is wrong; all else must equal eager in any case but that of nan.
+    """Decides whether a float is wrong. Everything else must equal eager, except under nan.
 
-    default: eager by tolerance, then float64. eager: tolerance alone. fp64: distance from the
-    float64 run alone. nan: wrong is only NaN or infinity where eager has a number. layout: as
-    default, and strides and shared memory must be as in eager.
+    default: tolerance of eager, then float64. eager: tolerance alone. fp64: distance from the
+    float64 run alone. nan: only NaN or infinity where eager has a number is wrong. layout: as
+    default, and strides and shared memory must match eager.
     """
 
     DEFAULT = "default"
@@ -50,7 +50,7 @@ class Referee(StrEnum):
 class Difference:
     """What is wrong with one value. `what` is one word: dtype, shape, nan, inf, value, kind.
 
-    Of its place in memory: strides, aliasing.
+    For differences in memory layout it is strides or aliasing.
     """
 
     what: str
@@ -65,9 +65,9 @@ def first_difference(
     name: str,
     referee: Referee = Referee.DEFAULT,
 ) -> Difference | None:
-    """The first of several values that is wrong, None when none is.
+    """Return the first wrong value of several; None if all are right.
 
-    `reference` is what a float64 run gave, value for value; without it tolerance alone decides.
+    `reference` holds the values of a float64 run. Without it, tolerance alone decides.
     """
     if len(eager) != len(compiled):
         return Difference("kind", name, f"{len(compiled)} values instead of {len(eager)}")
@@ -84,7 +84,7 @@ def first_difference(
 
 
 def made_up(eager: Any, compiled: Any, where: str) -> Difference | None:
-    """NaN or infinity in a compiled tensor where eager has a number, None when there is none."""
+    """Find NaN or infinity in a compiled tensor where eager has a number; None if there is none."""
     if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
         return None
     if eager.shape != compiled.shape:
@@ -95,7 +95,7 @@ def made_up(eager: Any, compiled: Any, where: str) -> Difference | None:
     for what, test in (("nan", torch.isnan), ("inf", torch.isinf)):
         count = int((number & test(compiled)).sum())
         if count:
-            detail = f"{count} of {eager.numel()} are {what}, and numbers in eager"
+            detail = f"{count} of {eager.numel()} are {what} but finite in eager"
             return Difference(what, where, detail)
     return None
 
@@ -107,7 +107,7 @@ def difference(
     where: str,
     referee: Referee = Referee.DEFAULT,
 ) -> Difference | None:
-    """What is wrong with a compiled value, None when nothing is."""
+    """Return what is wrong with a compiled value; None if it is right."""
     if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
         return _scalar_difference(eager, compiled, where)
     if eager.dtype != compiled.dtype:
@@ -165,7 +165,7 @@ def _float_difference(
     special = _special_difference(e, c, ref, where)
     if special is not None:
         return special
-    rtol, atol = TOLERANCE.get(dtype, (0.25, 0.25))  # eight-bit floats have two bits of mantissa
+    rtol, atol = TOLERANCE.get(dtype, (0.25, 0.25))  # 8-bit floats have as few as 2 mantissa bits
     finite = torch.isfinite(e) & torch.isfinite(c)
     error = torch.where(finite, (c - e).abs(), torch.zeros_like(e))
     wrong = error > atol + rtol * e.abs()
@@ -188,7 +188,7 @@ def _real(value: torch.Tensor) -> torch.Tensor:
 def _special_difference(
     e: torch.Tensor, c: torch.Tensor, ref: torch.Tensor | None, where: str
 ) -> Difference | None:
-    """NaN or infinity in one and not in the other, where eager and float64 agree about it."""
+    """Return a difference in NaN or infinity where eager and float64 agree."""
     for what, test in (("nan", torch.isnan), ("inf", torch.isinf)):
         differs = test(e) != test(c)
         if ref is not None:
@@ -197,14 +197,14 @@ def _special_difference(
             return Difference(what, where, f"{int(differs.sum())} of {e.numel()} differ in {what}")
     opposite = torch.isinf(e) & torch.isinf(c) & (e != c)
     if bool(opposite.any()):
-        return Difference("inf", where, f"{int(opposite.sum())} infinities of the other sign")
+        return Difference("inf", where, f"{int(opposite.sum())} infinities have the opposite sign")
     return None
 
 
 def _worse_than_eager(
     e: torch.Tensor, c: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Where the compiled error exceeds what eager's own error, or the format, allows."""
+    """Return where the compiled error exceeds what eager's error and the format allow."""
     finite = torch.isfinite(ref) & torch.isfinite(e)
     if not bool(finite.any()):
         return torch.ones_like(e, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Random numbers of one run in another: a float64 run draws others than the run it judges."""
+"""Makes one run draw the random numbers of another: a float64 run would draw different ones."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ DRAWS = frozenset(
         *("randint_like", "randn", "randn_like", "random_", "randperm", "uniform_"),
     )
 )
-"""Operators whose result holds nothing but what was drawn; `normal` adds a mean to it."""
+"""Operators whose result consists only of drawn numbers. `normal` also adds a mean."""
 
 
 class Unrepeatable(Exception):
-    """What an operator draws cannot be told from what it makes of it."""
+    """The drawn numbers cannot be separated from what an operator computes from them."""
 
 
 def with_equal_draws(
     narrow: Callable[[], object], wide: Callable[[], Result], *, seed: int
 ) -> Result:
-    """What `wide` returns when it draws the numbers that `narrow` draws, one after the other.
+    """Run `wide` with the random numbers that `narrow` draws, in the same order.
 
-    Both seed torch with `seed` when they begin. Raises Unrepeatable, and what the two raise.
+    Both must seed torch with `seed` at their start. Raises Unrepeatable, and what the two raise.
     """
     narrow()
     if all(_state(torch.Generator(g.device).manual_seed(seed)) == _state(g) for g in _generators()):
-        return wide()  # not as below: where torch compiles control flow, no mode may be in force
+        return wide()  # without a dispatch mode, which would break compiled control flow
     drawn: list[torch.Tensor] = []
     with _Draws(lambda made: drawn.append(made.detach().clone())):
         narrow()
@@ -45,13 +45,13 @@ def with_equal_draws(
     return result
 
 
-class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's has no annotations
-    """Calls `each` with every tensor of random numbers, before anything reads it."""
+class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no annotation
+    """Calls `each` with every tensor of random numbers before anything reads it."""
 
     supports_higher_order_operators = True
 
     def __init__(self, each: Callable[[torch.Tensor], object]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
+        super().__init__()  # type: ignore[no-untyped-call] # torch has no annotation
         self.each = each
 
     def __torch_dispatch__(
@@ -62,7 +62,7 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's has 
         made = func(*args, **(kwargs or {}))
         if torch.Tag.nondeterministic_seeded in func.tags and not _certain(func, args, kwargs):
             if not isinstance(made, torch.Tensor) or func._schema.name not in DRAWS:
-                raise Unrepeatable(f"{func} makes more of its random numbers than them")
+                raise Unrepeatable(f"{func} returns more than its random numbers")
             self.each(made)
         return made
 
@@ -70,7 +70,7 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's has 
 def _without_draws(
     func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """What a higher-order operator returns, whose operators this mode is not told of."""
+    """Run a higher-order operator, whose inner operators this mode does not see."""
     before = [_state(g) for g in _generators()]
     made = func(*args, **kwargs)
     if before != [_state(g) for g in _generators()]:
@@ -79,7 +79,7 @@ def _without_draws(
 
 
 def _generators() -> list[torch.Generator]:
-    """The CPU's, and those of GPUs that are in use."""
+    """Return the generators of the CPU and of GPUs that are in use."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # torch has no annotation
     return [torch.default_generator, *(torch.cuda.default_generators if in_use else ())]
 
@@ -89,7 +89,7 @@ def _state(generator: torch.Generator) -> bytes:
 
 
 def _certain(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
-    """Whether a call that could draw draws nothing: attention without dropout."""
+    """Return whether a call that could draw numbers does not: attention without dropout."""
     for place, argument in enumerate(func._schema.arguments):
         if argument.name == "dropout_p":
             given = args[place] if place < len(args) else (kwargs or {}).get("dropout_p")

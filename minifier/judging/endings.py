@@ -1,4 +1,4 @@
-"""What became of a case, by how the child ended that ran it."""
+"""Derives the outcome of a case from how the child that ran it ended."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature
 from tcdebug.minifier.processes.process import Ended
 
 BEFORE = ("", "eager", "capture")
-"""Phases in which the target has not been reached."""
+"""Phases before the target is reached."""
 HANG = "hang"
-"""How the signature of what ran out of time ends."""
+"""The end of the signature of a run that exceeded its time limit."""
 
 
 def outcome_of(ended: Ended) -> Outcome:
-    """The outcome of a child, also of one that did not live to tell it."""
+    """Return the outcome of a child, including one that died without an answer."""
     phase = ended.phase
     if ended.timed_out:
         kind = Kind.INVALID if phase in BEFORE else Kind.HANG

@@ -1,4 +1,4 @@
-"""How results lie in memory: what `--oracle layout` compares besides their values."""
+"""The memory layout of results, which `--oracle layout` compares in addition to their values."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from tcdebug.minifier.judging.compare import Difference
 
 STRIDES, ALIASING = "strides", "aliasing"
-"""The words that signatures end in, after "wrong"."""
+"""The last words of signatures, after "wrong"."""
 
 
 def layout_difference(
     eager: tuple[Sequence[Any], Sequence[Any]], actual: tuple[Sequence[Any], Sequence[Any]]
 ) -> Difference | None:
-    """Strides of outputs, and which outputs share memory with which, and with which inputs.
+    """Compare the strides of outputs, and which outputs and inputs share memory.
 
-    Both runs as outputs and the inputs afterwards, of equal kinds and sizes; None where nothing is
-    wrong. A stride counts only where it leads anywhere.
+    Each run is given as its outputs and the inputs afterwards, of equal kinds and sizes. Returns
+    None if nothing is wrong. Strides of dimensions of size 1 are ignored.
     """
     for place, (e, c) in enumerate(zip(eager[0], actual[0], strict=True)):
         if strides(e) != strides(c):
@@ -33,7 +33,7 @@ def layout_difference(
 
 
 def strides(value: Any) -> list[int]:
-    """The strides of a tensor that lead anywhere."""
+    """Return the strides of a tensor's dimensions that are larger than 1."""
     if not _plain(value) or value.numel() < 2:
         return []
     return [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
@@ -44,7 +44,7 @@ def _plain(value: Any) -> bool:
 
 
 def shares(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
-    """For each input and then output, the first one that it shares memory with."""
+    """Return, for each input and then each output, the first value that it shares memory with."""
     values = (*inputs, *outputs)
     places = [v.untyped_storage().data_ptr() if _plain(v) else 0 for v in values]
     return [places.index(p) if p else k for k, p in enumerate(places)]

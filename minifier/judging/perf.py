@@ -1,8 +1,8 @@
-"""Is a compiled program slower than eager, or compiled more often than it should be?
+"""Judges whether a compiled program is slower than eager, or is compiled more often than needed.
 
-Both run in turn in the same process, and the best time of several runs counts: what else the
-machine does can only make a run slower. Recompiles are looked for first, with inputs of the same
-layout and with others in the dimensions that are symbolic.
+Both programs run alternately in the same process, and the best time of several runs counts, because
+other load can only make a run slower. Recompiles are checked first, with inputs of the same layout
+and with inputs whose symbolic dimensions have other sizes.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from tcdebug.minifier.judging.replay import cotangents, finish_kernels, run
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 ENOUGH_SECONDS = 1.0
-"""After so long, and LEAST_ROUNDS, no more rounds are run."""
+"""No more rounds run after this time and LEAST_ROUNDS."""
 OVERHEAD = 1e-4
-"""Seconds that calling any compiled program takes: guards, and a wrapper in Python."""
+"""Seconds of overhead in any call of a compiled program: guards, and a Python wrapper."""
 
 Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """The best time of a forward and of a backward run; 0 where there is no backward."""
+    """The best times of forward and of backward; 0 if there is no backward."""
 
     forward: float
     backward: float
 
     def best(self, other: Seconds) -> Seconds:
-        """Of two measurements the better, phase by phase."""
+        """Return the smaller time of each phase."""
         return Seconds(min(self.forward, other.forward), min(self.backward, other.backward))
 
 
 def judge_speed(
     case: Case, eager: Call, compiled: Call, compiles: Callable[[], int], slower_than: float
 ) -> Outcome:
-    """The outcome of a case that was run once: ok, slow or recompile.
+    """Return the outcome of a case that has run once: ok, slow or recompile.
 
-    `compiles` says how often a graph has been compiled up to now.
+    `compiles` returns how often a graph has been compiled so far.
     """
     before = compiles()
     run(compiled, case, mark=True)
@@ -56,7 +56,7 @@ def judge_speed(
         if compiles() > before:
             return _recompiled("for another size of a dynamic dimension")
     found = slow(best_seconds((eager, compiled), case), slower_than)
-    if found.failed:  # once more, for a busy machine
+    if found.failed:  # measure again, because the machine may be busy
         found = slow(best_seconds((eager, compiled), case), slower_than)
     return found
 
@@ -66,9 +66,9 @@ def _recompiled(why: str) -> Outcome:
 
 
 def resized(case: Case) -> Case | None:
-    """The case with its dynamic dimensions twice as long; None where there are none.
+    """Return the case with its dynamic dimensions twice as long; None if there are none.
 
-    Values are repeated, so that indices stay in range and sizes that must be equal stay so.
+    Values are repeated, so that indices stay in range and sizes that must be equal stay equal.
     """
     if not any(i.dynamic for i in case.inputs):
         return None
@@ -86,13 +86,13 @@ def resized(case: Case) -> Case | None:
 def _runs(eager: Call, case: Case) -> bool:
     try:
         run(eager, case)
-    except Exception:  # sizes that do not go together: nothing is known about them
+    except Exception:  # the sizes do not fit together, which says nothing
         return False
     return True
 
 
 def slow(times: Sequence[Seconds], slower_than: float) -> Outcome:
-    """The outcome by the times of eager and of the compiled program."""
+    """Return the outcome for the times of eager and of the compiled program."""
     eager, compiled = times
     for phase in ("forward", "backward"):
         wanted, taken = getattr(eager, phase), getattr(compiled, phase)
@@ -103,7 +103,7 @@ def slow(times: Sequence[Seconds], slower_than: float) -> Outcome:
 
 
 def best_seconds(calls: Sequence[Call], case: Case) -> list[Seconds]:
-    """The best times of several programs, run in turn on fresh inputs."""
+    """Return the best times of several programs, run alternately on fresh inputs."""
     best = [_timed(call, case) for call in calls]
     started = time.perf_counter()
     for count in range(1, MOST_ROUNDS):

@@ -1,4 +1,4 @@
-"""Run a case here and now, eagerly and compiled, and say how the compiled run ended."""
+"""Runs a case eagerly and compiled in this process, and reports how the compiled run ended."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tcdebug.minifier.targets import Target
 
 SEED = 1234
 REFERENCED = (Referee.DEFAULT, Referee.LAYOUT)
-"""Referees that ask a float64 run about what they call wrong."""
+"""Referees that check what they call wrong against a float64 run."""
 Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Results:
-    """What one run gave: outputs, gradients of the inputs, and the inputs as it left them."""
+    """The results of one run: outputs, gradients of the inputs, and the inputs afterwards."""
 
     outputs: list[Any]
     gradients: list[Any]
@@ -36,7 +36,7 @@ class Results:
 
 
 class Called(Protocol):
-    """What a graph is called with: a case, or any other inputs."""
+    """The inputs of a graph: a case, or other inputs."""
 
     @property
     def inputs(self) -> tuple[CaseInput, ...]: ...
@@ -52,9 +52,10 @@ def run(
     dtype: torch.dtype | None = None,
     mark: bool = False,
 ) -> Results:
-    """Call a graph on fresh copies of its inputs, and backward where gradients are wanted.
+    """Call a graph on fresh copies of its inputs, and run backward if gradients are required.
 
-    The cotangents are seeded; with `dtype`, floats are converted to it first.
+    The cotangents are seeded. With `dtype`, floats are converted to it first. `mark` marks dynamic
+    dimensions for Dynamo.
     """
     values = clone_values(case.values(), _converting(dtype) if dtype else None)
     if mark:
@@ -79,7 +80,7 @@ def run(
 
 
 def finish_kernels() -> None:
-    """Wait for the kernels of a GPU: what fails or hangs in one does so here. Raises its error."""
+    """Wait for the kernels of a GPU, so that their errors and hangs occur here."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         torch.cuda.synchronize()
 
@@ -89,14 +90,14 @@ def _detached(value: Any) -> Any:
 
 
 def _converting(dtype: torch.dtype) -> Change:
-    """Floats of this dtype in place of those that there are."""
+    """Return a conversion of floats to this dtype."""
     return lambda memory: memory.to(
         dtype if memory.is_floating_point() else memory.dtype, copy=True
     )
 
 
 def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What backward begins with: the same noise for equal outputs."""
+    """Return the inputs of backward: seeded noise in the shapes of the outputs."""
     generator = torch.Generator().manual_seed(SEED)
     made: list[torch.Tensor] = []
     for root in roots:
@@ -106,7 +107,7 @@ def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class Extra(Protocol):
-    """A judgement made while the compiled program is still in force, on what runs correctly."""
+    """A judgement of a program that ran correctly, made while it is still compiled."""
 
     def __call__(
         self,
@@ -119,14 +120,14 @@ class Extra(Protocol):
 
 @dataclass
 class Progress:
-    """Which phase a run is in, and how often a graph has been compiled."""
+    """The current phase of a run, and how often a graph has been compiled."""
 
     notify: Notify
     phase: str = ""
     compiles: int = 0
 
     def follow(self, phase: str) -> None:
-        """The next phase."""
+        """Enter the next phase."""
         self.phase = phase
         self.compiles += phase == "compile"
         self.notify(phase)
@@ -141,9 +142,9 @@ def judge(
     referee: Referee | None = Referee.DEFAULT,
     extra: Extra | None = None,
 ) -> Outcome:
-    """Run a case eagerly and through a target under toggles, and compare.
+    """Run a case eagerly and through a target under toggles, and compare the results.
 
-    Without a referee nothing is compared; `extra` then has the last word.
+    Without a referee nothing is compared, and `extra` decides.
     """
     notify("eager")
     module = load(case, filename)
@@ -175,13 +176,13 @@ def judge(
 
 
 def _after_compile(follow: Notify) -> Notify:
-    """The first call compiles: it is the target that says when the forward run begins."""
+    """Drop the announcement of forward: the target makes it after the compile."""
     return lambda phase: follow(phase) if phase == "backward" else None
 
 
 @contextlib.contextmanager
 def fresh_capture() -> Iterator[None]:
-    """Dynamo without memory of earlier compiles, and with its errors raised."""
+    """Reset Dynamo's state from earlier compiles, and let it raise errors in this block."""
     torch._dynamo.reset()
     with torch._dynamo.config.patch(suppress_errors=False):
         yield
@@ -194,7 +195,7 @@ def compare(
     actual: Results,
     referee: Referee = Referee.DEFAULT,
 ) -> Outcome:
-    """The outcome of two runs: forward first, for a wrong forward makes backward wrong too."""
+    """Compare two runs. Forward comes first, because a wrong forward makes backward wrong too."""
     found = _wrong(eager, actual, None, referee) if referee is not Referee.FP64 else None
     if referee is Referee.FP64 or (found is not None and referee in REFERENCED):
         reference = _reference(case, module)
@@ -234,7 +235,7 @@ def _wrong(
 
 
 def _reference(case: Case, module: torch.nn.Module) -> Results | None:
-    """A float64 run that draws what eager draws; None where the graph insists on its dtypes."""
+    """Run in float64 with eager's random numbers. None if the graph needs its own dtypes."""
 
     def widened() -> Results:
         for value in [*module.buffers(), *module.parameters()]:

@@ -87,8 +87,8 @@ def test_a_backend_that_cannot_be_imported_is_said_and_the_program_goes_on(tmp_p
     capture = written(tmp_path, program)
     assert [p.name for p in capture.paths] == ["graph_1.py"]
     assert capture.problems == [
-        "graph 0: the backend local cannot be imported from anywhere: "
-        "give the name of another one, or put it into a module"
+        "graph 0: the backend local cannot be imported from a module: "
+        "give the name of another backend, or move this one into a module"
     ]
 
 
