@@ -14,5 +14,5 @@ def runs_kept(environ: Mapping[str, str] | None = None) -> int:
     """How many healthy runs are kept: TCDEBUG_KEEP_RUNS, 20 by default. Raises BadOption."""
     given = (os.environ if environ is None else environ).get("TCDEBUG_KEEP_RUNS") or str(RUNS_KEPT)
     if not given.isdecimal():
-        raise BadOption(f"TCDEBUG_KEEP_RUNS is a number of runs, not {given!r}")
+        raise BadOption(f"TCDEBUG_KEEP_RUNS must be a number of runs, not {given!r}")
     return int(given)

@@ -1,7 +1,7 @@
-"""Decompositions: composite ATen operators written in simpler ones, while AOTAutograd traces.
+"""Decomposes composite ATen operators into simpler ones while AOTAutograd traces.
 
-The table is torch's core ATen set, less what ATen does better as one call, plus normalisations,
-softmax and activations, which fuse when they are taken apart. Every entry is a unit, and every
+The table is torch's core ATen set, without operators that are better as one ATen call, and with
+normalisations, softmax and activations, whose parts can be fused. Each entry is a unit, and each
 use of it a decision.
 """
 
@@ -27,11 +27,11 @@ from tcdebug.compiler.registry import REGISTRY
 Table = dict[Any, Callable[..., Any]]
 
 OWN: Table = {**BATCH_NORM, **DEVIATION, **NLL_LOSS, **ROW_MAJOR, **FLAT_INDEXING}
-"""In the place of torch's."""
+"""Decompositions that replace torch's."""
 
 
 def decompositions() -> Table:
-    """Operator -> function, for every decomposition there is."""
+    """Operator -> decomposition, registered ones included."""
     return {**_listed(), **REGISTRY.decompositions}
 
 
@@ -60,9 +60,10 @@ def unit(op: torch._ops.OpOverload) -> str:
 
 
 def gated(gate: Gate, added: Mapping[Any, Callable[..., Any]]) -> Table:
-    """The table with every use asked of the gate; what it holds back stays one operator.
+    """All decompositions, each of which asks the gate. If denied, the operator stays as it is.
 
-    `added` are a caller's own; they take the place of those of the table.
+    `added` holds the caller's own, which override those of the table. A decomposition that raises
+    becomes a CompileError.
     """
     table = {**decompositions(), **added}
     return {op: _gated(op, function, gate) for op, function in table.items()}

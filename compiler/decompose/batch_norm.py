@@ -1,4 +1,4 @@
-"""Batch norm without mutation: torch's decompositions go through an operator that mutates."""
+"""Decompositions of batch norm without mutation. torch's use an operator that mutates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 def _laid_out(out: Tensor, x: Tensor) -> Tensor:
-    """As eager lays it out: rows or channels last, whatever else the strides of x are."""
+    """The result in eager's layout: row-major or channels last."""
     return out.contiguous(memory_format=seams.suggest_memory_format(x))
 
 

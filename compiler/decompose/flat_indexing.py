@@ -1,4 +1,4 @@
-"""Operators on elements in row-major order, without a look at the data."""
+"""Decompositions of operators that index elements in row-major order."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ aten = torch.ops.aten
 
 
 def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Elements by their places; torch's decomposition reads an index that is one number.
+    """The elements at flat indices, contiguous even if `index` is not.
 
-    The result lies in row-major order, also of an index that does not.
+    torch's decomposition reads the data of an index with one element.
     """
     row = aten.reshape.default(x, [-1])
     taken = aten.index.Tensor(row, [aten.reshape.default(index, [-1])])
@@ -24,7 +24,7 @@ def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 def put(
     x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
 ) -> Any:
-    """x with elements replaced by their places, or added to."""
+    """x with the elements at flat indices replaced, or added to."""
     if not x.is_contiguous():
         return NotImplemented
     row = aten.reshape.default(x, [-1])
@@ -33,8 +33,8 @@ def put(
 
 
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
-    """x with the elements of source, one after the other, where the mask holds."""
-    if not isinstance(source.numel(), int) or source.numel() == 0:  # or known only by running
+    """x with consecutive elements of source where the mask holds."""
+    if not isinstance(source.numel(), int) or source.numel() == 0:  # symbolic or empty
         return NotImplemented
     shape = torch.broadcast_shapes(x.shape, mask.shape)  # type: ignore[no-untyped-call] # torch's
     wide, chosen = x.expand(shape), mask.expand(shape)
@@ -46,7 +46,7 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
 
 
 def dist(x: torch.Tensor, y: torch.Tensor, p: float = 2) -> Any:
-    """The norm of the difference of all elements."""
+    """The p-norm of x - y over all elements."""
     return aten.linalg_vector_norm.default(x - y, p)
 
 

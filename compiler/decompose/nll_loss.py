@@ -1,7 +1,7 @@
-"""The gradient of the negative log likelihood, point by point.
+"""Decomposes the gradient of the negative log likelihood loss into pointwise operators.
 
-torch's decomposition scatters into zeros. A partition does not compute again what a scatter
-needs, so the whole input would be kept for backward, in float32 where a loss is computed in that.
+torch's decomposition scatters into zeros. The partition does not recompute the input of a scatter,
+so the whole input would be saved for backward, in float32 if the loss is computed in float32.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """Minus the gradient of the loss where a class is the target, zero elsewhere.
+    """Minus the gradient of the loss at the target class, zero elsewhere.
 
-    `x` is [C], [N, C] or [N, C, H, W]; the target has the same shape without C.
+    `x` is [C], [N, C] or [N, C, H, W]. The target has the same shape without C.
     """
     classes = 0 if x.dim() < 2 else 1
     if reduction == MEAN:
@@ -43,7 +43,7 @@ def nll_loss_backward(
 
 
 def _along(gradient: Tensor, x: Tensor, classes: int) -> Tensor:
-    """A gradient for each target, or one for all, with a dimension for the classes."""
+    """A gradient per target with a dimension for the classes; a scalar gradient unchanged."""
     missing = 0 < gradient.dim() < x.dim()
     return gradient.unsqueeze(classes) if missing else gradient
 

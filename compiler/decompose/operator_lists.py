@@ -1,4 +1,4 @@
-"""Which operators are taken apart beyond torch's core set, and which of that set stay whole."""
+"""The operators decomposed in addition to torch's core set, and those of the set that are not."""
 
 ADDED = (
     "_log_softmax",
@@ -18,13 +18,13 @@ ADDED = (
     "unbind_copy",
     "view_copy",
 )
-"""Normalisations, softmax and activations: apart, they fuse with their neighbours."""
+"""Mostly normalisations, softmax and activations, whose parts fuse with their neighbours."""
 
 KEPT_WHOLE = (
-    # written in an operator that mutates; batch_norm.py has ours
+    # torch's decompositions use an operator that mutates; batch_norm.py replaces them
     "_native_batch_norm_legit_functional",
     "_native_batch_norm_legit_no_training",
-    # one call of ATen does these better than the pieces would
+    # one ATen call does better than their parts
     "_euclidean_dist",
     "_scaled_dot_product_flash_attention_for_cpu",
     "affine_grid_generator",
@@ -49,7 +49,7 @@ KEPT_WHOLE = (
     "upsample_bilinear2d",
     "upsample_linear1d",
     "upsample_trilinear3d",
-    # lowered as they are
+    # have lowerings of their own
     "sum",
     "rsub",
     "silu",

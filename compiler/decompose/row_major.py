@@ -1,4 +1,7 @@
-"""Results that eager lays out in rows on a CPU, where torch's decompositions keep the strides."""
+"""Decompositions of operators whose results are row-major in eager on a CPU.
+
+torch's decompositions keep the strides of the input.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def log_sigmoid_forward(x: torch.Tensor) -> Pair:
-    """The logarithm of the sigmoid, and what its backward reads."""
+    """The logarithm of the sigmoid, and the buffer that its backward reads."""
     op = aten.log_sigmoid_forward
     decomposed = seams.get_decompositions([op])[op.default]
     out, buffer = decomposed(x)

@@ -1,4 +1,4 @@
-"""Standard deviations as eager computes them."""
+"""Decompositions of standard deviations with eager's precision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ aten = torch.ops.aten
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    """On a CPU in double, as eager has it: the square of what float32 holds may be more than it."""
+    """x in the dtype of eager's arithmetic. On a CPU this is float64: squares can overflow float32.
+    """
     halves = (torch.bfloat16, torch.float16)
     if x.device.type == "cpu":
         return x.to(torch.float64)
@@ -25,7 +26,7 @@ def std(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Any:
-    """The root of the variance, rounded once; of real numbers."""
+    """The square root of the variance, rounded once. Only for floating-point dtypes."""
     if not x.is_floating_point():
         return NotImplemented
     variance = aten.var.correction(_wide(x), dims, correction=correction, keepdim=keepdim)
@@ -39,7 +40,7 @@ def std_mean(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Any:
-    """The same, and the mean."""
+    """The standard deviation and the mean. Only for floating-point dtypes."""
     if not x.is_floating_point():
         return NotImplemented
     mean = aten.mean.dim(_wide(x), dims, keepdim).to(x.dtype)

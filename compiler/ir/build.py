@@ -1,4 +1,4 @@
-"""Shorthand to build expressions: what lowering is written with."""
+"""Builds expressions. Lowerings are written with these functions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tcdebug.compiler.ir.operations import result_dtype
 
 
 def call(name: str, *operands: Expr) -> Expr:
-    """An operation on operands that already have the right dtypes."""
+    """An operation on operands. Raises UnsupportedOperands if their dtypes are wrong."""
     return Call(result_dtype(name, [o.dtype for o in operands]), name, operands)
 
 
 def cast(value: Expr, dtype: torch.dtype) -> Expr:
-    """A conversion; none when the dtype is right already, and folded for constants."""
+    """A conversion to a dtype. Returns the value if it has the dtype; folds constants."""
     if value.dtype == dtype:
         return value
     if isinstance(value, Constant):
@@ -24,9 +24,9 @@ def cast(value: Expr, dtype: torch.dtype) -> Expr:
 
 
 def constant(dtype: torch.dtype, value: Number) -> Expr:
-    """A literal of a dtype, rounded to it as eager does.
+    """A literal, rounded to the dtype as eager rounds it.
 
-    Raises OverflowError when an integer does not fit.
+    Raises OverflowError if an integer does not fit.
     """
     if dtype == torch.bool:
         return Constant(dtype, bool(value))
@@ -47,12 +47,12 @@ def index_value(value: Index) -> Expr:
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which values of a dtype are computed with: float32 for the half types."""
+    """The dtype of arithmetic on values of a dtype: float32 for bfloat16 and float16."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 def all_of(conditions: list[Expr]) -> Expr:
-    """The conjunction of conditions; of none it is true."""
+    """The conjunction of conditions; true if there are none."""
     result: Expr = Constant(torch.bool, True)
     for position, condition in enumerate(conditions):
         result = call("bitwise_and", result, condition) if position else condition

@@ -1,8 +1,7 @@
-"""Scalar expressions: what a loop computes for one element.
+"""Scalar expressions: the value that a loop computes for one element.
 
-Expressions are immutable and typed; `key` is a structural hash, so equal expressions have equal
-keys in every process. Sharing is free: an expression used twice is one object, and the code
-generator gives it one name.
+Expressions are immutable and typed. `key` is a structural hash: equal expressions have equal keys
+in every process. An expression may be used several times; the code generator computes it once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def _key(*parts: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """A scalar of a dtype. Build the subclasses; compare by `key`."""
+    """A scalar of a dtype. Only its subclasses are instantiated. Compare expressions by `key`."""
 
     dtype: torch.dtype
     key: str = field(init=False, repr=False)
@@ -44,7 +43,7 @@ class Expr:
 
     @property
     def operands(self) -> tuple[Expr, ...]:
-        """The expressions this one is computed from directly."""
+        """The direct operands of this expression."""
         return ()
 
     def with_operands(self, operands: tuple[Expr, ...]) -> Expr:
@@ -58,7 +57,7 @@ class Expr:
 
 
 class _Substitution(dict[Atom, Index]):
-    """What is replaced, and what that made of expressions so far, those inside indices too."""
+    """The atoms to replace, and the expressions rewritten so far, including those in indices."""
 
     def __init__(self, values: Mapping[Atom, Index]) -> None:
         super().__init__(values)
@@ -67,7 +66,7 @@ class _Substitution(dict[Atom, Index]):
 
 @dataclass(frozen=True, eq=False)
 class Load(Expr):
-    """The element of a buffer at a logical index, one entry a dimension."""
+    """The element of a buffer at a logical index, which has one entry per dimension."""
 
     buffer: str
     index: tuple[Index, ...]
@@ -83,14 +82,14 @@ class Constant(Expr):
     value: Number
 
     def __post_init__(self) -> None:
-        # the bits, so that -0.0 and 0.0, and every NaN, keep their own keys
+        # the bits tell -0.0 from 0.0, and NaNs from each other
         bits = struct.pack("<d", self.value).hex() if isinstance(self.value, float) else ""
         self._finish(type(self.value).__name__, str(self.value), bits)
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter(Expr):
-    """A number that the wrapper computes before the kernel is called, such as 1/sqrt(s0)."""
+    """A number that the wrapper computes before it calls the kernel, such as 1/sqrt(s0)."""
 
     name: str
 
@@ -100,7 +99,7 @@ class Parameter(Expr):
 
 @dataclass(frozen=True, eq=False)
 class IndexValue(Expr):
-    """An index as data, int64."""
+    """An index as int64 data."""
 
     index: Index
 
@@ -110,7 +109,7 @@ class IndexValue(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Call(Expr):
-    """An operation of `OPERATIONS` on operands of the dtypes that it asks for."""
+    """An operation from `OPERATIONS` on operands of the dtypes it takes."""
 
     name: str
     args: tuple[Expr, ...]
@@ -128,10 +127,9 @@ class Call(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Guarded(Expr):
-    """`body` where `condition` holds, else `other`; neither is evaluated elsewhere.
+    """`body` if `condition` holds, else `other`. Only the chosen one is evaluated.
 
-    Loads of the one may be out of bounds where the other is chosen: this is how padding and
-    concatenation read.
+    So the loads of the other one may be out of bounds. Padding and concatenation rely on this.
     """
 
     condition: Expr
@@ -153,8 +151,8 @@ class Guarded(Expr):
 class Indirect(Atom):
     """An index that is itself data: the integer value of an expression, in [0, size).
 
-    With `checked`, a negative value counts from the end as in Python, and a value out of range is
-    an IndexError when the kernel runs.
+    If `checked`, a negative value counts from the end as in Python, and a value out of range
+    raises IndexError when the kernel runs.
     """
 
     __slots__ = ("checked", "expr", "size")
@@ -177,7 +175,7 @@ class Indirect(Atom):
         return ZERO, self.size - 1
 
     def mentions(self, atoms: Container[Atom]) -> bool:
-        return True  # the expression may; `substitute` finds out
+        return True  # conservative: the expression may mention them
 
     def substitute(self, values: Mapping[Atom, Index]) -> Index:
         expr, size = self.expr.substitute(values), self.size.substitute(values)
@@ -185,7 +183,7 @@ class Indirect(Atom):
 
 
 def indirect_atoms(index: Index) -> tuple[Indirect, ...]:
-    """The values read from memory that an index depends on, in a fixed order."""
+    """The indirect indices that an index depends on, in a fixed order."""
     found = [atom for atom in index.atoms if isinstance(atom, Indirect)]
     return tuple(sorted(found, key=lambda atom: atom.key))
 
@@ -193,14 +191,14 @@ def indirect_atoms(index: Index) -> tuple[Indirect, ...]:
 def rewrite(
     expr: Expr, change: Callable[[Expr], Expr], done: dict[str, Expr] | None = None
 ) -> Expr:
-    """The expression rebuilt from its leaves up, `change` applied to every node once.
+    """Rebuild an expression from its leaves up. `change` is applied once to every node.
 
-    A change that rewrites the expressions inside indices by itself hands on `done`, so that an
-    index in an index in an index is not rewritten again for each way to it.
+    `done` caches the results by key. A `change` that rewrites the expressions inside indices
+    passes it on, so that nested indices are not rewritten once for each path to them.
     """
     done = {} if done is None else done
     stack = [expr]
-    while stack:  # not recursive: long chains are as deep as the graph
+    while stack:  # not recursive: a chain can be as long as the graph
         node = stack[-1]
         if node.key in done:
             stack.pop()
@@ -219,12 +217,12 @@ def rewrite(
 def compute_in_order(
     expr: Expr, known: Callable[[Expr], bool], compute: Callable[[Expr], None]
 ) -> None:
-    """Have an expression computed unless it is known, what it needs first.
+    """Call `compute` on the unknown parts of an expression, operands before users.
 
-    Of a guarded expression only the condition is needed: the rest is computed inside.
+    A guarded expression needs only its condition first; `compute` handles its two branches.
     """
     stack = [expr]
-    while stack:  # not recursive: long chains are as deep as the graph
+    while stack:  # not recursive: a chain can be as long as the graph
         node = stack[-1]
         first = (node.condition,) if isinstance(node, Guarded) else node.operands
         missing = [o for o in first if not known(o)]
@@ -237,7 +235,7 @@ def compute_in_order(
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Every distinct node once, operands before users, also those inside indirect indices."""
+    """Every distinct node once, operands before users, including those inside indirect indices."""
     seen: set[str] = set()
     stack: list[tuple[Expr, bool]] = [(expr, False)]
     while stack:
@@ -268,7 +266,7 @@ def indices(node: Expr) -> tuple[Index, ...]:
 
 
 def loads(expr: Expr) -> Iterator[Load]:
-    """The distinct loads of an expression, also those inside indirect indices."""
+    """The distinct loads of an expression, including those inside indirect indices."""
     return (node for node in walk(expr) if isinstance(node, Load))
 
 

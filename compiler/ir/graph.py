@@ -1,9 +1,9 @@
 """The loop IR: buffers, and the nodes that fill them.
 
-A `Pointwise` computes one element for every point of its axes; a `Reduction` combines elements
-over further axes; a `Scan` has every state of that; an `Extern` calls an ATen operator (or makes
-a view, or computes a number). A graph is a list of nodes in an order in which they
-may run; every name is defined once.
+A `Pointwise` computes one element for every point of its axes. A `Reduction` combines elements
+over further axes. A `Scan` keeps every intermediate state of a reduction. An `Extern` calls an
+ATen operator, makes a view, or computes a number. A graph lists its nodes in an order in which
+they can run. Every name is defined once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a node comes from: a node of the ATen graph, its operator, the user's line."""
+    """The source of a node: a node of the ATen graph, its operator, the user's line."""
 
     node: str
     op: str
@@ -38,7 +38,7 @@ class Origin:
 
     @property
     def described(self) -> str:
-        """The operator and the line, as comments of kernels have it."""
+        """The operator and the line, for a comment in a kernel."""
         where = self.location
         return f"{self.op} at {where.filename}:{where.line}" if where else self.op
 
@@ -48,7 +48,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of a tensor: `size` and `stride` in elements, one entry a dimension."""
+    """The memory of a tensor. `size` and `stride` are in elements, one entry per dimension."""
 
     name: str
     dtype: torch.dtype
@@ -57,7 +57,7 @@ class Buffer:
     device: torch.device = CPU
 
     def address(self, index: Sequence[Index]) -> Index:
-        """The place of an element in memory, counted in elements from the first."""
+        """The offset of an element in memory, in elements."""
         total = ZERO
         for where, stride in zip(index, self.stride, strict=True):
             total = total + where * stride
@@ -65,7 +65,7 @@ class Buffer:
 
     @property
     def numel(self) -> Index:
-        """Elements, as an index over the size symbols."""
+        """The number of elements, as an index over the size symbols."""
         return product(self.size)
 
 
@@ -77,25 +77,25 @@ def contiguous_strides(size: Sequence[Index]) -> tuple[Index, ...]:
 
 @dataclass(frozen=True)
 class Ref:
-    """An argument of an extern call that is a value of the graph."""
+    """A reference to a value of the graph, as an argument of an extern call."""
 
     name: str
 
 
 class _Loop:
-    """What loop nodes have in common."""
+    """The base class of loop nodes."""
 
     out: Buffer
     axes: tuple[Axis, ...]
 
     @property
     def name(self) -> str:
-        """The name of the buffer it fills."""
+        """The name of the buffer that the node fills."""
         return self.out.name
 
     @property
     def over(self) -> tuple[Axis, ...]:
-        """The further axes that it runs through for each point of its axes."""
+        """The axes that the node loops over for each point of `axes`."""
         return ()
 
     @property
@@ -106,11 +106,10 @@ class _Loop:
 
 @dataclass(frozen=True)
 class Pointwise(_Loop):
-    """out[index] = body for every point of the axes; `index` visits every element once.
+    """out[index] = body for every point of the axes. `index` visits every element once.
 
-    `into` names the input of the graph whose memory `out` is; empty for memory of its own. Then
-    `index` may visit a part of the elements, and the others keep their values. The memory holds
-    what it held before: a body may read that at `index` alone.
+    If `into` is set, `out` is the memory of the graph input of that name. `index` may then visit
+    only some elements; the others keep their values. The body may read `into` only at `index`.
     """
 
     out: Buffer
@@ -123,17 +122,17 @@ class Pointwise(_Loop):
 
 @dataclass(frozen=True)
 class Scatter(Pointwise):
-    """A `Pointwise` whose index is data: it may visit an element often, or never.
+    """A `Pointwise` whose index is data: it may visit an element several times, or never.
 
-    Points are taken in row-major order of the axes, each after the one before: the body may read
-    `into` at `index`, and reads there what earlier points have stored. `into` is an input or a
-    buffer of the graph that nothing else reads.
+    Points run one after the other, in row-major order of the axes. The body may read `into` at
+    `index`, where it sees what earlier points stored. `into` is an input, or a buffer of the graph
+    that nothing else reads.
     """
 
 
 @dataclass(frozen=True)
 class _Accumulating(_Loop):
-    """A node that combines what it computes over further axes."""
+    """A loop node that combines the values of its body over the `reduced` axes."""
 
     out: Buffer
     axes: tuple[Axis, ...]
@@ -145,7 +144,7 @@ class _Accumulating(_Loop):
 
     @property
     def over(self) -> tuple[Axis, ...]:
-        """The axes that it combines over."""
+        """The axes that the node combines over."""
         return self.reduced
 
 
@@ -163,7 +162,7 @@ class Scan(_Accumulating):
 
     @property
     def filled(self) -> tuple[Axis, ...]:
-        """The axes over whose points the buffer is filled: all of them."""
+        """The axes over whose points the buffer is filled, `reduced` included."""
         return self.axes + self.reduced
 
 
@@ -175,10 +174,10 @@ Path = tuple[tuple[str, Any], ...]
 class Extern:
     """A call that the wrapper makes: an ATen operator, a view, item(), arithmetic on sizes.
 
-    `out` is the buffer it defines, None where the value is not one tensor. `alias_of` names the
-    value whose memory the result shares. `mutates` names the values it writes to. `effect` marks
-    what must keep its place among other effects (random numbers, mutation, printing).
-    `binds` gives the sizes that become known here, each by a path into the result.
+    `out` is the buffer it defines, None if its value is not a single tensor. `alias_of` names the
+    value whose memory the result shares. `mutates` names the values it writes to. `effect` marks a
+    call that must keep its order among other effects (random numbers, mutation, printing). `binds`
+    maps the sizes that become known here to paths into the result.
     """
 
     name: str
@@ -194,7 +193,7 @@ class Extern:
 
     @property
     def only_views(self) -> bool:
-        """Whether it does nothing but name memory that is there."""
+        """Whether the call only makes a view of existing memory."""
         return self.alias_of is not None and not (self.effect or self.binds or self.mutates)
 
 
@@ -213,7 +212,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Graph:
-    """A whole graph; `outputs` may hold Ref, Index, and literals."""
+    """A graph of the loop IR. Each output is a Ref, an Index, or a literal."""
 
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
@@ -235,7 +234,7 @@ def reads(node: Node) -> set[str]:
 
 
 def elements_read(node: LoopNode) -> set[str]:
-    """The names of the buffers and parameters that a loop reads, to compute and to find places."""
+    """The buffers and parameters that a loop reads in its body and, for a Scatter, its index."""
     found = body_reads(node.body)
     if isinstance(node, Scatter):
         for index in node.index:
@@ -244,7 +243,7 @@ def elements_read(node: LoopNode) -> set[str]:
 
 
 def body_reads(body: Expr) -> set[str]:
-    """The names of the buffers and parameters an expression reads."""
+    """The names of the buffers and parameters that an expression reads."""
     return {
         e.buffer if isinstance(e, Load) else e.name
         for e in walk(body)
@@ -253,7 +252,7 @@ def body_reads(body: Expr) -> set[str]:
 
 
 def extern_refs(node: Extern) -> list[str]:
-    """The names of the values an extern call is given, in order."""
+    """The names of the values that an extern call takes, in order."""
     names: list[str] = []
 
     def collect(leaf: Any) -> Any:
@@ -266,14 +265,14 @@ def extern_refs(node: Extern) -> list[str]:
 
 
 def written(node: Node) -> tuple[str, ...]:
-    """The names of the values whose memory a node writes to, its own result aside."""
+    """The names of the values whose memory a node writes to, other than its own result."""
     if isinstance(node, Extern):
         return node.mutates
     return (node.into,) if isinstance(node, Pointwise) and node.into else ()
 
 
 def memory_of(nodes: Iterable[Node]) -> dict[str, str]:
-    """For each value that has no memory of its own, the value whose memory it shares."""
+    """Value without memory of its own -> the value whose memory it shares."""
     owner: dict[str, str] = {}
     for node in nodes:
         shared = node.alias_of if isinstance(node, Extern) else "".join(written(node))
@@ -283,7 +282,7 @@ def memory_of(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def symbols_of(node: Node) -> set[Symbol]:
-    """The size symbols that a node needs to know."""
+    """The size symbols that must be known when a node runs."""
     found: set[Symbol] = set()
     for index in (*node.out.size, *node.out.stride) if node.out is not None else ():
         found |= index.symbols
@@ -309,7 +308,7 @@ def output_refs(graph: Graph) -> set[str]:
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
-    """The graph without nodes that nothing needs; effects are needed."""
+    """The graph without nodes whose results are unused and that have no effect."""
     needed, inputs = output_refs(graph), {spec.name for spec in graph.inputs}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
@@ -323,7 +322,7 @@ def without_dead_nodes(graph: Graph) -> Graph:
 
 
 def map_arguments(value: Any, change: Callable[[Any], Any]) -> Any:
-    """An argument structure with `change` applied to its leaves."""
+    """A nested argument with `change` applied to its leaves."""
     return map_aggregate(value, change)
 
 

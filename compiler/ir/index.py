@@ -1,14 +1,16 @@
 """Index arithmetic: sizes, strides and loop indices as integer polynomials in canonical form.
 
-An `Index` is a sum of terms, a term an integer times a product of atoms: loop axes, size symbols,
-and what polynomials cannot say: floor division, remainder, extrema, and an index that is read from
-memory (`expr.Indirect`). An atom knows its bounds and how to substitute in itself.
-The canonical form makes "are these the same address?" an equality, which is what fusion asks:
-like terms are collected, a division takes out what divides, and `recombination` finds sums such as
-`(k // 64) * 64 + k % 64`, which is k.
+An `Index` is a sum of terms. A term is an integer times a product of atoms. Atoms are loop axes,
+size symbols, and what a polynomial cannot express: floor division, remainder, extrema, and an
+index that is read from memory (`expr.Indirect`). An atom knows its bounds and how to substitute
+into itself.
 
-sympy says all this too and is what torch hands us; docs/decisions/0003-own-index-arithmetic.md
-has the measured reason for not computing in it.
+Fusion asks whether two addresses are the same. In canonical form this is an equality test: like
+terms are collected, divisions are carried out as far as they are exact, and `recombination`
+simplifies sums such as `(k // 64) * 64 + k % 64` to k.
+
+torch gives sizes as sympy expressions. docs/decisions/0003-own-index-arithmetic.md gives the
+measurements that speak against computing in sympy.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from tcdebug.compiler.ir.recombination import expand, recombine
 
 
 class Atom:
-    """What an index is made of, an integer.
+    """An integer from which indices are built.
 
-    `key` says all of what the atom is, sizes and bounds too. Atoms are equal when they are of one
-    class and their keys are equal.
+    `key` describes the atom completely, including sizes and bounds. Two atoms are equal if their
+    classes and keys are equal.
     """
 
     __slots__ = ("_hash", "key")
@@ -55,54 +57,54 @@ class Atom:
         return PYTHON.atom(self)
 
     def children(self) -> tuple[Index, ...]:
-        """The indices this atom is computed from."""
+        """The indices that this atom is computed from."""
         return ()
 
     @property
     def expanded(self) -> Terms | None:
-        """A remainder as terms without remainders; None for all else."""
+        """A remainder written as terms without remainders; None for other atoms."""
         return None
 
     @property
     def rank(self) -> tuple[int, int, str] | None:
-        """The place of a quotient in the order in which `recombination` takes them."""
+        """The sort key by which `recombination` orders quotients; None for other atoms."""
         return None
 
     def remainders(self, beside: Iterable[Atom]) -> Iterator[Atom]:
-        """The remainders e % d whose e // d is this quotient, given the quotients beside it."""
+        """The remainders e % d for which e // d is this quotient, given the quotients beside it."""
         return iter(())
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The loop variables in this atom that `children` does not show."""
+        """The loop variables in this atom that are not in its `children`."""
         return frozenset()
 
     @property
     def symbols(self) -> frozenset[Symbol]:
-        """The size symbols in this atom that `children` does not show."""
+        """The size symbols in this atom that are not in its `children`."""
         return frozenset()
 
     def bounds(self) -> tuple[Index | None, Index | None]:
-        """Inclusive bounds that mention no axis; None where none is known."""
+        """Inclusive bounds without axes; None where a bound is unknown."""
         return to_index(self), to_index(self)
 
     def never_negative(self) -> bool:
-        """True when the value is surely >= 0, whatever the sizes are."""
+        """True if the value is known to be >= 0 for all sizes."""
         return True
 
     def mentions(self, atoms: Container[Atom]) -> bool:
-        """True when substituting for these atoms may change this one."""
+        """True if substituting for these atoms may change this one."""
         if self in atoms:
             return True
         return any(a.mentions(atoms) for child in self.children() for a in child.direct_atoms)
 
     def substitute(self, values: Mapping[Atom, Index]) -> Index:
-        """What becomes of this atom, which is itself not replaced, when others are."""
+        """This atom after the atoms inside it are replaced. It is not replaced itself."""
         return to_index(self)
 
 
 class Symbol(Atom):
-    """An integer that is known only when the graph runs: at least `lower`, if that is known."""
+    """An integer that becomes known when the graph runs. `lower` is a lower bound, if known."""
 
     __slots__ = ("lower", "name")
 
@@ -138,7 +140,7 @@ class Axis(Atom):
 
 
 class Quotient(Atom):
-    """floor(numerator / denominator), the denominator positive."""
+    """floor(numerator / denominator) for a positive denominator."""
 
     __slots__ = ("denominator", "numerator")
 
@@ -152,7 +154,7 @@ class Quotient(Atom):
 
     @property
     def rank(self) -> tuple[int, int, str] | None:
-        # what has divisions inside comes before these, and what is divided by little before more
+        # an outer division comes before those inside it, and small denominators before large ones
         bottom = self.denominator
         return -len(self.numerator.key), bottom.constant or 0, f"{bottom.key}, {self.numerator.key}"
 
@@ -178,7 +180,7 @@ class Quotient(Atom):
 
 
 class Remainder(Atom):
-    """numerator - denominator * floor(numerator / denominator), the denominator positive."""
+    """numerator - denominator * floor(numerator / denominator) for a positive denominator."""
 
     __slots__ = ("_expanded", "denominator", "numerator")
 
@@ -249,10 +251,10 @@ IndexLike = Union["Index", Atom, int]
 
 
 class Index:
-    """An integer polynomial in canonical form; immutable, hashable, printed as Python.
+    """An integer polynomial in canonical form. Immutable, hashable, and printed as Python.
 
-    A constant one equals its integer, and has its hash. `Index(terms)` takes terms that are in
-    canonical form; `collected` brings them into it.
+    A constant index equals its integer and has the same hash. `Index(terms)` takes terms in
+    canonical form; `collected` brings terms into canonical form.
     """
 
     __slots__ = ("__dict__", "_hash", "terms")
@@ -275,7 +277,7 @@ class Index:
 
     @cached_property
     def constant(self) -> int | None:
-        """The value when it depends on nothing, else None."""
+        """The value of a constant index, else None."""
         if not self.terms:
             return 0
         if len(self.terms) == 1:
@@ -289,12 +291,12 @@ class Index:
 
     @cached_property
     def key(self) -> str:
-        """All of what the index is, as text: equal indices, and no others, have equal keys."""
+        """A text that describes the index completely: two indices are equal iff their keys are."""
         return render(self, _KEYS)
 
     @cached_property
     def expanded(self) -> Terms:
-        """The terms with every remainder written as a difference."""
+        """The terms with every remainder replaced by a difference."""
         return expand(self.terms)
 
     def __repr__(self) -> str:
@@ -341,7 +343,7 @@ class Index:
 
     @cached_property
     def direct_atoms(self) -> tuple[Atom, ...]:
-        """The atoms of the terms themselves, in a fixed order, not those inside other atoms."""
+        """The atoms of the terms, in a fixed order, without those inside other atoms."""
         seen: dict[Atom, None] = {}
         for monomial, _ in self.ordered:
             for atom in monomial:
@@ -350,7 +352,7 @@ class Index:
 
     @cached_property
     def atoms(self) -> frozenset[Atom]:
-        """All atoms, also those inside quotients, remainders and extrema."""
+        """All atoms, including those inside quotients, remainders and extrema."""
         found: set[Atom] = set()
         for atom in self.direct_atoms:
             found.add(atom)
@@ -360,16 +362,16 @@ class Index:
 
     @cached_property
     def axes(self) -> frozenset[Axis]:
-        """The loop variables this index depends on, also through indices read from memory."""
+        """The loop variables that this index depends on, also through indirect indices."""
         return frozenset().union(*(atom.axes for atom in self.atoms))
 
     @cached_property
     def symbols(self) -> frozenset[Symbol]:
-        """The size symbols this index depends on."""
+        """The size symbols that this index depends on."""
         return frozenset().union(*(atom.symbols for atom in self.atoms))
 
     def coefficient(self, axis: Axis) -> Index | None:
-        """c such that the index is c * axis + (something without the axis), else None."""
+        """c if the index is c * axis + (a term without the axis), else None."""
         result: dict[Product, int] = {}
         for monomial, c in self.terms.items():
             count = monomial.count(axis)
@@ -398,11 +400,11 @@ class Index:
 
     @cached_property
     def bounds(self) -> tuple[Index | None, Index | None]:
-        """Inclusive bounds that mention no axis; None where none is known."""
+        """Inclusive bounds without axes; None where a bound is unknown."""
         low, high = _sum_bounds(self.terms)
         if self.expanded is self.terms:
             return low, high
-        other_low, other_high = _sum_bounds(self.expanded)  # of k + k // 64
+        other_low, other_high = _sum_bounds(self.expanded)  # may be tighter
         if low is None or (other_low is not None and is_nonnegative(other_low - low)):
             low = other_low
         if high is None or (other_high is not None and is_nonnegative(high - other_high)):
@@ -424,7 +426,7 @@ def to_index(value: IndexLike) -> Index:
 
 
 def product(values: Iterable[Index]) -> Index:
-    """The product of indices; of none it is 1."""
+    """The product of indices; 1 if there are none."""
     result = ONE
     for value in values:
         result = result * value
@@ -451,7 +453,7 @@ def _monomial_bounds(monomial: Product) -> tuple[Index | None, Index | None]:
     high: Index | None = ONE
     for atom in monomial:
         atom_low, atom_high = atom.bounds()
-        # bounds multiply only for factors that are never negative
+        # the product of bounds is a bound only if no factor is negative
         if len(monomial) > 1 and (atom_low is None or not is_nonnegative(atom_low)):
             return None, None
         low = None if low is None or atom_low is None else low * atom_low
@@ -460,7 +462,7 @@ def _monomial_bounds(monomial: Product) -> tuple[Index | None, Index | None]:
 
 
 def is_nonnegative(value: Index) -> bool:
-    """True when the value is surely >= 0, whatever the sizes are; False when that is not known."""
+    """True if the value is known to be >= 0 for all sizes."""
     if value.constant is not None:
         return value.constant >= 0
     if value.axes:
@@ -477,7 +479,8 @@ def _terms_are_nonnegative(terms: Terms) -> bool:
         term: Terms = {(): c}
         for atom in monomial:
             if isinstance(atom, Symbol) and atom.lower is not None:
-                term = multiply(term, {(atom,): 1, (): atom.lower})  # the atom is now the rest
+                # substitutes lower + atom for the atom, which is then >= 0
+                term = multiply(term, {(atom,): 1, (): atom.lower})
             elif atom.never_negative():
                 term = multiply(term, {(atom,): 1})
             else:
@@ -487,17 +490,17 @@ def _terms_are_nonnegative(terms: Terms) -> bool:
 
 
 def is_positive(value: Index) -> bool:
-    """True when the value is surely > 0."""
+    """True if the value is known to be > 0."""
     return is_nonnegative(value - 1)
 
 
 def is_less(left: Index, right: Index) -> bool:
-    """True when left < right for all values of axes and symbols."""
+    """True if left < right is known for all values of axes and symbols."""
     return is_positive(right - left)
 
 
 def within(value: Index, size: Index) -> bool:
-    """True when 0 <= value < size for all values of axes and symbols."""
+    """True if 0 <= value < size is known for all values of axes and symbols."""
     low, high = value.bounds
     if low is None or high is None:
         return False
@@ -508,7 +511,7 @@ def within(value: Index, size: Index) -> bool:
 
 
 def exact_quotient(numerator: Index, denominator: Index) -> Index | None:
-    """numerator / denominator when it divides without remainder as a polynomial, else None."""
+    """numerator / denominator if the division of polynomials is exact, else None."""
     if denominator.constant == 0:
         return None
     quotient, rest = long_division(numerator.terms, denominator.terms)
@@ -520,7 +523,7 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
     if denominator.constant == 1:
         return numerator, ZERO
     if denominator.constant == 0:
-        return ZERO, ZERO  # an empty loop: the value is never used
+        return ZERO, ZERO  # the loop is empty, so the value is never used
     if numerator.constant is not None and denominator.constant is not None:
         q, r = divmod(numerator.constant, denominator.constant)
         return to_index(q), to_index(r)
@@ -564,7 +567,7 @@ def _remainder_atom(numerator: Index, denominator: Index) -> Index:
 
 
 def extremum(kind: str, left: Index, right: Index) -> Index:
-    """max or min of two indices, simplified where the order is known."""
+    """The max or min of two indices, simplified if their order is known."""
     if left.constant is not None and right.constant is not None:
         pick = max if kind == "max" else min
         return to_index(pick(left.constant, right.constant))
@@ -580,7 +583,7 @@ def extremum(kind: str, left: Index, right: Index) -> Index:
 
 
 def collected(terms: Terms) -> Index:
-    """The index that is the sum of terms, in canonical form."""
+    """The sum of terms, in canonical form."""
     if not any(isinstance(atom, Quotient | Remainder) for monomial in terms for atom in monomial):
         return Index(terms)
     return _recombined(frozenset(terms.items()))
@@ -595,10 +598,10 @@ def _recombined(terms: frozenset[tuple[Product, int]]) -> Index:
 
 
 class IndexText:
-    """How an index is written; this is Python, `codegen` has the C++."""
+    """Writes an index as Python. Subclasses in `codegen` write other languages."""
 
     def atom(self, atom: Atom) -> str:
-        """One atom as an operand that needs no brackets."""
+        """An atom as an operand that needs no parentheses."""
         match atom:
             case Quotient():
                 return f"(({render(atom.numerator, self)}) // ({render(atom.denominator, self)}))"
@@ -617,7 +620,7 @@ class IndexText:
 
 
 class _Keys(IndexText):
-    """What an index is, not how it is computed: with the sizes of axes and bounds of symbols."""
+    """Writes the key of an index, which includes the sizes of axes and the bounds of symbols."""
 
     def atom(self, atom: Atom) -> str:
         return atom.key
@@ -636,7 +639,7 @@ def _term_texts(value: Index, text: IndexText) -> Iterator[str]:
 
 
 def render(value: Index, text: IndexText = PYTHON) -> str:
-    """The index as an expression of the target language."""
+    """The index as an expression in the language of `text`."""
     if not value.terms:
         return text.literal(0)
     return " + ".join(_term_texts(value, text)).replace("+ -", "- ")

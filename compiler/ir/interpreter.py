@@ -1,12 +1,13 @@
-"""What the loop IR means: every node computed in plain torch, slowly and obviously.
+"""The reference interpreter of the loop IR: computes every node in plain torch.
 
-Each stage is tested against this.
+It is simple rather than fast. The tests compare the result of every stage with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ from tcdebug.compiler.ir.operations import POLYNOMIALS, gives_place
 from tcdebug.compiler.operators.philox import philox
 
 Value = Any
-"""A tensor, a number, or what an extern call returned."""
+"""A tensor, a number, or the result of an extern call."""
 
 
 def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -75,13 +76,13 @@ MEANING: dict[str, Callable[..., torch.Tensor]] = {
     "trunc_mod": torch.fmod,
     "shift_left": torch.bitwise_left_shift,
     "shift_right": torch.bitwise_right_shift,
-    # torch.sign(nan) is 0 on some builds and nan on others: state it
+    # torch.sign(nan) is 0 in some builds and nan in others; here it is 0
     "sign": lambda a: (a > 0).to(a.dtype) - (a < 0).to(a.dtype),
 }  # fmt: skip
 
 
 def run(graph: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
-    """The outputs of a graph on given inputs (tensors and numbers, in the order of the graph)."""
+    """Run a graph on inputs, which are tensors and numbers in the order of the graph's inputs."""
     values: dict[str, Value] = dict(graph.constants)
     symbols: dict[Symbol, int] = {}
     for spec, value in zip(graph.inputs, inputs, strict=True):
@@ -105,7 +106,7 @@ def run(graph: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def bind_sizes(buffer: Buffer, value: torch.Tensor, symbols: dict[Symbol, int]) -> None:
-    """Learn the symbols that stand alone as a size or stride of an input."""
+    """Add to `symbols` those that are by themselves a size or stride of an input."""
     for index, actual in zip(
         (*buffer.size, *buffer.stride), (*value.size(), *value.stride()), strict=True
     ):
@@ -115,7 +116,7 @@ def bind_sizes(buffer: Buffer, value: torch.Tensor, symbols: dict[Symbol, int]) 
 
 
 def run_extern(node: Extern, values: Mapping[str, Value], symbols: dict[Symbol, int]) -> Value:
-    """The result of an extern call; learns the sizes it binds."""
+    """The result of an extern call. Adds the sizes that it binds to `symbols`."""
 
     def resolve(leaf: Value) -> Value:
         if isinstance(leaf, Ref):
@@ -142,7 +143,7 @@ def follow(result: Value, path: Sequence[tuple[str, Any]]) -> Value:
 
 
 def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, int]) -> None:
-    """Fill the buffer of a node; allocates it when it does not exist."""
+    """Fill the buffer of a node. Allocates the buffer if it does not exist."""
     for shared in written(node):
         values[node.name] = values[shared]
     if node.name not in values:
@@ -171,7 +172,7 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
 def _run_scatter(
     node: Scatter, out: torch.Tensor, values: dict[str, Value], symbols: Mapping[Symbol, int]
 ) -> None:
-    """Point after point."""
+    """Run a scatter one point at a time."""
     grid = _Grid((), symbols, values)
     for point in product(*(range(evaluate_index(a.size, symbols)) for a in node.axes)):
         grid.points = dict(zip(node.axes, map(torch.tensor, point), strict=True))
@@ -180,8 +181,8 @@ def _run_scatter(
 
 
 def reduce(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
-    """Combine all dimensions after the kept ones."""
-    rows = values.reshape(*kept, values.numel() // max(1, _numel(kept)) if _numel(kept) else 0)
+    """Combine all dimensions after the kept ones. Raises ValueError for an unknown kind."""
+    rows = values.reshape(*kept, values.numel() // prod(kept) if prod(kept) else 0)
     match kind:
         case "sum":
             return rows.sum(-1, dtype=values.dtype)
@@ -215,20 +216,13 @@ def scan(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
     return running.reshape(values.shape)
 
 
-def _numel(sizes: Sequence[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
 def evaluate_index(index: Index, symbols: Mapping[Symbol, int]) -> int:
     """The value of an index that depends on size symbols only."""
     return int(_Grid((), symbols, {}).index(index))
 
 
 class _Grid:
-    """All points of some axes at once: axis k is a tensor along dimension k."""
+    """All points of some axes at once. The values of axis k lie along dimension k."""
 
     def __init__(
         self, axes: Sequence[Axis], symbols: Mapping[Symbol, int], values: Mapping[str, Value]
@@ -245,7 +239,7 @@ class _Grid:
             self.points[axis] = torch.arange(size).reshape(dims)
 
     def index(self, index: Index, *, clamp: bool = False) -> torch.Tensor:
-        """An index at all points."""
+        """The values of an index at all points."""
         total = torch.zeros((), dtype=torch.int64)
         for monomial, coefficient in index.terms.items():
             term = torch.tensor(coefficient)
@@ -285,7 +279,7 @@ class _Grid:
         return value
 
     def evaluate(self, expr: Expr, *, clamp: bool = False) -> torch.Tensor:
-        """An expression at all points; `clamp` keeps guarded loads inside their buffers."""
+        """The values of an expression at all points. `clamp` keeps loads inside their buffers."""
         memo: dict[str, torch.Tensor] = {}
 
         def value(node: Expr) -> torch.Tensor:
@@ -308,12 +302,12 @@ class _Grid:
             case Load():
                 return self._load(node, clamp)
             case Guarded():
-                # both are evaluated everywhere, but with their loads kept inside
+                # both branches are evaluated everywhere, with their loads clamped
                 body = self.evaluate(node.body, clamp=True)
                 other = self.evaluate(node.other, clamp=True)
                 return torch.where(value(node.condition), body, other)
             case Call(name="cast"):
-                return cast(value(node.args[0]), node.dtype)
+                return value(node.args[0]).to(node.dtype)
             case Call():
                 return MEANING[node.name](*(value(a) for a in node.args))
         raise TypeError(f"no such expression: {node!r}")
@@ -333,8 +327,3 @@ class _Grid:
             if w.numel() and (int(w.min()) < 0 or int(w.max()) >= n):
                 raise IndexError(f"{node.buffer}[{w.min()}..{w.max()}] of {n}")
         return buffer[where]
-
-
-def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A conversion as eager does it."""
-    return value.to(dtype)

@@ -1,8 +1,8 @@
 """The scalar operations of the loop IR: names, operand counts and result dtypes.
 
-Operands of an operation have one dtype (`where` and the shifts excepted: see `result_dtype`);
-lowering writes every conversion as a `cast`. What an operation computes is defined by
-`interpreter.MEANING`; how it is written in C++ by `codegen.cpp_operations`.
+The operands of an operation have one dtype, except for `where`; see `result_dtype`. Lowerings
+write every conversion as a `cast`. `interpreter.MEANING` defines what an operation computes;
+`codegen/cpp/text.py` writes it in C++.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POLYNOMIALS = (
     "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he",
     "laguerre_l", "legendre_p",
 )  # fmt: skip
-"""Orthogonal polynomials of x, whose degree is the second operand, without its fraction."""
+"""Orthogonal polynomials. Operands: x, and the degree, whose fraction is dropped."""
 FLOAT_BINARY = (
     "div", "pow", "atan2", "fmod", "hypot", "copysign", "fmax", "fmin", "nextafter", "zeta",
     "igamma", "igammac", *POLYNOMIALS,
@@ -40,8 +40,8 @@ OPERATIONS: dict[str, int] = {
 }
 
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin")
-"""Reductions of the loop IR. max and min propagate NaN; argmax and argmin take the first of equal
-elements, and a NaN counts as the largest and as the smallest, as in eager."""
+"""Reductions of the loop IR. max and min propagate NaN. argmax and argmin take the first of equal
+elements, and for them NaN is both the largest and the smallest value, as in eager."""
 
 SCANS = {
     "cumsum": "sum",
@@ -52,26 +52,26 @@ SCANS = {
     "cumargmin": "last_argmin",
     "logcumsumexp": "log_sum_exp",
 }
-"""Scans of the loop IR -> what they accumulate by; they keep every state of that.
+"""Scan of the loop IR -> the operation that it accumulates with. It keeps every state.
 
-Of equal elements the last wins, and a NaN wins over all but a later one."""
+Among equal elements the last one wins. NaN wins over everything but a later NaN."""
 
 
 def gives_place(kind: str) -> bool:
-    """Whether the result of a reduction or scan is a place rather than a value."""
+    """Whether the result of a reduction or scan is a position instead of a value."""
     return "arg" in kind
 
 
 FLOATS = (torch.float32, torch.float64)
-"""Dtypes that arithmetic is done in; bfloat16 and float16 are converted around it."""
+"""The floating-point dtypes of arithmetic. bfloat16 and float16 are converted before and after."""
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 STORABLE = (*FLOATS, torch.bfloat16, torch.float16, *INTEGERS, torch.bool)
-"""Dtypes that kernels read and write. Anything else goes to extern calls."""
+"""The dtypes that kernels read and write. Other dtypes are left to extern calls."""
 
 
 def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """What changes no result of a reduction of values of a dtype."""
+    """The neutral element of a reduction of values of a dtype."""
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     smallest_wins = kind.endswith("min")
@@ -84,13 +84,13 @@ def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
 
 
 class UnsupportedOperands(TypeError):
-    """An operation was asked for on dtypes that it does not take."""
+    """An operation does not take operands of these dtypes, or not this many."""
 
 
 def result_dtype(name: str, operands: Sequence[torch.dtype]) -> torch.dtype:
-    """The dtype of an operation that is not a cast.
+    """The result dtype of an operation other than a cast.
 
-    Raises UnsupportedOperands when the operands are not what the operation takes.
+    Raises UnsupportedOperands if the operation does not take these operands.
     """
     if OPERATIONS.get(name) != len(operands) or name == "cast":
         raise UnsupportedOperands(f"{name} does not take {len(operands)} operands")

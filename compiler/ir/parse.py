@@ -1,19 +1,20 @@
-"""Read back what `printer.print_graph` wrote: the text is Python, run with these constructors."""
+"""Reads the text of `printer.print_graph` back. The text is Python that calls the names here."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
 from tcdebug.compiler.ir import index as index_module
+from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
-    Expr,
     Guarded,
     IndexValue,
     Indirect,
@@ -35,25 +36,14 @@ from tcdebug.compiler.ir.graph import (
     Scatter,
 )
 from tcdebug.compiler.ir.index import Axis, Index, IndexLike, Symbol, to_index
-from tcdebug.compiler.ir.operations import OPERATIONS, SCANS, result_dtype
+from tcdebug.compiler.ir.operations import OPERATIONS, SCANS
 from tcdebug.compiler.ir.printer import DTYPE_NAMES
 
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 
-def _call(name: str) -> Callable[..., Expr]:
-    def build(*operands: Expr) -> Expr:
-        return Call(result_dtype(name, [o.dtype for o in operands]), name, operands)
-
-    return build
-
-
 def _indices(values: Sequence[IndexLike]) -> tuple[Index, ...]:
     return tuple(to_index(v) for v in values)
-
-
-def _size(value: IndexLike) -> Index:
-    return to_index(value)
 
 
 def _extremum(kind: str) -> Callable[[IndexLike, IndexLike], Index]:
@@ -64,7 +54,7 @@ def _extremum(kind: str) -> Callable[[IndexLike, IndexLike], Index]:
 
 
 EXPRESSIONS: dict[str, Callable[..., Any]] = {
-    **{name: _call(name) for name in OPERATIONS if name != "cast"},
+    **{name: partial(call, name) for name in OPERATIONS if name != "cast"},
     "load": lambda dtype, name, *where: Load(dtype, name, _indices(where)),
     "constant": lambda dtype, value: Constant(dtype, value),
     "parameter": lambda dtype, name: Parameter(dtype, name),
@@ -81,7 +71,7 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
 
 @dataclass
 class _Reader:
-    """Collects what the text constructs."""
+    """Collects the nodes that the text constructs."""
 
     constants: Mapping[str, Any]
     inputs: list[Input] = field(default_factory=list)
@@ -103,9 +93,7 @@ class _Reader:
         self.inputs.append(Input(name, buffer=self.buffer(name, *args, **kwargs)))
 
     def input_size(self, name: str, symbol: Index) -> None:
-        atom = symbol.direct_atoms[0]
-        assert isinstance(atom, Symbol)
-        self.inputs.append(Input(name, symbol=atom))
+        self.inputs.append(Input(name, symbol=_symbol(symbol)))
 
     def input_other(self, name: str) -> None:
         self.inputs.append(Input(name))
@@ -181,10 +169,10 @@ def _origin(parts: Sequence[Any]) -> Origin:
 
 
 def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
-    """The graph that `print_graph` wrote as `text`.
+    """Parse the text of `print_graph`.
 
-    `constants` gives the tensors and modules that the text names but does not hold.
-    The text is executed: parse only what you would run.
+    `constants` holds the tensors and modules that the text names. The text is executed, so parse
+    only text that you trust.
     """
     reader = _Reader(constants or {})
     exec(compile(text, "<loop IR>", "exec"), _namespace(reader))
@@ -192,7 +180,7 @@ def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
 
 
 def _namespace(reader: _Reader) -> dict[str, Any]:
-    """What the names of a text mean: `printer.CONSTRUCTORS`."""
+    """The values of the names in a text, which are those in `printer.CONSTRUCTORS`."""
     return {
         **DTYPES,
         **EXPRESSIONS,
@@ -200,7 +188,7 @@ def _namespace(reader: _Reader) -> dict[str, Any]:
         "operator": operator,
         "symbol": lambda name, lower: to_index(Symbol(name, lower)),
         "ref": Ref,
-        "size": _size,
+        "size": to_index,
         "device": torch.device,
         "buffer": reader.buffer,
         "input_buffer": reader.input_buffer,

@@ -1,7 +1,7 @@
-"""Integer polynomials: a dictionary from monomials to coefficients, and their ring.
+"""Arithmetic on integer polynomials, which are dictionaries from monomials to coefficients.
 
-What a monomial is made of is left open: a factor has a key, and equal factors have equal keys.
-`index` makes its indices of these.
+Any object with a key can be a factor of a monomial; equal factors have equal keys. `index` builds
+its indices from these polynomials.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class Keyed(Protocol):
 
     @property
     def key(self) -> str:
-        """What the factor is, as text."""
+        """A text that identifies the factor."""
 
 
 F = TypeVar("F", bound=Keyed)
 Monomial = tuple[F, ...]
-"""A product of factors, sorted by key; the empty one is 1."""
+"""A product of factors, sorted by key. The empty product is 1."""
 Polynomial = Mapping[tuple[F, ...], int]
 
 
@@ -38,7 +38,7 @@ def monomial_product(left: Monomial[F], right: Monomial[F]) -> Monomial[F]:
 
 
 def monomial_quotient(monomial: Monomial[F], divisor: Monomial[F]) -> Monomial[F] | None:
-    """`monomial / divisor`, or None where it does not divide."""
+    """`monomial / divisor`, or None if the division is not exact."""
     rest = list(monomial)
     for factor in divisor:
         if factor not in rest:
@@ -71,14 +71,17 @@ def multiply(left: Polynomial[F], right: Polynomial[F]) -> dict[Monomial[F], int
 
 
 def ordered(terms: Iterable[tuple[Monomial[F], int]]) -> list[tuple[Monomial[F], int]]:
-    """The terms by falling degree, then by keys: an order that only the polynomial decides."""
+    """The terms by falling degree, then by keys. The order depends only on the polynomial."""
     return sorted(terms, key=lambda t: (-len(t[0]), tuple(f.key for f in t[0])))
 
 
 def long_division(
     numerator: Polynomial[F], denominator: Polynomial[F]
 ) -> tuple[dict[Monomial[F], int], dict[Monomial[F], int]]:
-    """q and r with numerator = q * denominator + r, taking out what the leading term divides."""
+    """Quotient q and rest r with numerator = q * denominator + r.
+
+    Divides by the leading term of the denominator while it divides a term exactly.
+    """
     if not any(denominator):
         return _divide_by_term(numerator, (), denominator.get((), 0))
     lead, lead_coefficient = ordered(denominator.items())[0]
@@ -111,7 +114,7 @@ def _divide_by_term(
             continue
         q, r = divmod(c, coefficient)
         if monomial and r:
-            # only whole multiples leave the quotient; 5*i // 4 is not i + i // 4
+            # 5*i is not split into 4*i + i: that would turn 5*i // 4 into i + i // 4
             rest[monomial] = c
             continue
         if q:

@@ -1,4 +1,4 @@
-"""The loop IR as Python text that rebuilds it.
+"""Prints the loop IR as Python.
 
     @pointwise("add_1", float32, size=[s0, 64], stride=[64, 1], origin=("add_1", "aten.add.Tensor"))
     def add_1(i0, i1):
@@ -6,7 +6,7 @@
         t1 = load(float32, "bias", i1)
         return add(t0, t1)
 
-`print_graph` writes it, `parse.parse_graph` reads it back; a graph that went through both is equal.
+`parse.parse_graph` reads the text of `print_graph` back and gives an equal graph.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tcdebug.compiler.ir.operations import OPERATIONS
 
 
 class _Text(IndexText):
-    """Indices, with what they read from memory as names of the function's temporaries."""
+    """Writes indices. Indirect indices refer to temporaries of the printed function."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = names
@@ -68,7 +68,7 @@ DTYPE_NAMES = frozenset(
     if isinstance(value, torch.dtype)
 )
 TEXT = "_text"
-"""Where a node keeps what it was written as."""
+"""The attribute of a node that caches its text."""
 CONSTRUCTORS = frozenset(
     (
         *OPERATIONS, *DTYPE_NAMES, "load", "constant", "parameter", "index_value", "guarded", "at",
@@ -77,7 +77,7 @@ CONSTRUCTORS = frozenset(
         "scan", "scatter", "extern", "output",
     )
 )  # fmt: skip
-"""The names that a text is written in; no function of it may have one of them."""
+"""The names that the printed text uses. No printed function may have one of them."""
 
 
 def dtype_text(dtype: torch.dtype) -> str:
@@ -86,7 +86,7 @@ def dtype_text(dtype: torch.dtype) -> str:
 
 
 def print_expr(expr: Expr, indent: str = "    ", index: Sequence[Index] | None = None) -> str:
-    """The body of a function that returns the expression, after the `index` where it is given."""
+    """The body of a function that returns the expression, or (`index`, expression)."""
     names: dict[str, str] = {}
     text = _Text(names)
     lines: list[str] = []
@@ -111,7 +111,7 @@ def print_expr(expr: Expr, indent: str = "    ", index: Sequence[Index] | None =
 
 
 def _index_text(index: Index, text: IndexText) -> str:
-    """An index as Python; an index keeps its own text, but for what it reads from memory."""
+    """An index as Python. Without indirect indices, the cached text of the index is used."""
     return render(index, text) if indirect_atoms(index) else repr(index)
 
 
@@ -167,7 +167,7 @@ def _axes_text(axes: Sequence[Axis]) -> str:
 
 
 def print_loop(node: LoopNode, indent: str = "") -> str:
-    """A pointwise node or a reduction as a decorated function."""
+    """A loop node as a decorated function."""
     axes = list(node.axes)
     arguments = [repr(node.name), _buffer_text(node.out), f"axes={_axes_text(node.axes)}"]
     kind = "pointwise"
@@ -200,7 +200,7 @@ def _identifier(name: str) -> str:
 
 
 def argument_text(value: Any, name_of: Callable[[Any], str]) -> str:
-    """An argument of an extern call; `name_of` writes targets and other objects."""
+    """An argument of an extern call. `name_of` writes the leaves that have no literal."""
     match value:
         case Ref():
             return f"ref({value.name!r})"
@@ -229,7 +229,7 @@ def argument_text(value: Any, name_of: Callable[[Any], str]) -> str:
 
 
 def target_text(target: Any) -> str:
-    """An operator by a name that Python resolves: torch.ops.aten.mm.default, operator.getitem."""
+    """The qualified Python name of an operator: torch.ops.aten.mm.default, operator.getitem."""
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -263,7 +263,7 @@ def _path_text(path: Sequence[Any]) -> str:
 
 
 def print_node(node: Node) -> str:
-    """Any node. It is immutable and keeps its text: most go through several stages as they are."""
+    """The text of a node, cached on it: nodes are immutable, and most pass stages unchanged."""
     known: dict[str, str] = node.__dict__
     if TEXT not in known:
         known[TEXT] = print_extern(node) if isinstance(node, Extern) else print_loop(node)
@@ -279,7 +279,7 @@ def _input_text(spec: Input) -> str:
 
 
 def graph_symbols(graph: Graph) -> list[Symbol]:
-    """Every size symbol that a graph mentions, by name."""
+    """Every size symbol in a graph, sorted by name."""
     found: set[Symbol] = set()
     for spec in graph.inputs:
         if spec.symbol is not None:
@@ -295,14 +295,14 @@ def graph_symbols(graph: Graph) -> list[Symbol]:
 
 
 def _modules(graph: Graph) -> list[str]:
-    """The modules that the targets of extern calls are named in, torch and operator aside."""
+    """The modules to import for the targets of extern calls, without torch and operator."""
     targets = [target_text(n.target) for n in graph.nodes if isinstance(n, Extern)]
     named = {text.rpartition(".")[0] for text in targets if text.isascii() and "(" not in text}
     return sorted(m for m in named if m.partition(".")[0] not in ("", "torch", "operator"))
 
 
 def print_graph(graph: Graph, title: str = "") -> str:
-    """The graph as Python; `title` becomes the first comment."""
+    """The graph as Python. `title` becomes a comment in the first line."""
     lines = [f"# {title}"] if title else []
     lines += [f"import {module}" for module in _modules(graph)]
     lines += [f"{s.name} = symbol({s.name!r}, lower={s.lower})" for s in graph_symbols(graph)]

@@ -1,9 +1,9 @@
-"""The canonical form of sums that hold quotients and remainders: `(e // d) * d + e % d` is e.
+"""The canonical form of sums with quotients and remainders: `(e // d) * d + e % d` is e.
 
-Remainders are written as `e - d * (e // d)` and terms are collected. Then what is left is written
-with remainders again, first where that saves terms, then where it costs none: a sum is to show its
-remainders, whose bounds are known. This second step sees the collected terms alone. So sums that
-are equal by the identity, however it hides in them, get the same form.
+First, remainders are replaced by `e - d * (e // d)`, and terms are collected. Then remainders are
+introduced again, first where that reduces the number of terms, then where it leaves the number the
+same, because the bounds of a remainder are known. The second step sees only the collected terms,
+so sums that are equal by the identity get the same form.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class Divisible(Keyed, Protocol):
 
     @property
     def expanded(self) -> Mapping[tuple[Self, ...], int] | None:
-        """A remainder as terms without remainders; None for all else."""
+        """A remainder written as terms without remainders; None for other factors."""
 
     @property
     def rank(self) -> tuple[int, int, str] | None:
-        """Quotients are looked at in the order of their ranks; None for all else."""
+        """The sort key of a quotient; None for other factors."""
 
     def remainders(self, beside: Iterable[Self]) -> Iterator[Self]:
-        """The remainders e % d whose e // d is this quotient, given the quotients beside it."""
+        """The remainders e % d for which e // d is this quotient, given the quotients beside it."""
 
 
 F = TypeVar("F", bound=Divisible)
 
 
 def expand(terms: Polynomial[F]) -> Polynomial[F]:
-    """The terms with every remainder written out."""
+    """The terms with every remainder replaced by its `expanded` terms."""
     if not any(factor.expanded for monomial in terms for factor in monomial):
         return terms
     total: dict[Monomial[F], int] = {}
@@ -76,9 +76,9 @@ def _quotients(terms: Polynomial[F]) -> list[F]:
 def _write_with(
     remainder: F, terms: Polynomial[F], quotient: F, most: int
 ) -> tuple[Polynomial[F], Polynomial[F]]:
-    """Terms as a sum of others and multiples of a remainder.
+    """Split terms into other terms and multiples of a remainder.
 
-    `most` is by how many the number of terms may grow.
+    The number of terms may grow by at most `most`.
     """
     expanded = remainder.expanded or {}
     found: dict[Monomial[F], int] = {}
@@ -94,7 +94,7 @@ def _write_with(
 
 
 def _multipliers(expanded: Polynomial[F], terms: Polynomial[F], quotient: F) -> list[Monomial[F]]:
-    """What the remainder may be multiplied with, going by the terms that hold its quotient."""
+    """The factors that the remainder may have, judging by the terms that contain its quotient."""
     leads = [monomial for monomial in expanded if quotient in monomial]
     candidates = (
         monomial_quotient(monomial, lead)
@@ -109,10 +109,10 @@ def _multipliers(expanded: Polynomial[F], terms: Polynomial[F], quotient: F) -> 
 def _choices(
     multiple: Polynomial[F], terms: Polynomial[F], quotient: F
 ) -> Iterator[tuple[int, bool, int, int]]:
-    """How often `multiple` may be taken out of the terms so that one of them goes away.
+    """How often `multiple` can be subtracted from the terms so that one of them vanishes.
 
-    The best choice is the least: it leaves the fewest terms, and takes what is divided away rather
-    than the quotient, as `i * 100 + j` is an address with i = k // 64 and j = k % 64.
+    The smallest choice is the best: it leaves the fewest terms, and removes the dividend rather
+    than the quotient. An address `i * 100 + j` with i = k // 64 and j = k % 64 so keeps its form.
     """
     for monomial, c in multiple.items():
         times, left = divmod(terms.get(monomial, 0), c)

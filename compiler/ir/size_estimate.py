@@ -1,4 +1,4 @@
-"""Numbers for symbolic sizes, where a choice has to be made before they are known."""
+"""Estimates symbolic sizes for choices that are made before the sizes are known."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from tcdebug.compiler.ir.index import Extremum, Index, Quotient, Remainder, Symbol
 
 TYPICAL_SIZE = 128
-"""What a size symbol is taken for when sizes are compared."""
+"""The assumed value of an unknown size symbol."""
 
 
 def estimate(index: Index, known: Mapping[str, int] | None = None) -> int:
-    """A number for a size, with TYPICAL_SIZE for symbols that are not known."""
+    """The estimated value of a size, with TYPICAL_SIZE for symbols not in `known`."""
     known = known or {}
     total = 0
     for monomial, coefficient in index.terms.items():

@@ -1,4 +1,4 @@
-"""What a well-formed loop IR graph is; run after every stage that makes or changes one."""
+"""Checks that a loop IR graph is well formed. Runs after every stage that makes or changes one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tcdebug.compiler.ir.operations import (
 
 
 class InvalidGraph(Exception):
-    """A stage made IR that breaks the rules: always a fault of that stage."""
+    """A stage produced IR that breaks a rule, which is a bug in that stage."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("invalid loop IR:\n  " + "\n  ".join(problems))
@@ -51,7 +51,7 @@ class InvalidGraph(Exception):
 
 
 def verify(graph: Graph) -> None:
-    """Raise InvalidGraph when a graph breaks a rule of the IR."""
+    """Raise InvalidGraph if a graph breaks a rule of the IR."""
     problems = list(_problems(graph))
     if problems:
         raise InvalidGraph(problems)
@@ -73,7 +73,7 @@ def _problems(graph: Graph) -> Iterator[str]:
         defined.add(node.name)
         if isinstance(node, Extern):
             known |= set(node.binds)
-            if node.out is not None:  # symbols that first show in a result
+            if node.out is not None:  # symbols may appear first in a result
                 for index in node.out.size:
                     known |= index.symbols
     for output in graph.outputs:
@@ -94,7 +94,7 @@ def _symbols_of_input(symbol: Symbol | None, buffer: Buffer | None) -> set[Symbo
 def verify_node(
     node: Node, buffers: Mapping[str, Buffer], defined: set[str], known: set[Symbol]
 ) -> Iterator[str]:
-    """What is wrong with one node, given the values and sizes defined before it."""
+    """The problems of one node, given the values and sizes defined before it."""
     if isinstance(node, Extern):
         for name in (*extern_refs(node), *node.mutates):
             if name not in defined:
@@ -127,7 +127,7 @@ def _verify_into(node: Pointwise, memory: Buffer | None) -> Iterator[str]:
     if memory is None or (memory.dtype, memory.size, memory.stride) != (
         node.out.dtype, node.out.size, node.out.stride,
     ):  # fmt: skip
-        yield f"{node.name} is not laid out as {node.into}, into which it stores"
+        yield f"{node.name} stores into {node.into}, which has another dtype or layout"
     for load in loads(node.body):
         if load.buffer == node.into and load.index != node.index:
             yield f"{node.name} reads {node.into}{list(load.index)}, which it may have overwritten"

@@ -1,8 +1,9 @@
-"""The partition stage: the joint graph becomes forward and backward.
+"""Partitions the joint graph into forward and backward.
 
-partition.min_cut recomputes cheap values in backward rather than saving them; equal calls are one
-by then, under passes.common_subexpressions. Held back, torch's default partition saves what
-backward reads. Either way backward reads what inputs held before forward wrote to them.
+With partition.min_cut, backward recomputes cheap values instead of saving them; equal calls are
+merged first, under passes.common_subexpressions. Without it, torch's default partition saves every
+value that backward reads. In both cases backward reads inputs as they were before forward wrote to
+them.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 def partitioner(
     gate: Gate, memory_budget: float = 1.0, prepare: Callable[[fx.GraphModule], None] | None = None
 ) -> Partition:
-    """What AOTAutograd calls with the joint graph; see `Options.memory_budget`.
+    """The `partition_fn` for AOTAutograd. For `memory_budget` see `Options`.
 
-    `prepare` changes the joint graph before it is cut.
+    `prepare` may change the joint graph before it is partitioned.
     """
 
     def partition(
@@ -57,9 +58,9 @@ def partitioner(
 
 
 def _without_detached(joint: fx.Graph) -> None:
-    """In a joint graph nothing is left to detach from, and a cut knows no way through it.
+    """Remove `detach` calls: they have no effect in a joint graph, and min-cut cannot cross them.
 
-    What is returned detached stays: AOTAutograd has seen by then which results need gradients.
+    Those that are returned stay, because AOTAutograd already knows which results need gradients.
     """
     for node in joint.find_nodes(op="call_function", target=aten.detach.default):
         source = node.args[0]
@@ -69,10 +70,10 @@ def _without_detached(joint: fx.Graph) -> None:
 
 
 def _saved_as_they_were(forward: fx.GraphModule, outputs: int) -> None:
-    """What is saved after the first `outputs` results is a copy, where forward writes to it.
+    """Save copies of tensors that forward writes to. Saved tensors follow `outputs` results.
 
-    A partition that recomputes a value saves the input that the value was made of, and forward
-    ends with the writes to its inputs.
+    A partition that recomputes a value saves the inputs of its computation, and forward writes to
+    its inputs at the end.
     """
     output = forward.graph.output_node()
     given: Any = output.args[0]
@@ -95,7 +96,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def _shared_with(node: fx.Node) -> set[fx.Node]:
-    """A tensor, and those that it may be a view of."""
+    """A tensor, and the tensors that it may be a view of."""
     found: set[fx.Node] = set()
     left = [node] if isinstance(node.meta.get("val"), torch.Tensor) else []
     while left:

@@ -1,8 +1,8 @@
-"""What forward saves for backward alone may lie in memory in other strides than eager's.
+"""Lets tensors that forward saves only for backward have different strides from eager's.
 
-AOTAutograd compiles backward for the strides that forward's compiler reports. So the partition
-counts the results that others see, `free_strides` lets passes change the strides of the rest and
-reports them, and `take_strides` brings them into backward's graph.
+AOTAutograd compiles backward for the strides that forward's compiler reports. The partition counts
+the results that others see. `free_strides` lets passes change the strides of the rest and reports
+them. `take_strides` writes them into backward's graph.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tcdebug.compiler.passes.purity import READERS_OF_PLACES, SEEN, same_numbers
 from tcdebug.compiler.passes.strides import restride
 
 SEEN_BY_OTHERS = "seen_by_others"
-"""In the meta of forward's output: how many results are not for backward alone."""
+"""Key in the meta of forward's output: how many results are not only saved for backward."""
 
 
 def count_seen(forward: fx.GraphModule, backward: fx.GraphModule, seen: int) -> None:
-    """Note how many of forward's first results are for others than backward.
+    """Record how many of forward's results, which come first, are seen by others than backward.
 
-    Not where backward reads memory as it was laid out.
+    Records nothing if the result of an operator in backward depends on the memory layout.
     """
     if not any(node.target in READERS_OF_PLACES for node in backward.graph.nodes):
         forward.graph.output_node().meta[SEEN_BY_OTHERS] = seen
@@ -33,7 +33,10 @@ def count_seen(forward: fx.GraphModule, backward: fx.GraphModule, seen: int) -> 
 
 @contextmanager
 def free_strides(forward: fx.GraphModule) -> Iterator[None]:
-    """In this block passes may give what is only saved other strides; then AOTAutograd is told."""
+    """While the block runs, passes may change the strides of tensors that are only saved.
+
+    Reports the new strides to AOTAutograd at the end.
+    """
     output = forward.graph.output_node()
     seen = output.meta.get(SEEN_BY_OTHERS)
     if seen is None or not seams.takes_strides(seen):
@@ -48,7 +51,7 @@ def free_strides(forward: fx.GraphModule) -> Iterator[None]:
 
 
 def take_strides(backward: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Lay out what backward is given as the fake inputs are that AOTAutograd made for it."""
+    """Give the inputs of backward's graph the strides of AOTAutograd's fake inputs."""
     graph = backward.graph
     for node, given in zip(graph.find_nodes(op="placeholder"), inputs, strict=True):
         if _moved(node.meta.get("val"), given):
@@ -61,7 +64,7 @@ def _results(module: fx.GraphModule) -> list[Any]:
 
 
 def _moved(old: Any, new: Any) -> bool:
-    """Whether a fake tensor of fixed size has other strides than another has."""
+    """Whether `new` has different strides from `old`, and all of its strides are known."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return False
     if not seams.is_strided(old) or not seams.is_strided(new):

@@ -219,4 +219,4 @@ def test_a_healthy_run_can_be_pruned_and_says_which_it_replaces(
 def test_a_bad_variable_is_bad_usage(tcdebug: Command, script: Callable[[str], str]) -> None:
     done = tcdebug("run", script(""), TCDEBUG_KEEP_RUNS="many")
     assert done.status == 2
-    assert "error TCD105: TCDEBUG_KEEP_RUNS is a number of runs" in done.stderr
+    assert "error TCD105: TCDEBUG_KEEP_RUNS must be a number of runs" in done.stderr

@@ -222,7 +222,8 @@ def test_every_problem_is_in_the_message() -> None:
 
 
 def test_a_store_into_memory_of_another_layout() -> None:
-    assert problem(graph(pointwise(into="n"))) == ("out is not laid out as n, into which it stores")
+    found = problem(graph(pointwise(into="n")))
+    assert found == "out stores into n, which has another dtype or layout"
 
 
 def test_a_store_over_what_has_yet_to_be_read() -> None:
