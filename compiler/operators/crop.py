@@ -1,6 +1,6 @@
-"""Some columns of a matrix, in rows without gaps, as fast as memory is.
+"""Copies the first columns of a matrix on a GPU at memory bandwidth.
 
-ATen's copy works out where each element lies at run time.
+ATen's copy computes the address of each element from strides at run time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def _cropped(source, result, count, STEP: tl.constexpr, COLUMNS: tl.constexpr, B
 
 
 def crop(source: torch.Tensor, result: torch.Tensor) -> None:
-    """Copy the first columns of `source` to `result`, which has as many rows, both in rows.
+    """Copy the first columns of `source` to `result`, which has the same number of rows.
 
-    Of less than 2^31 elements, on one GPU.
+    Both are row-major, on one GPU, and have fewer than 2^31 elements.
     """
     count = result.numel()
     with torch.cuda.device(result.device):

@@ -1,4 +1,4 @@
-"""Operators of this compiler's own, as torch sees them."""
+"""Registers the compiler's own operators with torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ NAMESPACE = "tcdebug"
 
 
 def register(schema: str, function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """The operator of a schema, registered with torch: what computes it, and its fake tensors.
+    """Register an operator with torch and return it.
 
-    Once a process for each schema; torch raises RuntimeError otherwise.
+    `function` computes it, and `fake` computes its fake results. Call this once per process for a
+    schema; torch raises RuntimeError otherwise.
     """
     name = schema.partition("(")[0]
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call] # torch's
@@ -24,4 +25,4 @@ def register(schema: str, function: Callable[..., Any], fake: Callable[..., Any]
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
-_KEPT: list[torch.library.Library] = []  # what they register lives as long as they do
+_KEPT: list[torch.library.Library] = []  # a library unregisters its operators when it is deleted

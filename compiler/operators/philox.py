@@ -1,7 +1,7 @@
-"""Random bits as a function of numbers: Philox 4x32-10, in plain torch.
+"""The counter-based random number generator Philox 4x32-10, in plain torch.
 
-Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). Words of 32 bits
-are kept in int64, whose products wrap around as those of the words do.
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). 32-bit words are
+held in int64. The products wrap around, which keeps their lower 64 bits.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _words(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The lower and the upper word of 64 bits."""
+    """The lower and the upper 32-bit word."""
     return x & WORD, (x >> 32) & WORD
 
 
 def philox4x32(counter: Words, key: tuple[torch.Tensor, torch.Tensor]) -> Words:
-    """The four words that belong to a counter and a key."""
+    """The four random words of a counter and a key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -40,16 +40,16 @@ def philox4x32(counter: Words, key: tuple[torch.Tensor, torch.Tensor]) -> Words:
 
 
 def philox(seed: torch.Tensor, stream: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """64 random bits as int64: the first two words of the counter (place, stream) under a seed."""
+    """64 random bits as int64: the first two words of the counter (place, stream), key `seed`."""
     low, high, _, _ = philox4x32((*_words(place), *_words(stream)), _words(seed))
     return low | (high << 32)
 
 
 @cache
 def random_bits() -> torch._ops.OpOverload:
-    """tcdebug::random_bits(seed, stream, size): such bits for each place in row-major order.
+    """tcdebug::random_bits(seed, stream, size): `philox` of each place in row-major order.
 
-    Registered with torch when it is first asked for.
+    The first call registers the operator with torch.
     """
     operator: torch._ops.OpOverload = register(SCHEMA, _bits, _fake)
     return operator

@@ -1,11 +1,10 @@
-"""Passes on the ATen graph, one a file, in the order in which they run.
+"""Passes on the ATen graph, one per file, in the order in which they run.
 
-A pass is a function of a graph that returns whether it changed anything. Contract: a valid graph
-in, a valid graph out, every node with a fake tensor in meta["val"]; the outputs stay the same
-values with the same dtype, size and strides, but those that forward only saves for backward may
-have others (`purity.strided_as_eager`, `strides.restride`). The graphs are functional up to the
-updates of inputs at their ends; the last pass moves those. The docstring of the function says what
-it does.
+A pass is a function that changes a graph and returns whether it did. Contract: the graph is valid
+before and after, and every node has a fake value in meta["val"]. The outputs keep their values,
+dtypes, sizes and strides; only tensors that forward saves for backward may change strides
+(`purity.strided_as_eager`, `strides.restride`). Graphs are functional except for updates of inputs
+at the end, which the last pass moves.
 """
 
 from __future__ import annotations

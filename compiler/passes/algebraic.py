@@ -10,7 +10,7 @@ from tcdebug.compiler.passes.purity import escaping, same_tensor
 aten = torch.ops.aten
 
 NEUTRAL = {
-    # x + 0 is not here: it turns -0.0 into 0.0
+    # without x + 0, which turns -0.0 into 0.0
     aten.sub.Tensor: 0,
     aten.mul.Tensor: 1,
     aten.div.Tensor: 1,
@@ -18,7 +18,7 @@ NEUTRAL = {
     aten.bitwise_or.Scalar: 0,
     aten.bitwise_xor.Scalar: 0,
 }
-"""Operators with a right operand that changes nothing, NaN, infinity and -0.0 included."""
+"""Operator -> the right operand for which it returns the left one, even if NaN, inf or -0.0."""
 
 INVOLUTIONS = (aten.neg.default, aten.bitwise_not.default, aten.logical_not.default)
 
@@ -42,7 +42,7 @@ def algebraic(graph: fx.Graph) -> bool:
 
 
 def _unchanged(node: fx.Node) -> fx.Node | None:
-    """The operand that the value of a node is equal to, if it is one."""
+    """The tensor that the value of a node equals, if there is one."""
     operand = node.args[0] if node.args else None
     if not isinstance(operand, fx.Node):
         return None

@@ -17,26 +17,26 @@ aten = torch.ops.aten
 
 HALVES = (torch.bfloat16, torch.float16)
 ALIGNED = 8
-"""Elements of a half type in the 16 bytes that tensor cores are fed with at a time."""
+"""Elements of a half-precision type in 16 bytes, the unit in which tensor cores load."""
 WORTH = 1 << 30
-"""Multiplications of a product for which a copy of an operand pays."""
+"""The number of multiplications from which copying an operand pays."""
 REUSED = 256
-"""How often each element has to be used for that, at least."""
+"""Copying also requires that each element is used at least this often."""
 PRODUCTS = (aten.mm.default, aten.addmm.default)
 TRANSPOSES = (aten.t.default, aten.permute.default, aten.transpose.int)
 
 Gaps = tuple[int, int, int]
-"""Zeros behind the rows, the elements that are summed over, and the columns of a product."""
+"""Zeros to append to the rows, the contracted dimension, and the columns of a product."""
 
 
 def aligned_products(graph: fx.Graph) -> bool:
-    """On a GPU, large products of halves have sizes that 8 divides, zeros added.
+    """Pad large half-precision matrix products on a GPU to sizes that are multiples of 8.
 
-    cuBLAS has to take slow kernels for others, as those of a vocabulary of 50257: a step from one
-    row in memory to the next that 16 bytes divide is not enough where that size is summed over.
-    What is loaded is stored with zeros behind it. Of the result there are more rows, which nobody
-    reads, and more columns, which are left out by a copy where they must not be there: of a large
-    result piece by piece.
+    For other sizes, such as a vocabulary of 50257, cuBLAS must use slow kernels. A row stride that
+    is a multiple of 16 bytes does not suffice if the size is that of the contracted dimension.
+    Operands are copied with zeros appended. The additional rows of the result are not read. Its
+    additional columns are removed by a copy where the layout matters; a large result is computed
+    and copied in pieces.
     """
     kept = strided_as_eager(graph)
     padded: dict[tuple[fx.Node, int, int], fx.Node] = {}
@@ -70,7 +70,7 @@ def _operands(node: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 
 def _large(node: fx.Node) -> bool:
-    """Whether the product gains more than copies of what it reads and writes cost."""
+    """Whether the product is large enough to outweigh copies of its operands and result."""
     left, right = (operand.meta["val"] for operand in _operands(node))
     numbers = (*left.shape, right.shape[1])
     if left.dtype not in HALVES or not all(isinstance(n, int) for n in numbers):
@@ -80,7 +80,7 @@ def _large(node: fx.Node) -> bool:
 
 
 def _turned(operand: fx.Node) -> bool | None:
-    """Whether the columns of a matrix are contiguous rather than its rows; None where neither."""
+    """Whether a matrix is column-major. None if neither its rows nor its columns are contiguous."""
     value = operand.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() != 2:
         return None
@@ -88,9 +88,9 @@ def _turned(operand: fx.Node) -> bool | None:
 
 
 def _gaps(node: fx.Node) -> Gaps | None:
-    """What is missing of rows, sums and columns; None where an operand does not lie in rows.
+    """The zeros to append. None if an operand has neither contiguous rows nor columns.
 
-    A size matters along which somebody's elements stand next to each other in memory.
+    A dimension needs padding only if it is the contiguous dimension of an operand or the result.
     """
     left, right = _operands(node)
     left_turned, right_turned = _turned(left), _turned(right)
@@ -108,7 +108,7 @@ def _gaps(node: fx.Node) -> Gaps | None:
 def _padded_operands(
     graph: fx.Graph, node: fx.Node, gaps: Gaps, padded: dict[tuple[fx.Node, int, int], fx.Node]
 ) -> list[fx.Node]:
-    """What a product is computed from, with zeros behind it."""
+    """The bias, if any, and the operands of a product, padded with zeros."""
     rows, depth, columns = gaps
     left, right = _operands(node)
     biases = [bias for bias in node.args[:-2] if isinstance(bias, fx.Node)]
@@ -144,7 +144,7 @@ def _padded_operand(
 def _padded_bias(
     graph: fx.Graph, bias: fx.Node, size: list[int], gaps: tuple[int, int]
 ) -> fx.Node:
-    """A bias, which may be one row or a number, as large as the product where it was that."""
+    """A bias, padded in each dimension in which it is not broadcast."""
     shape = bias.meta["val"].shape
     ends = zip(reversed(shape), reversed(size), reversed(gaps), strict=False)
     pads = [pad for n, whole, gap in ends for pad in (0, gap if n == whole else 0)]
@@ -152,20 +152,20 @@ def _padded_bias(
 
 
 def _has_pieces(given: list[fx.Node]) -> bool:
-    """Whether a product is large enough for several pieces, and its bias the same for each row."""
+    """Whether a product has several pieces, and its bias is the same for each row."""
     *biases, left, right = (node.meta["val"] for node in given)
     return left.shape[0] > rows_of_a_piece(right) and all(bias.dim() < 2 for bias in biases)
 
 
 def _in_pieces(graph: fx.Graph, node: fx.Node, given: list[fx.Node]) -> fx.Node:
-    """The product without gaps, of which there is never more than a piece with them."""
+    """The product without padding, computed so that only one padded piece exists at a time."""
     *biases, left, right = given
     size = (int(n) for n in node.meta["val"].shape)
     return _call(graph, product_in_pieces(), left, right, *(biases or (None,)), *size)
 
 
 def _without_gaps(graph: fx.Graph, product: fx.Node, node: fx.Node, *, view: bool) -> fx.Node:
-    """The rows and columns that are asked for; a view, unless strides have to be those of rows."""
+    """The result without its padding. A view if `view`, otherwise a contiguous copy."""
     rows, columns = (int(n) for n in node.meta["val"].shape)
     found = product
     if product.meta["val"].shape[0] != rows:
@@ -181,7 +181,7 @@ def _gap(size: int) -> int:
 
 
 def _call(graph: fx.Graph, target: Any, *args: Any) -> fx.Node:
-    """A call with the fake tensor that it gives."""
+    """A new call with its fake result."""
     node = graph.call_function(target, args)
     values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in args]
     node.meta["val"] = target(*values)

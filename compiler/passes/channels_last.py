@@ -32,35 +32,35 @@ FOLLOWERS = (
     aten.upsample_bilinear2d.default,
     prims.convert_element_type.default,
 )
-"""Besides pointwise operators: what computes the same numbers in whatever layout it is given."""
+"""Operators besides pointwise ones that compute the same result in every memory layout."""
 UNKNOWN = 64
-"""What a symbolic size is taken for where costs are estimated."""
+"""The assumed value of a symbolic size in cost estimates."""
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass
 class Plan:
-    """What would change: new fake results, and which values would have to be copied."""
+    """The changes of layout that the pass would make, and the copies they need."""
 
     results: dict[fx.Node, Any] = field(default_factory=dict)
-    """Nodes that would give another layout -> their new fake results."""
+    """Node whose layout would change -> its new fake result."""
     entering: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
-    """Values that are not channels-last by themselves -> the convolutions that read them."""
+    """Value to copy to channels-last -> the convolutions that read it."""
     leaving: dict[fx.Node, None] = field(default_factory=dict)
-    """Values of a new layout that something reads which needs the old one."""
+    """Values of a new layout with a reader that needs the old layout."""
     gains: int = 0
     """Elements that convolutions and poolings read and write in channels-last layout."""
 
     @property
     def pays(self) -> bool:
-        """Whether what runs faster is more than what is copied."""
+        """Whether more elements are processed faster than are copied."""
         copied = [value.meta["val"] for value in (*self.entering, *self.leaving)]
         tensors = all(isinstance(value, torch.Tensor) for value in copied)
         return tensors and self.gains > sum(map(_elements, copied))
 
 
 def channels_last(graph: fx.Graph) -> bool:
-    """Run chains of convolutions and poolings with the channels as the contiguous dimension."""
+    """Run chains of convolutions and poolings on a CPU in channels-last layout."""
     plan = _plan(graph)
     if not plan.pays:
         return False
@@ -118,7 +118,7 @@ def _is_convolution(node: fx.Node) -> bool:
 
 
 def _follows(node: fx.Node) -> bool:
-    """Whether a node may be given channels-last values instead; its old result was contiguous."""
+    """Whether a node with a contiguous result can take channels-last operands instead."""
     if node.op != "call_function" or "val" not in node.meta:
         return False
     tags = getattr(node.target, "tags", ())
@@ -132,12 +132,12 @@ def _follows(node: fx.Node) -> bool:
 
 
 def _laid_out(value: torch.Tensor, memory_format: torch.memory_format) -> bool:
-    """Whether a copy in the layout would have the same strides; asks symbolic sizes nothing."""
+    """Whether a tensor has a memory format. Symbolic sizes are compared as text, without guards."""
     return bool(_layout(value) == _layout(aten.clone.default(value, memory_format=memory_format)))
 
 
 def _copy(graph: fx.Graph, value: fx.Node, memory_format: torch.memory_format) -> fx.Node:
-    """A copy of a value in a layout, right behind the value."""
+    """A copy of a value in a layout, inserted right after the value."""
     with graph.inserting_after(_last_of_inputs(value)):
         node = graph.call_function(
             aten.clone.default, (value,), {"memory_format": memory_format}
@@ -147,7 +147,7 @@ def _copy(graph: fx.Graph, value: fx.Node, memory_format: torch.memory_format) -
 
 
 def _last_of_inputs(value: fx.Node) -> fx.Node:
-    """The node after which something may be computed from a value: inputs stay together."""
+    """The node after which a use of a value may be inserted; for an input, the last input."""
     while value.op == "placeholder" and value.next.op == "placeholder":
         value = value.next
     return value
@@ -162,19 +162,19 @@ def _values(plan: Plan, arguments: Any) -> Any:
 
 
 def _touched(plan: Plan, node: fx.Node) -> int:
-    """The elements of the images that a convolution or pooling reads and writes."""
+    """The number of elements of the images that a convolution or pooling reads and writes."""
     result = node.meta["val"]
     written = result[0] if isinstance(result, tuple | list) else result
     return _elements(_value(plan, node.args[0])) + _elements(written)
 
 
 def _elements(value: torch.Tensor) -> int:
-    """About how many elements a tensor has."""
+    """The estimated number of elements of a tensor."""
     return math.prod(n if isinstance(n, int) else UNKNOWN for n in value.shape)
 
 
 def _layout(result: Any) -> Any:
-    """The strides of dimensions that have more than one element, as expressions."""
+    """The strides of the dimensions with more than one element, as text."""
     if isinstance(result, tuple | list):
         return [_layout(part) for part in result]
     return [str(s) for n, s in zip(result.shape, result.stride(), strict=True) if str(n) != "1"]

@@ -11,9 +11,9 @@ from tcdebug.compiler.passes.purity import escaping, is_pure, same_tensor
 
 
 def common_subexpressions(graph: fx.Graph) -> bool:
-    """Compute once what is computed twice: pure calls with equal arguments become one.
+    """Merge pure calls with equal arguments.
 
-    What the graph returns, or a view of it, stays a tensor of its own: callers may write to it.
+    Results of the graph, and the tensors that they view, stay separate: callers may write to them.
     """
     kept = escaping(graph)
     first: dict[Any, fx.Node] = {}

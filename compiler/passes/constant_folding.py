@@ -15,7 +15,7 @@ aten = torch.ops.aten
 prims = torch.ops.prims
 
 LARGEST = 1 << 20
-"""Elements of a tensor that is kept from the compile on."""
+"""The largest number of elements of a folded constant."""
 
 INLINED = frozenset(
     getattr(aten, name)
@@ -28,11 +28,11 @@ INLINED = frozenset(
         "transpose", "t", "squeeze", "unsqueeze", "select", "slice", "view", "_unsafe_view",
     )
 ) | {prims.iota, prims.convert_element_type}  # fmt: skip
-"""Operators that cost a kernel less to compute where they are needed than to load."""
+"""Operators that a kernel computes in place at less cost than a load."""
 
 
 def constant_folding(graph: fx.Graph) -> bool:
-    """Compute once, while compiling, what depends on no input and costs more than a load."""
+    """Compute at compile time what depends on no input and costs more than a load."""
     known, costly = _constants(graph)
     folded = [
         node
@@ -51,7 +51,7 @@ def constant_folding(graph: fx.Graph) -> bool:
 
 
 def _constants(graph: fx.Graph) -> tuple[dict[fx.Node, None], set[fx.Node]]:
-    """The nodes that no input reaches, in order, and those of them that are costly."""
+    """The nodes that depend on no input, in order, and those of them that are costly."""
     known: dict[fx.Node, None] = {}
     costly: set[fx.Node] = set()
     kept = escaping(graph)
@@ -81,7 +81,7 @@ def _is_small(node: fx.Node) -> bool:
 
 
 def _computed(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
-    """What a constant node computes, as eager does."""
+    """The value of a constant node, computed in eager."""
     if node.op == "get_attr":
         value: Any = node.graph.owning_module
         for part in str(node.target).split("."):
@@ -94,7 +94,7 @@ def _computed(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tenso
 
 
 def _once(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """The first of the elements that a layout has several times."""
+    """A view without repetition: dimensions of stride 0 in the layout are cut to length 1."""
     for dim, (size, stride) in enumerate(zip(expected.shape, expected.stride(), strict=True)):
         if stride == 0 and size > 1:
             value = value.narrow(dim, 0, 1)
@@ -102,7 +102,7 @@ def _once(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 
 def _replace(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> None:
-    """Put a constant in the place of a node, in the layout that the node has."""
+    """Replace a node by a constant with the node's layout."""
     expected = node.meta["val"]
     laid_out = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype)
     _once(laid_out, expected).copy_(_once(value, expected))

@@ -8,7 +8,7 @@ from tcdebug.compiler.passes.purity import is_pure
 
 
 def dead_code(graph: fx.Graph) -> bool:
-    """Remove calls whose value nobody reads and that do nothing else."""
+    """Remove pure calls whose results are unused."""
     changed = False
     for node in reversed(list(graph.nodes)):
         if not node.users and is_pure(node):

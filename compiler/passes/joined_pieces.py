@@ -16,7 +16,8 @@ SPLITS = (aten.split.Tensor, aten.split_with_sizes.default)
 
 
 def joined_pieces(graph: fx.Graph) -> bool:
-    """A piece of a cat is the tensor that was put there; all pieces of a tensor are the tensor."""
+    """Replace a slice of a cat by the operand it contains, and a cat of all pieces by their source.
+    """
     kept = escaping(graph)
     changed = False
     for node in list(graph.nodes):
@@ -32,10 +33,10 @@ def joined_pieces(graph: fx.Graph) -> bool:
 
 
 def _stands_for(source: fx.Node, node: fx.Node) -> bool:
-    """Whether all that may be done with a node may be done with the source.
+    """Whether every use of a node can use the source instead.
 
-    A contiguous tensor can be viewed in every way that one with gaps can; only operators that see
-    strides, or would write, tell them apart.
+    A contiguous tensor allows every view that a non-contiguous one allows. Only operators that
+    depend on strides, or that write, distinguish the two.
     """
     x, y = source.meta.get("val"), node.meta.get("val")
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
@@ -46,7 +47,7 @@ def _stands_for(source: fx.Node, node: fx.Node) -> bool:
 
 
 def _is_plain(value: torch.Tensor) -> bool:
-    """Whether a tensor is row-major, without asking what would add a guard."""
+    """Whether a tensor is row-major. Compares sizes as text, without adding guards."""
     if value.layout != torch.strided or value.device.type not in ("cpu", "cuda"):
         return False
     expected: Any = 1
@@ -58,7 +59,7 @@ def _is_plain(value: torch.Tensor) -> bool:
 
 
 def _joined(node: Any) -> tuple[list[fx.Node], int, list[int]] | None:
-    """The tensors of a cat, its dimension, and where each begins, where that is known."""
+    """The operands of a cat, its dimension, and their offsets. None if a size is symbolic."""
     if not isinstance(node, fx.Node) or node.target is not aten.cat.default:
         return None
     parts: Any = node.args[0]
@@ -75,7 +76,7 @@ def _joined(node: Any) -> tuple[list[fx.Node], int, list[int]] | None:
 
 
 def _piece(node: fx.Node) -> fx.Node | None:
-    """The tensor of a cat that a slice, or a part of a split, takes out again."""
+    """The operand of a cat that a slice, or a result of a split, extracts exactly."""
     taken = _sliced(node) if node.target is aten.slice.Tensor else _split_off(node)
     found = _joined(taken[0]) if taken else None
     if taken is None or found is None:
@@ -89,7 +90,7 @@ def _piece(node: fx.Node) -> fx.Node | None:
 
 
 def _sliced(node: fx.Node) -> tuple[Any, int, int, int] | None:
-    """What a slice of step one is taken of, its dimension, and from where to where."""
+    """The source, dimension, start and end of a slice with step 1; None if a bound is symbolic."""
     given: list[Any] = [*node.args, None, None, None, None]
     source, dim, start, end, step = given[:5]
     value = source.meta.get("val") if isinstance(source, fx.Node) else None
@@ -105,7 +106,7 @@ def _sliced(node: fx.Node) -> tuple[Any, int, int, int] | None:
 
 
 def _split_off(node: fx.Node) -> tuple[Any, int, int, int] | None:
-    """The same for one result of a split."""
+    """The source, dimension, start and end of one result of a split."""
     split = node.args[0] if node.target is operator.getitem else None
     if not isinstance(split, fx.Node) or split.target not in SPLITS:
         return None
@@ -120,7 +121,7 @@ def _split_off(node: fx.Node) -> tuple[Any, int, int, int] | None:
 
 
 def _whole(node: fx.Node) -> fx.Node | None:
-    """The tensor of which a cat joins all pieces in their order."""
+    """The tensor of which a cat joins all pieces in order."""
     found = _joined(node)
     if found is None:
         return None

@@ -24,9 +24,9 @@ VIEWS = (
 
 
 def noop_elimination(graph: fx.Graph) -> bool:
-    """Remove copies and views that give the very tensor that they are given.
+    """Remove copies and views that leave their operand unchanged.
 
-    Not where the copy is returned, or is a copy of an input: there it may be written to later.
+    A copy that is returned, or is made of an input, stays: either tensor may be written to later.
     """
     returned, kept = set(graph.output_node().all_input_nodes), escaping(graph)
     changed = False
@@ -49,7 +49,7 @@ def noop_elimination(graph: fx.Graph) -> bool:
 
 
 def _same_order(node: fx.Node) -> bool:
-    """A permutation of equal sizes may keep sizes and strides and still move elements."""
+    """Whether elements keep their order. A permutation or slice of equal sizes may move them."""
     if node.target is aten.permute.default:
         dims = node.args[1]
         return list(dims) == sorted(dims)  # type: ignore[arg-type] # a list of int

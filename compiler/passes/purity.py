@@ -1,4 +1,4 @@
-"""Which calls of an ATen graph may be dropped, shared or moved."""
+"""Decides which calls of an ATen graph may be removed, merged or moved."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ READERS_OF_PLACES = (
     aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default,
     aten._reshape_alias.default,
 )  # fmt: skip
-"""Operators that are told places in memory: what they are given has to be laid out as in eager."""
+"""Operators that address memory directly, so their operands must have eager's layout."""
 SEEN = "seen"
-"""In the meta of a forward graph's output: so many of the results are for others than backward.
+"""Key in the meta of a forward graph's output: how many results are not only saved for backward.
 
-The rest are saved, in any strides: see `partition.saved`.
+The others may have any strides; see `partition/saved_tensors.py`.
 """
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Whether a call computes a value and does nothing else, and the same value each time."""
+    """Whether a call is deterministic and has no side effect."""
     if node.op != "call_function":
         return False
     target = node.target
@@ -41,7 +41,7 @@ def is_pure(node: fx.Node) -> bool:
 
 
 def same_tensor(a: fx.Node, b: fx.Node) -> bool:
-    """Whether two nodes give tensors of one dtype, device, size and strides."""
+    """Whether two nodes have tensors of the same dtype, device, size and strides."""
     x, y = a.meta.get("val"), b.meta.get("val")
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
         return False
@@ -57,20 +57,21 @@ def same_tensor(a: fx.Node, b: fx.Node) -> bool:
 
 
 def same_numbers(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
-    """Equal as expressions: comparing symbolic sizes as numbers would add guards."""
+    """Whether sizes are equal as text. Comparing symbolic sizes as numbers would add guards."""
     return len(a) == len(b) and all(str(x) == str(y) for x, y in zip(a, b, strict=True))
 
 
 def escaping(graph: fx.Graph) -> set[fx.Node]:
-    """The values whose memory outlives the graph or is written to: results, and what they view.
+    """The values whose memory outlives the graph or may be written to.
 
-    What takes the place of one of these must be a tensor of its own.
+    These are the results and the tensors that they view, and operands of calls that may write. A
+    replacement of one of them must not share memory with another value.
     """
     return _with_what_they_view(graph, graph.output_node().all_input_nodes)
 
 
 def strided_as_eager(graph: fx.Graph) -> set[fx.Node]:
-    """The values of whose memory somebody sees the strides: all of `escaping` but what is saved."""
+    """The values that must keep eager's strides: `escaping` without tensors that are only saved."""
     output = graph.output_node()
     if SEEN not in output.meta:
         return escaping(graph)
@@ -90,7 +91,7 @@ def _with_what_they_view(graph: fx.Graph, results: Iterable[fx.Node]) -> set[fx.
 
 
 def exposes(node: fx.Node) -> bool:
-    """Whether a call may write to its operands, or hand them on in ways it does not say."""
+    """Whether a call may write to its operands, or alias them without declaring it."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -103,5 +104,5 @@ def may_alias(target: object) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return True
     returns = target._schema.returns
-    # _unsafe_view shares memory and does not say so
+    # the schema of _unsafe_view does not declare that it shares memory
     return target in UNSAFE_VIEWS or any(r.alias_info is not None for r in returns)

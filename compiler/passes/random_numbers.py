@@ -18,14 +18,14 @@ aten = torch.ops.aten
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 DIGITS = {torch.float64: 53, torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
-"""Random bits of a number from 0 to 1: it is smaller than 1 whatever they are."""
+"""Dtype -> random bits of a number in [0, 1). With more bits, rounding could give 1."""
 
 
 def random_numbers(graph: fx.Graph) -> bool:
-    """Draw random numbers by Philox in kernels, from a seed of torch's generator.
+    """Draw random numbers in kernels with Philox, from a seed of torch's generator.
 
-    A graph draws one seed a call, for each device that it has random numbers on. Backward gets
-    that of forward, so that it sees the same numbers where it computes them again.
+    Each call of a graph draws one seed per device. Backward receives forward's seed, so that it
+    recomputes the same numbers.
     """
     draws = [n for n in graph.nodes if n.op == "call_function" and n.target in DISTRIBUTIONS]
     writer = _DrawWriter(graph)
@@ -54,7 +54,7 @@ def _is_seed(node: fx.Node) -> bool:
 
 
 def _has_layout(node: fx.Node) -> bool:
-    """Whether the result is a float or integer tensor whose elements lie side by side."""
+    """Whether the result is a real tensor that is contiguous in some order of dimensions."""
     value = node.meta["val"]
     if isinstance(value, tuple):
         value = value[0]
@@ -67,7 +67,7 @@ def _has_layout(node: fx.Node) -> bool:
 
 
 def _order(value: torch.Tensor) -> list[int]:
-    """The dimensions from the outermost in memory to the innermost, as far as that is known."""
+    """The dimensions from the outermost in memory to the innermost; as given if symbolic."""
     dims = list(range(value.dim()))
     if all(isinstance(s, int) for s in value.stride()):
         dims.sort(key=lambda d: (-value.stride()[d], value.shape[d] == 1))
@@ -84,7 +84,7 @@ def _strides(size: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class _DrawWriter:
-    """Writes nodes in the place of `at`, the draw that is replaced."""
+    """Writes the nodes that replace the random operator `at`."""
 
     at: fx.Node
 
@@ -94,7 +94,7 @@ class _DrawWriter:
         self._seeds: dict[torch.device, fx.Node] = {}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A call, with what it gives for fake tensors."""
+        """A new call with its fake result."""
         node = self.graph.call_function(target, args, kwargs)
         given, named = fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
         with self.value.fake_mode:  # type: ignore[attr-defined] # fake tensors have one
@@ -104,7 +104,7 @@ class _DrawWriter:
 
     @property
     def value(self) -> torch.Tensor:
-        """The fake tensor of the (first) result."""
+        """The fake tensor of the first result."""
         value = self.at.meta["val"]
         first: torch.Tensor = value[0] if isinstance(value, tuple) else value
         return first
@@ -120,7 +120,7 @@ class _DrawWriter:
         return self._seeds[device]
 
     def bits(self) -> fx.Node:
-        """64 bits for each element of the result, which no other draw has."""
+        """64 random bits per element of the result, from a stream of their own."""
         order = _order(self.value)
         size = [self._size(self.value.shape[d], d) for d in order]
         bits = self.call(random_bits(), self._seed(), self.streams, size)
@@ -131,21 +131,21 @@ class _DrawWriter:
         return self.call(aten.permute.default, bits, inverse)
 
     def _size(self, length: Any, dim: int) -> Any:
-        """A size as a node, where it is not a number."""
+        """A size: an integer unchanged, a symbolic one as a node."""
         if isinstance(length, int):
             return length
         known = [n for n in self.at.all_input_nodes if str(n.meta.get("val")) == str(length)]
         return known[0] if known else self.call(aten.sym_size.int, self.at.args[0], dim)
 
     def whole(self, bits: fx.Node, digits: int, shift: int = 0) -> fx.Node:
-        """So many bits as a number from 0 to 2^digits - 1, in an integer that floats can have."""
+        """An integer from 0 to 2^digits - 1, in int32 if it fits."""
         if shift:
             bits = self.call(aten.bitwise_right_shift.Tensor_Scalar, bits, shift)
         low = self.call(aten.bitwise_and.Scalar, bits, 2**digits - 1)
         return low if digits > 31 else self.cast(low, torch.int32)
 
     def cast(self, x: fx.Node, dtype: torch.dtype) -> fx.Node:
-        """A conversion, where there is one."""
+        """A conversion; the node itself if it has the dtype."""
         if x.meta["val"].dtype == dtype:
             return x
         return self.call(aten._to_copy.default, x, dtype=dtype)
@@ -159,18 +159,21 @@ class _DrawWriter:
         return self.call(_form(aten.add, added), x, added)
 
     def uniform(self, dtype: torch.dtype) -> fx.Node:
-        """Numbers from 0 to 1, 1 left out."""
+        """Uniform numbers in [0, 1)."""
         digits = DIGITS[dtype]
         return self.scaled(self.cast(self.whole(self.bits(), digits), dtype), 2.0**-digits)
 
     def inner(self, dtype: torch.dtype) -> fx.Node:
-        """Numbers from 0 to 1, neither of which is drawn but by rounding up to 1."""
+        """Uniform numbers in (0, 1), though rounding may give 1."""
         digits = 53 if dtype == torch.float64 else 31
         number = self.cast(self.whole(self.bits(), digits), dtype)
         return self.scaled(number, 2.0**-digits, 2.0 ** -(digits + 1))
 
     def normal(self, dtype: torch.dtype) -> fx.Node:
-        """Normal numbers: Box and Muller, "A note on the generation of random normal deviates"."""
+        """Standard normal numbers by the method of Box and Muller.
+
+        "A note on the generation of random normal deviates" (1958).
+        """
         radius = self.call(aten.log.default, self.inner(dtype))
         radius = self.call(aten.sqrt.default, self.scaled(radius, -2.0))
         angle = self.scaled(self.uniform(dtype), 2 * pi)
@@ -178,7 +181,7 @@ class _DrawWriter:
 
 
 def _form(packet: Any, operand: Any) -> Any:
-    """The overload for an operand: a tensor or a number."""
+    """The overload of an operator for a second operand that is a tensor or a number."""
     tensor = isinstance(operand, fx.Node) and isinstance(operand.meta["val"], torch.Tensor)
     return packet.Tensor if tensor else packet.Scalar
 
@@ -245,7 +248,7 @@ def _integers_like_from(w: _DrawWriter, x: Any, low: Any, high: Any, **kwargs: A
 
 
 def _happens(w: _DrawWriter, chance: Any) -> fx.Node:
-    """Whether something of a chance happens."""
+    """A Bernoulli trial per element: true with probability `chance`."""
     if isinstance(chance, fx.Node):
         dtype = _compute(chance.meta["val"].dtype)
         return w.call(aten.lt.Tensor, w.uniform(dtype), w.cast(chance, dtype))
@@ -257,7 +260,7 @@ def _bernoulli(w: _DrawWriter, x: Any, p: Any = None, **kwargs: Any) -> fx.Node:
 
 
 def _dropout(w: _DrawWriter, x: fx.Node, p: float, train: bool | None) -> tuple[fx.Node, fx.Node]:
-    """The elements that are kept, scaled, and which those are."""
+    """The elements of x that are kept, scaled, and the mask of those elements."""
     chance = 1.0 if train is False else 1.0 - p
     kept = _happens(w, chance)
     out = w.call(aten.mul.Tensor, x, kept)
@@ -308,4 +311,4 @@ DISTRIBUTIONS: dict[Any, Distribution] = {
     aten.geometric.default: _geometric,
     aten.cauchy.default: _cauchy,
 }
-"""Multinomial numbers and permutations are left to ATen."""
+"""Random operator -> its implementation. ATen computes the others: multinomial, permutations."""

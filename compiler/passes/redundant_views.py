@@ -9,7 +9,7 @@ aten = torch.ops.aten
 
 
 def redundant_views(graph: fx.Graph) -> bool:
-    """View of a view, permutation of a permutation: go to the first tensor directly."""
+    """Merge a view of a view, and a permutation of a permutation."""
     changed = False
     for node in list(graph.nodes):
         source = node.args[0] if node.args else None

@@ -1,4 +1,4 @@
-"""Other strides for a value than eager's, and what follows for those who read it."""
+"""Gives a value different strides from eager's and adapts its readers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ aten = torch.ops.aten
 
 
 def restride(graph: fx.Graph, node: fx.Node, value: Any, *, results: bool) -> None:
-    """Say what a node gives now, a fake tensor of other strides; what views it has others too.
+    """Set the fake value of a node to one with different strides, and update the views of it.
 
-    Who cannot take them reads a dense copy: views that these strides do not allow, operators that
-    may ask for strides, and, unless `results` may have them, the results of the graph.
+    Readers that cannot take the new strides read a dense copy: views that these strides do not
+    allow, operators that may depend on strides, and the outputs of the graph, unless `results`.
     """
     node.meta["val"] = value
     unable: list[fx.Node] = []
@@ -40,9 +40,9 @@ def restride(graph: fx.Graph, node: fx.Node, value: Any, *, results: bool) -> No
 
 
 def _viewed(user: fx.Node) -> Any:
-    """What a view gives of its operand as it is now; None where there is no such view.
+    """The fake result of a view of its current operand; None if the view is impossible.
 
-    Symbolic sizes are not asked: that would add guards.
+    Also None for symbolic sizes, because comparing them would add guards.
     """
     if any(map(_is_symbolic, (operand.meta["val"] for operand in user.all_input_nodes))):
         return None
@@ -50,7 +50,7 @@ def _viewed(user: fx.Node) -> Any:
     function: Any = user.target
     try:
         return function(*args, **kwargs)
-    except (RuntimeError, ValueError):  # the fake kernels of views differ in how they say so
+    except (RuntimeError, ValueError):  # fake kernels of views raise either
         return None
 
 

@@ -18,14 +18,14 @@ READERS_OF_MEMORY = frozenset(
         aten._scaled_dot_product_cudnn_attention.default,
     )
 )  # fmt: skip
-"""Operators that a library computes: what they are given has to be in memory."""
+"""Operators that a library computes, so that their operands must be in memory."""
 
 
 def unfused_bias(graph: fx.Graph) -> bool:
-    """On a GPU, addmm whose result loops read is mm, and the bias is added in those loops.
+    """On a GPU, replace addmm by mm and add, if generated loops read the result.
 
-    To set up a product with a bias takes the CPU 5 us longer than one without. In half types the
-    product is rounded once more before the bias is added.
+    Launching a product with a bias takes the CPU 5 us longer than one without. In half precision,
+    the product is rounded once more, before the bias is added.
     """
     kept = escaping(graph)
     changed = False
@@ -46,13 +46,14 @@ def unfused_bias(graph: fx.Graph) -> bool:
 
 
 def on_gpu(node: fx.Node) -> bool:
-    """Whether a node gives a tensor of a GPU."""
+    """Whether the value of a node is a tensor on a GPU."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.device.type == "cuda"
 
 
 def read_by_loops(node: fx.Node) -> bool:
-    """Whether nothing in the graph needs the value in memory, or laid out so, through views too."""
+    """Whether no operator in the graph needs the value, or a view of it, in memory or its layout.
+    """
     readers = [user for user in node.users if user.op != "output"]
     for user in readers:
         if user.target in READERS_OF_MEMORY or user.target in READERS_OF_PLACES:

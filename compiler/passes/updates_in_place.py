@@ -13,10 +13,11 @@ aten = torch.ops.aten
 
 
 def updates_in_place(graph: fx.Graph) -> bool:
-    """A part of an input that is replaced: write that part, not a copy of the whole input.
+    """Write an update of part of an input into the input, instead of copying the whole input.
 
-    Functionalization makes x[i] = y a scatter to a new tensor, which ends in a copy to x. Whoever
-    reads the new tensor then reads x. Done where nothing reads the old values any more.
+    Functionalization turns x[i] = y into a scatter into a new tensor, which is finally copied to x.
+    This pass writes the part to x and lets readers of the new tensor read x. It applies only if
+    nothing reads the old values later.
     """
     changed = False
     for last in [n for n in graph.nodes if n.target is aten.copy_.default]:
@@ -36,7 +37,7 @@ def updates_in_place(graph: fx.Graph) -> bool:
 
 
 def _updates(value: object, memory: fx.Node) -> list[fx.Node]:
-    """The updates that make a value of the memory, in order; none where it is made otherwise."""
+    """The updates that lead from the memory to a value, in order; empty if others are needed."""
     found: list[fx.Node] = []
     while isinstance(value, fx.Node) and value is not memory:
         if value.target not in VIEW_OF and value.target not in IN_PLACE:
@@ -47,7 +48,7 @@ def _updates(value: object, memory: fx.Node) -> list[fx.Node]:
 
 
 def _is_last_read(memory: fx.Node, update: fx.Node, last: fx.Node) -> bool:
-    """Whether all other reads of the memory come before the update, and it is read in the graph."""
+    """Whether all other reads of the memory come before the update, which is not an output."""
     before = set(_preceding(update))
     if any(user.op == "output" for user in update.users):
         return False
@@ -62,7 +63,7 @@ def _preceding(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _readers(value: fx.Node) -> Iterator[fx.Node]:
-    """What reads the memory of a value, also through views of it."""
+    """The nodes that read the memory of a value, directly or through views."""
     stack, seen = [value], {value}
     while stack:
         for user in stack.pop().users:
@@ -74,7 +75,7 @@ def _readers(value: fx.Node) -> Iterator[fx.Node]:
 
 
 def _write(graph: fx.Graph, memory: fx.Node, update: fx.Node) -> None:
-    """Replace an update by a write to the memory, which is read in its place."""
+    """Replace an update by a write to the memory. Its readers then read the memory."""
     view = VIEW_OF.get(update.target)
     with graph.inserting_before(update):
         if view is None:
@@ -95,7 +96,7 @@ def _write(graph: fx.Graph, memory: fx.Node, update: fx.Node) -> None:
 def _write_part(
     graph: fx.Graph, whole: fx.Node, update: fx.Node, view: torch._ops.OpOverload
 ) -> None:
-    """Copy to a view of the whole; where the source is an update of that view, to its part."""
+    """Copy into a view of the whole. If the source updates that view, copy only its part."""
     _, source, *where = update.args
     part = graph.call_function(view, (whole, *where), dict(update.kwargs))
     part.meta = dict(update.meta)
@@ -111,7 +112,7 @@ def _write_part(
 
 
 def _copied(source: object) -> object:
-    """What a node copies, or itself."""
+    """The source of a copy; any other value unchanged."""
     if isinstance(source, fx.Node) and source.target is aten.copy.default:
         return source.args[1] if _same_view(source.args[0], source.args[1]) else source
     return source
@@ -143,7 +144,7 @@ VIEW_OF: dict[object, torch._ops.OpOverload] = {
     aten.select_scatter.default: aten.select.int,
     aten.diagonal_scatter.default: aten.diagonal.default,
 }
-"""What replaces a view, and the view that it replaces."""
+"""Operator that replaces a view -> the view."""
 
 IN_PLACE: dict[object, torch._ops.OpOverload] = {
     aten.index_put.default: aten.index_put_.default,
@@ -157,4 +158,4 @@ IN_PLACE: dict[object, torch._ops.OpOverload] = {
     aten.scatter_reduce.two: aten.scatter_reduce_.two,
     aten.masked_scatter.default: aten.masked_scatter_.default,
 }
-"""What replaces elements at places given by data, and its form that mutates."""
+"""Operator that writes at indices given by data -> its in-place form."""

@@ -1,8 +1,8 @@
-"""Passes on the graph that Dynamo captured, before autograd: torch functions and methods.
+"""Passes on the graph that Dynamo captured, which calls torch functions and methods.
 
-A pass is a function of a graph that returns whether it changed anything. Contract: a valid graph
-in, a valid graph out, the same values, the same gradients, the same aliasing of the outputs.
-Nodes carry Dynamo's fake tensors in meta["example_value"].
+They run before autograd. A pass is a function that changes a graph and returns whether it did.
+Contract: the graph is valid before and after, with the same values, gradients and aliasing of its
+outputs. Nodes carry Dynamo's fake tensors in meta["example_value"].
 """
 
 from __future__ import annotations

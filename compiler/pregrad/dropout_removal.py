@@ -18,7 +18,7 @@ DROPOUTS = (
 
 
 def dropout_removal(graph: fx.Graph) -> bool:
-    """Remove dropout that is off: not training. Eager gives the same tensor there."""
+    """Remove dropout that is off because of `training=False`. Eager returns the input itself."""
     changed = False
     for node in list(graph.nodes):
         if node.target not in DROPOUTS or _argument(node, 2, "training", True) is not False:

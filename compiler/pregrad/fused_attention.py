@@ -13,14 +13,14 @@ SOFTMAXES = (torch.softmax, torch.nn.functional.softmax, "softmax")
 TRANSPOSES = (torch.transpose, "transpose")
 
 SHORTEST = 128
-"""Fewer queries or keys than this are left alone: their scores stay in cache anyway."""
+"""With fewer queries or keys, attention is not fused: its scores fit in the cache."""
 
 
 def fused_attention(graph: fx.Graph) -> bool:
-    """softmax(q k^T * scale) v, written out, becomes one call that never stores the scores.
+    """Replace softmax(q k^T * scale) v by one call of attention, which does not store the scores.
 
-    Only for float32 without a mask or dropout. The one call gives zeros where all scores of a
-    query are NaN or -inf; what makes them so in the operands is put back as NaN.
+    Only for float32 without a mask or dropout. The fused call gives zeros where all scores of a
+    query are NaN or -inf. Queries and keys that cause such scores give NaN again afterwards.
     """
     changed = False
     for node in list(graph.nodes):
@@ -44,7 +44,7 @@ def _one_call(
     value: fx.Node,
     scale: float,
 ) -> fx.Node:
-    """The same attention as one call, laid out as the node is, NaN where that has NaN."""
+    """The fused attention, with the layout of the node and NaN where the node has NaN."""
 
     def method(name: str, example: Any, *args: Any, **kwargs: Any) -> fx.Node:
         made = graph.call_method(name, args, kwargs)
@@ -71,14 +71,14 @@ def _called(node: Any, targets: tuple[Any, ...]) -> bool:
 
 
 def _operands(node: fx.Node, targets: tuple[Any, ...]) -> tuple[Any, Any] | None:
-    """The two operands of a call of one of these, which stand without keywords."""
+    """The two positional operands of a call to one of these targets."""
     if _called(node, targets) and len(node.args) == 2 and not node.kwargs:
         return node.args[0], node.args[1]
     return None
 
 
 def _attention(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, float] | None:
-    """q, k transposed, v and the scale of a written-out attention that ends in a node."""
+    """q, k transposed, v and the scale of an unfused attention that ends in a node."""
     outer = _operands(node, MATMULS)
     if outer is None or not _called(outer[0], SOFTMAXES) or len(outer[0].users) != 1:
         return None
@@ -102,7 +102,7 @@ def _attention(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, float] | None:
 
 
 def _over_the_last(softmax: fx.Node) -> bool:
-    """Whether a softmax is over the last dimension, in the dtype that it is given."""
+    """Whether a softmax is over the last dimension and does not change the dtype."""
     given = [*softmax.args[1:2], *(v for k, v in softmax.kwargs.items() if k == "dim")]
     rest = {k: v for k, v in softmax.kwargs.items() if k not in ("dim", "_stacklevel")}
     others = [*softmax.args[2:], *rest.values()]
@@ -116,7 +116,8 @@ def _value(node: fx.Node) -> Any:
 
 
 def _supported(node: fx.Node, query: fx.Node, key: fx.Node, value: fx.Node) -> bool:
-    """Whether the one call takes these: four dimensions, equal batches, heads and widths."""
+    """Whether attention can be fused: float32 on a CPU, [batch, heads, length, width], not short.
+    """
     tensors = [_value(n) for n in (node, query, key, value)]
     if any(t is None or t.dim() != 4 or t.dtype != torch.float32 for t in tensors):
         return False
@@ -131,7 +132,7 @@ def _supported(node: fx.Node, query: fx.Node, key: fx.Node, value: fx.Node) -> b
 
 
 def _swapped(graph: fx.Graph, key: fx.Node) -> fx.Node:
-    """Keys with their width last again."""
+    """The keys with their width as the last dimension."""
     if _called(key, TRANSPOSES) and isinstance(key.args[0], fx.Node):
         dims = {int(d) % 4 for d in key.args[1:]}  # type: ignore[arg-type] # numbers
         if dims == {2, 3}:
@@ -142,7 +143,7 @@ def _swapped(graph: fx.Graph, key: fx.Node) -> fx.Node:
 
 
 def _erase_chain(graph: fx.Graph, node: fx.Node) -> None:
-    """Remove a call that nothing reads, and what only it read."""
+    """Remove an unused call, and the calls that only it used."""
     operands = node.all_input_nodes
     graph.erase_node(node)
     for operand in operands:

@@ -1,7 +1,7 @@
-"""Interval analysis: between which numbers tensors lie that are made from constants alone.
+"""Interval analysis: bounds of the elements of tensors that are made only from constants.
 
-Sizes may be symbolic: nothing is computed, and nothing is asked of a size. Numbers that a dtype
-rounds are left out, so that a bound is a bound of what eager computes.
+Sizes may be symbolic: no tensor is computed, and no size is compared. Bounds that a dtype would
+round are dropped, so that every bound holds for eager's results.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 LONGEST = 1 << 48
-"""More elements than any memory holds: what a symbolic size is less than."""
+"""An upper bound of symbolic sizes: more elements than any memory holds."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """No element is less than `low` or more than `high`, and none is NaN; of bools 0 or 1."""
+    """All elements are from `low` to `high`, and none is NaN. Bools count as 0 and 1."""
 
     low: Number
     high: Number
@@ -38,16 +38,16 @@ Rule = Callable[[fx.Node, Known], Interval | None]
 
 
 def intervals(graph: fx.Graph) -> dict[fx.Node, Interval]:
-    """Each node that no input reaches, as far as the rules go, and between what it lies.
+    """The intervals of nodes that depend on no input, as far as the rules can tell.
 
-    What is written to a tensor after it was made is not looked at.
+    Later writes to a tensor are not considered.
     """
     known: dict[fx.Node, Interval] = {}
     for node in graph.nodes:
         if not node.op.startswith("call_") or "out" in node.kwargs:
             continue
         value = node.meta.get("example_value")
-        # a plain tensor is one within vmap or torch.func.grad, of a level that has ended
+        # a plain tensor belongs to a finished level of vmap or torch.func.grad
         if not isinstance(value, torch.Tensor) or type(value) is torch.Tensor:
             continue
         rule = RULES.get(node.target)
@@ -63,7 +63,7 @@ def is_view(node: fx.Node) -> bool:
 
 
 def _holds(dtype: torch.dtype, number: Number) -> bool:
-    """Whether a dtype has exactly this number, not rounded and not wrapped around."""
+    """Whether a dtype represents this number exactly."""
     if dtype == torch.bool:
         return number in (0, 1)
     if dtype in INTEGERS:
@@ -81,7 +81,7 @@ def _within(info: torch.iinfo | torch.finfo, number: Number) -> bool:
 
 
 def _converted(source: Interval, dtype: torch.dtype) -> Interval | None:
-    """The interval in another dtype, wider where that rounds; None where it does not fit in."""
+    """The interval after a conversion, wider if that rounds; None if it does not fit the dtype."""
     if dtype == torch.bool:
         return _truth(source)
     if dtype in INTEGERS:
@@ -97,14 +97,14 @@ def _converted(source: Interval, dtype: torch.dtype) -> Interval | None:
 
 
 def _truth(source: Interval) -> Interval:
-    """Of bools: whether elements differ from zero."""
+    """The interval of `x != 0`."""
     if source.low == source.high == 0:
         return Interval(0, 0)
     return Interval(int(source.low > 0 or source.high < 0), 1)
 
 
 def _bounds(argument: Any, known: Known) -> Interval | None:
-    """Of an argument: a tensor or a number. Symbolic numbers have none."""
+    """The interval of an argument: a tensor or a number. None for symbolic numbers."""
     if isinstance(argument, fx.Node):
         return known.get(argument)
     if isinstance(argument, int | float) and math.isfinite(argument):
@@ -118,7 +118,7 @@ def _example(argument: Any) -> Any:
 
 
 def _operands(node: fx.Node, known: Known) -> tuple[Interval, Interval] | None:
-    """Both operands in the dtype in which the two are taken together."""
+    """The intervals of both operands in their promoted dtype."""
     if len(node.args) != 2 or node.kwargs:
         return None
     bounds = [_bounds(argument, known) for argument in node.args]
@@ -140,7 +140,7 @@ def _of_two(combined: Callable[[Interval, Interval], Interval]) -> Rule:
 
 
 def _at_corners(compute: Callable[[Number, Number], Number]) -> Rule:
-    """The rule of an operator that has its extremes at those of its operands."""
+    """The rule of an operator whose extremes are at the extremes of its operands."""
 
     def combined(a: Interval, b: Interval) -> Interval:
         corners = [compute(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
@@ -150,7 +150,7 @@ def _at_corners(compute: Callable[[Number, Number], Number]) -> Rule:
 
 
 def _ordered(holds: Callable[[Number, Number], bool]) -> Rule:
-    """The rule of > and >=: whether it holds of all, and whether it may hold."""
+    """The rule of > and >=: [whether it always holds, whether it may hold]."""
     return _of_two(lambda a, b: Interval(int(holds(a.low, b.high)), int(holds(a.high, b.low))))
 
 
@@ -170,7 +170,7 @@ def _unequal(a: Interval, b: Interval) -> Interval:
 
 
 def _bools(compute: Callable[[int, int], int]) -> Rule:
-    """The rule of `and` and `or`; of integers, where they are of bits, there is none."""
+    """The rule of `and` and `or` of bools. Bitwise operators of integers have no rule."""
 
     def rule(node: fx.Node, known: Known) -> Interval | None:
         operands = _operands(node, known)
@@ -187,11 +187,12 @@ def _first(node: fx.Node, known: Known) -> Interval | None:
 
 
 def _same(node: fx.Node, known: Known) -> Interval | None:
-    """The rule of what takes, repeats or lays out elements of its first argument."""
+    """The rule of an operator that selects, repeats or rearranges elements of its first argument.
+    """
     source = node.args[0] if node.args else None
     if not isinstance(source, fx.Node) or source not in known:
         return None
-    # view(dtype) reads the bytes as something else
+    # view(dtype) reinterprets the bytes
     return known[source] if _example(source).dtype == _example(node).dtype else None
 
 
@@ -220,8 +221,8 @@ def _filled_with(number: int) -> Rule:
     return lambda node, known: Interval(number, number)
 
 
-def _filled_as_told(place: int) -> Rule:
-    """The rule of what is filled with the argument at this place."""
+def _filled_with_argument(place: int) -> Rule:
+    """The rule of an operator that fills its result with the argument at a position."""
 
     def rule(node: fx.Node, known: Known) -> Interval | None:
         given = node.args[place] if len(node.args) > place else node.kwargs.get("fill_value")
@@ -231,7 +232,7 @@ def _filled_as_told(place: int) -> Rule:
 
 
 def _arange(node: fx.Node, known: Known) -> Interval | None:
-    """Whole numbers upwards from one that is known; the end may be symbolic."""
+    """The rule of an ascending arange of integers with a known start. The end may be symbolic."""
     if {"start", "end", "step"} & set(node.kwargs) or not 0 < len(node.args) < 4:
         return None
     start, end, step = (0, *node.args, 1) if len(node.args) == 1 else (*node.args, 1)[:3]
@@ -258,7 +259,7 @@ def _masked_fill(node: fx.Node, known: Known) -> Interval | None:
 
 
 def _either(node: fx.Node, known: Known, condition: Any, yes: Any, no: Any) -> Interval | None:
-    """One of two, or what spans both where the condition is not the same everywhere."""
+    """The interval of one of two values, or of both if the condition may vary."""
     bounds = _bounds(condition, known)
     truth = _truth(bounds) if bounds else Interval(0, 1)
     taken = [yes] * (truth.high == 1) + [no] * (truth.low == 0)
@@ -283,9 +284,9 @@ RULES: dict[Any, Rule] = {
     for rule, names in (
         (_filled_with(0), ("zeros", "zeros_like", "new_zeros")),
         (_filled_with(1), ("ones", "ones_like", "new_ones")),
-        (_filled_as_told(0), ("tensor",)),
-        (_filled_as_told(1), ("full", "full_like")),
-        (_filled_as_told(2), ("new_full",)),
+        (_filled_with_argument(0), ("tensor",)),
+        (_filled_with_argument(1), ("full", "full_like")),
+        (_filled_with_argument(2), ("new_full",)),
         (_arange, ("arange",)),
         (_same, (*VIEWS, "clone", "repeat")),
         (_cast, CASTS),
@@ -309,4 +310,4 @@ RULES: dict[Any, Rule] = {
     for target in (name, *(getattr(m, name, None) for m in (torch, operator, builtins)))
     if target is not None
 }
-"""What is called, as a method or a function, and what it makes of intervals."""
+"""Target of a call, a method name or a function -> its rule."""

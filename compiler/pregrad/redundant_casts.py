@@ -17,7 +17,7 @@ METHODS = {
 
 
 def redundant_casts(graph: fx.Graph) -> bool:
-    """Remove x.float() and x.to(dtype) of a tensor that has the dtype: eager returns x itself."""
+    """Remove x.float() and x.to(dtype) if x has the dtype. Eager returns x itself."""
     changed = False
     for node in list(graph.nodes):
         source = node.args[0] if node.args else None
@@ -32,7 +32,7 @@ def redundant_casts(graph: fx.Graph) -> bool:
 
 
 def _target_dtype(node: fx.Node) -> torch.dtype | None:
-    """The dtype that a conversion asks for, None where it asks for anything else too."""
+    """The dtype of a conversion; None if it has further arguments."""
     if node.kwargs:
         return None
     if node.target == "to" and len(node.args) == 2 and isinstance(node.args[1], torch.dtype):

@@ -15,26 +15,26 @@ from tcdebug.compiler.pregrad.intervals import RULES, Interval, intervals, is_vi
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
 MASK = 3
-"""The place of `attn_mask` among the arguments."""
+"""The position of `attn_mask` among the arguments."""
 
 METADATA = ("size", "dim", "numel")
-"""Methods that look at no element."""
+"""Methods that read no element."""
 
 OPERANDS = ((0, "query"), (1, "key"), (2, "value"))
 
 SHORTEST = 16
-"""With fewer keys than this, the lanes of a vector, attention on a CPU gives zeros to a query that
-holds NaN, unless it has a mask."""
+"""The lanes of a vector. With fewer keys, attention on a CPU without a mask gives zeros for a query
+that contains NaN."""
 
 REARRANGING = ("transpose", "permute", "flatten", "reshape", "contiguous")
-"""Methods that may make the same of two layouts."""
+"""Methods that may have the same result for two layouts of their input."""
 
 
 def redundant_masks(graph: fx.Graph) -> bool:
-    """Remove a mask of attention that hides no key from any query: the fastest kernels take none.
+    """Remove an attention mask that masks nothing, because the fastest kernels take no mask.
 
-    Only one that depends on no input and is only read. Attention with dropout keeps it: another
-    kernel would draw other numbers.
+    Only masks that depend on no input and are never written to. Attention with dropout keeps its
+    mask: a different kernel would draw different random numbers.
     """
     attentions = [n for n in graph.nodes if n.target is ATTENTION and _mask(n) is not None]
     known = intervals(graph) if attentions else {}
@@ -63,7 +63,7 @@ def _example(node: Any) -> Any:
 
 
 def _masks_nothing(mask: fx.Node, known: Mapping[fx.Node, Interval]) -> bool:
-    """Whether bools are all true, or floats all zero, and stay so until attention reads them."""
+    """Whether a mask is all true or all zero, and stays so until attention reads it."""
     value = _example(mask)
     nothing = Interval(1, 1) if value.dtype == torch.bool else Interval(0, 0)
     if known[mask] != nothing or value.requires_grad:
@@ -77,7 +77,7 @@ def _masks_nothing(mask: fx.Node, known: Mapping[fx.Node, Interval]) -> bool:
 
 
 def _only_read(node: fx.Node) -> bool:
-    """Whether nothing writes to the memory of a tensor: an unknown call might."""
+    """Whether nothing writes to the memory of a tensor. Unknown calls count as writes."""
     for user in node.users:
         if user.op == "output" or user.target is ATTENTION or user.target in METADATA:
             continue
@@ -89,10 +89,10 @@ def _only_read(node: fx.Node) -> bool:
 
 
 def _supported(node: fx.Node, mask: fx.Node) -> bool:
-    """Whether the result is the same without a mask, if that masks nothing."""
+    """Whether removing a mask that masks nothing leaves the result the same."""
     result, value = _example(node), _example(mask)
     query, key, _ = operands = [_example(_argument(node, k, name)) for k, name in OPERANDS]
-    # others are of a level of vmap or torch.func.grad that has ended, or of a class of their own
+    # values without a fake mode belong to a finished vmap or torch.func.grad, or to a subclass
     if any(getattr(t, "fake_mode", None) is None for t in (result, *operands)):
         return False
     if any(t.layout != torch.strided for t in operands):
@@ -101,12 +101,12 @@ def _supported(node: fx.Node, mask: fx.Node) -> bool:
         return False
     if query.device.type == "cpu" and not statically_known_true(key.shape[-2] >= SHORTEST):
         return False
-    # with another dtype than its operands it is in an autocast, which casts the mask too
+    # if the dtypes of result and operands differ, autocast is on, which casts the mask too
     return result.dtype == query.dtype or value.dtype in (torch.bool, query.dtype)
 
 
 def _remove(graph: fx.Graph, node: fx.Node) -> bool:
-    """Leave the mask out, unless the result cannot be laid out as it was with one."""
+    """Remove the mask, unless the result cannot get the layout that it had with the mask."""
     old = _example(node)
     with old.fake_mode, torch.set_grad_enabled(old.requires_grad):
         new = _without_mask(node, old.dtype)
@@ -131,7 +131,7 @@ def _remove(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _without_mask(node: fx.Node, dtype: torch.dtype) -> torch.Tensor:
-    """What attention gives without a mask, in the layout of the kernel that is taken then."""
+    """The fake result of attention without a mask, in the layout of the kernel used then."""
     arguments = [_example(_argument(node, k, name)).to(dtype) for k, name in OPERANDS]
     options = {
         name: map_arg(_argument(node, k, name, default), _example)
@@ -141,9 +141,9 @@ def _without_mask(node: fx.Node, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _rearranged(node: fx.Node, value: torch.Tensor) -> list[tuple[fx.Node, torch.Tensor]] | None:
-    """The calls up to one that makes the same as before of a result in another layout.
+    """The calls after which the new layout no longer matters, with their new fake results.
 
-    None where another call sees the layout, or two calls one memory that was not one before.
+    None if another call depends on the layout, or if the result has several users.
     """
     found = [(node, value)]
     while not _equal(value.stride(), _example(node).stride()):
@@ -158,14 +158,14 @@ def _rearranged(node: fx.Node, value: torch.Tensor) -> list[tuple[fx.Node, torch
 
 
 def _equal(left: Sequence[int | torch.SymInt], right: Sequence[int | torch.SymInt]) -> bool:
-    """Whether sizes or strides are known to be the same; asks for no guard."""
+    """Whether sizes or strides are known to be equal. Adds no guard."""
     if len(left) != len(right):
         return False
     return all(statically_known_true(x == y) for x, y in zip(left, right, strict=True))
 
 
 def _erase(graph: fx.Graph, node: fx.Node, known: Mapping[fx.Node, Interval]) -> None:
-    """Remove a constant that nothing reads, and what only it read."""
+    """Remove an unused constant, and the constants that only it used."""
     if node.users or node not in known:
         return
     sources = node.all_input_nodes

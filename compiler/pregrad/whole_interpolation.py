@@ -29,17 +29,17 @@ OPERATORS: dict[tuple[str, int], tuple[Callable[..., Any], Callable[..., Any], b
         True,
     ),
 }
-"""(mode, dimensions of the input) -> forward, backward, whether it can align corners."""
+"""(mode, dimensions of the input) -> (forward, backward, whether it takes align_corners)."""
 
 
 class Interpolation(torch.autograd.Function):
-    """An interpolation whose forward and backward are one call of ATen each."""
+    """An interpolation whose forward and backward are one ATen call each."""
 
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, mode: str, size: list[int], options: list[Any]
     ) -> torch.Tensor:
-        """Interpolated to a size; options are what the operator takes after it."""
+        """Interpolate x to a size. `options` are the operator's arguments after the size."""
         ctx.call = (mode, size, list(x.shape), options)
         with seams.below_autograd():
             result: torch.Tensor = OPERATORS[mode, x.dim()][0](x, size, *options)
@@ -47,7 +47,7 @@ class Interpolation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        """The gradient of the input alone."""
+        """The gradient of the input; the other arguments have none."""
         mode, size, shape, options = ctx.call
         operator = OPERATORS[mode, len(shape)][1]
         with seams.below_autograd():
@@ -55,13 +55,16 @@ class Interpolation(torch.autograd.Function):
 
 
 def interpolated(x: torch.Tensor, mode: str, size: list[int], options: list[Any]) -> torch.Tensor:
-    """What a graph calls: a function, which FX can write as Python."""
+    """Call `Interpolation`. A plain function, because FX can print it as Python."""
     apply: Callable[..., torch.Tensor] = Interpolation.apply
     return apply(x, mode, size, options)
 
 
 def whole_interpolation(graph: fx.Graph) -> bool:
-    """Leave an interpolation that wants a gradient to ATen: autograd adds element by element."""
+    """Keep an interpolation with a gradient one ATen call: decomposed, its backward is slow.
+
+    The backward of the decomposition adds single elements.
+    """
     changed = False
     for node in list(graph.nodes):
         if node.target is not torch.nn.functional.interpolate:
@@ -79,7 +82,7 @@ def whole_interpolation(graph: fx.Graph) -> bool:
 
 
 def _arguments(node: fx.Node) -> tuple[Any, ...] | None:
-    """What `Interpolation` takes, None where the interpolation is another one."""
+    """The arguments of `Interpolation`; None if the interpolation is not supported."""
     names = ("input", "size", "scale_factor", "mode", "align_corners")
     given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
     extra = set(given) - set(names)

@@ -1,8 +1,8 @@
-"""Bring two groups of loop nodes onto the same axes.
+"""Rewrites two groups of loop nodes over the same axes.
 
-Loops over (64, 64) and over (2, 32, 64) visit the same points: split the first axis and they are
-the same loops. `align` finds axes on which both groups can be written, by matching the places at
-which they touch a common buffer, else by splitting axes in row-major order.
+Loops over (64, 64) and over (2, 32, 64) visit the same points; if the first axis is split, they are
+the same loops. `align` finds common axes for both groups by matching their accesses to a common
+buffer, or else by splitting axes in row-major order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AxisMap = dict[Axis, Index]
 
 @dataclass(frozen=True)
 class Loops:
-    """Loop nodes over common axes; `inner` is empty for nodes that only visit points."""
+    """Loop nodes over common axes. `inner` is empty if all nodes are pointwise over `outer`."""
 
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
@@ -36,22 +36,22 @@ class Loops:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """Outer, then inner."""
+        """The outer axes, then the inner axes."""
         return self.outer + self.inner
 
 
 def loops_of(node: LoopNode) -> Loops:
-    """A node alone."""
+    """The loops of a single node."""
     if isinstance(node, Pointwise):
         return Loops(node.axes, (), (node,))
     return Loops(node.axes, node.reduced, (node,))
 
 
 def align(first: Loops, second: Loops) -> Iterator[Loops]:
-    """Ways to write both groups on the same axes, the most direct first.
+    """The ways to write both groups over the same axes, the most direct one first.
 
-    Each way computes the same values; whether the groups may run in one loop nest is for the
-    caller to check.
+    Each way computes the same values. The caller must check whether the groups can run in one loop
+    nest.
     """
     if first.inner and second.inner:
         if product(a.size for a in first.outer) == product(a.size for a in second.outer):
@@ -64,7 +64,7 @@ def align(first: Loops, second: Loops) -> Iterator[Loops]:
 
 
 def _onto(host: Loops, guest: Loops, *, host_first: bool) -> Iterator[Loops]:
-    """The guest, which has no inner axes, on the axes of the host."""
+    """The guest, which has no inner axes, written over the axes of the host."""
     domain = product(a.size for a in guest.axes)
     levels = [host.axes] if not host.inner else [host.axes, host.outer]
     for level in levels:
@@ -103,7 +103,7 @@ def _compose(mapping: AxisMap, rename: dict[Atom, Index]) -> AxisMap:
 
 
 def _orders(host: Loops, guest: Loops, level: tuple[Axis, ...]) -> Iterator[tuple[Axis, ...]]:
-    """Orders of the guest's axes that may match the host's: by common buffers, then as they are."""
+    """Orders of the guest's axes that may match the host's: by common buffers, then as given."""
     seen: set[tuple[str, ...]] = set()
     for matched in _matches(host, guest):
         order = tuple(matched[a] for a in level if a in matched)
@@ -117,7 +117,7 @@ def _orders(host: Loops, guest: Loops, level: tuple[Axis, ...]) -> Iterator[tupl
 
 
 def _matches(host: Loops, guest: Loops) -> Iterator[dict[Axis, Axis]]:
-    """For each buffer that both touch: host axis -> guest axis, dimension by dimension."""
+    """For each buffer that both access: host axis -> guest axis, by dimension of the buffer."""
     theirs = dict(_touches(guest.nodes))
     for name, place in _touches(host.nodes):
         other = theirs.get(name)
@@ -149,10 +149,10 @@ def _single_axis(index: Index) -> Axis | None:
 def refine(
     left: Sequence[Axis], right: Sequence[Axis]
 ) -> tuple[tuple[Axis, ...], AxisMap, AxisMap] | None:
-    """Axes fine enough for both, and both written in them; None where sizes do not divide.
+    """The common refinement of two lists of axes, and both lists written in its axes.
 
-    Both visit their points in row-major order, so (6,) and (2, 3) refine to (2, 3), and (4, 6)
-    and (6, 4) do not.
+    Both visit their points in row-major order: (6,) and (2, 3) refine to (2, 3). Returns None if
+    sizes do not divide, as for (4, 6) and (6, 4).
     """
     if tuple(a.size for a in left) == tuple(a.size for a in right):
         fresh = tuple(Axis(f"x{k}", a.size) for k, a in enumerate(left))
@@ -185,7 +185,7 @@ def refine(
 
 
 def _common_factor(a: Index, b: Index) -> tuple[Index | None, Index, Index]:
-    """The size that both can give now, and what stays of each."""
+    """The largest size that divides both, if it is one of them, and the rest of each."""
     if a == b:
         return a, ONE, ONE
     quotient = exact_quotient(a, b)
@@ -206,7 +206,7 @@ def _advance(axes: Sequence[Axis], position: int, rest: Index) -> tuple[int, Ind
 def _written(
     axes: Sequence[Axis], parts: Sequence[Sequence[int]], fresh: Sequence[Axis]
 ) -> AxisMap:
-    """Each axis as a sum over the fresh axes that it was split into, innermost first."""
+    """Each axis as a sum over the new axes that it was split into, innermost first."""
     result: AxisMap = {}
     for axis, pieces in zip(axes, parts, strict=True):
         value, scale = ZERO, ONE
@@ -226,7 +226,7 @@ def _merge(
     *,
     host_first: bool,
 ) -> Loops:
-    """Both groups on refined axes; `rest` are inner axes of the host that the guest lacks."""
+    """Both groups over refined axes. `rest` are inner axes of the host that the guest lacks."""
     fresh, host_map, guest_map = refined
     inner_fresh, rename = _renamed(rest, len(fresh))
     host_map = {**host_map, **{a: rename[a] for a in rest}}
@@ -242,7 +242,7 @@ def _merge(
 def _moved(
     loops: Loops, mapping: AxisMap, outer: tuple[Axis, ...], inner: tuple[Axis, ...]
 ) -> tuple[LoopNode, ...]:
-    """The nodes written in other axes."""
+    """The nodes rewritten over other axes."""
     values: dict[Atom, Index] = {axis: where for axis, where in mapping.items()}
     moved: list[LoopNode] = []
     for node in loops.nodes:

@@ -1,4 +1,7 @@
-"""What things cost: arithmetic of an expression, bytes of a buffer. Estimates, never semantics."""
+"""Estimates costs: the arithmetic of an expression, the bytes of a buffer.
+
+Estimates only guide choices. They never affect results.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ MEDIUM = frozenset(("div", "sqrt", "rsqrt", "floor_div", "remainder", "trunc_div
 
 
 def arithmetic(expr: Expr) -> int:
-    """A weight for computing an expression once: 1 an operation, 3 a division, 8 a function."""
+    """The cost of computing an expression once: 1 per operation, 3 per division, 8 per function."""
     return sum(_weight(node) for node in walk(expr))
 
 
@@ -30,15 +33,15 @@ def _weight(node: Expr) -> int:
 
 
 def load_count(expr: Expr) -> int:
-    """How many distinct elements an expression reads."""
+    """The number of distinct elements that an expression reads."""
     return sum(isinstance(node, Load) for node in walk(expr))
 
 
 def itemsize(dtype: torch.dtype) -> int:
-    """Bytes of an element."""
+    """The size of an element in bytes."""
     return dtype.itemsize
 
 
 def bytes_of(buffer: Buffer) -> int:
-    """An estimate of a buffer's bytes."""
+    """The estimated size of a buffer in bytes."""
     return estimate(buffer.numel) * itemsize(buffer.dtype)

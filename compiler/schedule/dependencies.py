@@ -1,4 +1,4 @@
-"""What must run before what: between nodes, and between groups of nodes as they are merged."""
+"""Tracks which groups of nodes must run before which others while groups are merged."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tcdebug.compiler.schedule.kernel import Schedule
 
 
 class Dependencies:
-    """A graph of groups, one a node at first; `merge` joins two.
+    """The dependency graph of groups. Each node starts as its own group; `merge` joins two.
 
-    Besides data there are three kinds of edges: effects keep their order, what reads memory that
-    is written to later runs before the write, and sizes are known before they are used.
+    Besides data dependencies there are three kinds of edges: effects keep their order, reads of
+    memory run before later writes to it, and sizes are bound before they are used.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -60,7 +60,7 @@ class Dependencies:
                     last_effect = k
 
     def _refresh(self) -> None:
-        """Ancestors of every group as bit sets."""
+        """Compute the ancestors of every group as bit sets."""
         ancestors = [0] * len(self._names)
         for k in self._topological():
             mask = 0
@@ -70,7 +70,7 @@ class Dependencies:
         self._ancestors = ancestors
 
     def groups_before(self, key: int) -> set[int]:
-        """The groups that have to run before one."""
+        """The groups that a group directly depends on."""
         return {self._key[b] for b in self._before[key]} - {key}
 
     def key_of(self, name: str) -> int:
@@ -82,7 +82,7 @@ class Dependencies:
         return bool(self._ancestors[second] >> first & 1)
 
     def blocked(self, first: int, second: int) -> bool:
-        """Whether merging would make a cycle: something lies between the two groups."""
+        """Whether merging two groups would make a cycle, because another lies between them."""
         return any(
             self.reaches(first, between)
             for between in self.groups_before(second)
@@ -90,7 +90,7 @@ class Dependencies:
         ) or self.reaches(second, first)
 
     def encloses(self, keys: set[int]) -> bool:
-        """Whether merging these groups would make a cycle: another lies between two of them."""
+        """Whether merging these groups would make a cycle, because another lies between two."""
         return any(
             self.reaches(first, between)
             for key in keys
@@ -99,12 +99,12 @@ class Dependencies:
         )
 
     def between(self, first: int, second: int) -> str:
-        """The first node of a group that has to run between two groups; empty where none has."""
+        """The first node of a group that must run between two groups; empty if there is none."""
         groups = (b for b in self.groups_before(second) if b != first)
         return next((self._names[b] for b in groups if self.reaches(first, b)), "")
 
     def merge(self, first: int, second: int) -> None:
-        """Make one group of two; its key is that of the first."""
+        """Merge two groups. The result has the key of the first."""
         for k, key in enumerate(self._key):
             if key == second:
                 self._key[k] = first
@@ -119,7 +119,7 @@ class Dependencies:
         self._ancestors[first] = above
 
     def _topological(self) -> list[int]:
-        """Group keys in an order in which they may run, earlier nodes first if there is choice."""
+        """The group keys in a topological order that prefers earlier nodes."""
         keys = sorted(set(self._key))
         waiting = {k: self.groups_before(k) for k in keys}
         after: dict[int, list[int]] = {k: [] for k in keys}
@@ -137,11 +137,11 @@ class Dependencies:
                 if not waiting[n]:
                     heapq.heappush(ready, n)
         if len(order) != len(keys):
-            raise AssertionError("the groups of a schedule depend on each other in a circle")
+            raise AssertionError("the dependencies of a schedule have a cycle")
         return order
 
     def order(self) -> list[str]:
-        """All nodes, group by group, in an order in which the groups may run."""
+        """All nodes, group by group, in an order in which the groups can run."""
         members: dict[int, list[str]] = {}
         for k, name in enumerate(self._names):
             members.setdefault(self._key[k], []).append(name)
@@ -149,7 +149,7 @@ class Dependencies:
 
 
 def between_steps(schedule: Schedule) -> Dependencies:
-    """What must run before what, between the steps of a schedule."""
+    """The dependencies between the steps of a schedule."""
     dependencies = Dependencies(schedule.graph)
     for kernel in schedule.kernels():
         first = dependencies.key_of(kernel.nodes[0].name)

@@ -1,8 +1,8 @@
-"""Which nodes run in one loop nest. Each yes is a decision of the gate.
+"""Decides which nodes run in one loop nest. Each merge asks the gate.
 
-fuse.vertical: a producer and its consumer. fuse.reduction: the same where one of them reduces.
-fuse.horizontal: neighbours that read the same memory. Groups are merged pair by pair, the pair
-that saves most traffic first, as long as the graph of groups stays free of cycles.
+fuse.vertical merges a producer and its consumer, fuse.reduction the same if one of them reduces,
+and fuse.horizontal neighbours that read the same memory. Groups are merged in pairs, the pair that
+saves the most memory traffic first, unless the merge would make a cycle.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 
 LARGEST_KERNEL = 48
-"""Nodes in a kernel; more makes the C++ compiler slow and spills registers."""
+"""The most nodes in a kernel. More make the C++ compiler slow and spill registers."""
 ROW_IN_CACHE = 1 << 16
-"""Elements of a row that several sweeps may visit when there is only one row."""
+"""The longest single row, in elements, that a kernel may sweep several times."""
 
 
 @dataclass
 class Group:
-    """Nodes that will run together; `number` tells groups apart as they grow."""
+    """Nodes that will run together. `number` identifies the group."""
 
     loops: Loops
     number: int
@@ -51,12 +51,12 @@ class Group:
 
     @property
     def head(self) -> str:
-        """What names the group in decisions: its first node."""
+        """The first node, which names the group in decisions."""
         return self.loops.nodes[0].name
 
 
 class Fusion:
-    """The groups of a graph, and the search for pairs to merge."""
+    """Groups the nodes of a graph by merging pairs of groups."""
 
     def __init__(self, graph: Graph, gate: Gate) -> None:
         self.graph = graph
@@ -75,7 +75,7 @@ class Fusion:
         return Group(loops, next(self._numbers))
 
     def run(self) -> list[Group | Extern]:
-        """Merge until no pair is left; the groups in an order in which they may run."""
+        """Merge until no pair is left. Returns the groups in an order in which they can run."""
         refused: set[tuple[int, int]] = set()
         changed = True
         while changed:
@@ -93,7 +93,7 @@ class Fusion:
         return self._ordered()
 
     def _pairs(self) -> Iterator[tuple[int, str, str]]:
-        """(bytes saved, earlier node, later node) for nodes that touch a common buffer."""
+        """(bytes saved, earlier node, later node) for nodes that access a common buffer."""
         touching: dict[str, list[LoopNode]] = {}
         for node in self.graph.nodes:
             if isinstance(node, Extern):
@@ -119,7 +119,7 @@ class Fusion:
         if scans_beside_inner_loops(a.loops, b.loops):
             return False
         if any(isinstance(n, Scatter) for n in (*a.loops.nodes, *b.loops.nodes)):
-            return False  # its points wait for each other
+            return False  # the points of a scatter run one after the other
         for merged in align(a.loops, b.loops):
             ordered = self._in_order(merged)
             if not legal(ordered, self.memory) or not pays(ordered):
@@ -160,14 +160,15 @@ class Fusion:
 
 
 def linked(first: Group, second: Group) -> bool:
-    """Whether the second group reads what the first fills."""
+    """Whether the second group reads a buffer that the first fills."""
     return any(first.names & reads(n) for n in second.loops.nodes)
 
 
 def meets(loops: Loops, names: set[str]) -> bool:
-    """Whether the nodes of these names and the others touch an element where the loops stand.
+    """Whether the nodes of these names and the other nodes load a common element at each point.
 
-    Asked on a GPU alone: memory read at other places in the same program is read again.
+    Matters only on a GPU, where a program gains nothing from loading other elements of the same
+    buffer. Always true on a CPU.
     """
     if any(n.out.device.type == "cpu" for n in loops.nodes):
         return True
@@ -178,17 +179,17 @@ def meets(loops: Loops, names: set[str]) -> bool:
 
 
 def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
-    """Whether a scan would share its inner loops: another sweep has no way back to its states."""
+    """Whether a scan would share inner loops. Another sweep could not read the scan's states."""
     nodes = (*first.nodes, *second.nodes)
     return bool(first.inner and second.inner) and any(isinstance(n, Scan) for n in nodes)
 
 
 def legal(loops: Loops, memory: Mapping[str, str]) -> bool:
-    """Whether every node reads others of the group only where the loops stand.
+    """Whether every node reads other nodes of the group only at the current point of the loops.
 
-    Then the value is there when it is needed: nodes are in dependency order, and what a
-    reduction feeds runs after the sweep that the reduction belongs to. `memory` says whose memory
-    a value has that has none of its own.
+    Then each value exists when it is read: nodes run in dependency order, and readers of a
+    reduction run after its sweep. `memory` maps a value without memory of its own to the value
+    whose memory it shares.
     """
     return illegal_read(loops) is None and overwritten_read(loops, memory) is None
 
@@ -196,10 +197,10 @@ def legal(loops: Loops, memory: Mapping[str, str]) -> bool:
 def overwritten_read(
     loops: Loops, memory: Mapping[str, str]
 ) -> tuple[LoopNode, LoopNode, Load] | None:
-    """The first (writer, reader, load) where memory is read that the kernel may have overwritten.
+    """The first (writer, reader, load) that may read memory after the kernel overwrote it.
 
-    A kernel may read what it overwrites at the very element, before it does: sweeps that read it
-    come first (codegen.sweeps).
+    A kernel may read the element that it is about to overwrite: sweeps that read it come first
+    (codegen/kernels/sweeps.py).
     """
     for place, writer in enumerate(loops.nodes):
         for target in written(writer):
@@ -216,7 +217,7 @@ def overwritten_read(
 
 
 def illegal_read(loops: Loops) -> tuple[LoopNode, LoopNode, Load] | None:
-    """The first (producer, reader, load) for which it is not so."""
+    """The first (producer, reader, load) that reads a node of the group at another point."""
     made: dict[str, LoopNode] = {}
     for node in loops.nodes:
         for load in loads(node.body):
@@ -230,26 +231,26 @@ def illegal_read(loops: Loops) -> tuple[LoopNode, LoopNode, Load] | None:
 
 
 def _visible(loops: Loops, producer: LoopNode, reader: LoopNode) -> bool:
-    """An outer-level node cannot read a single element of an inner-level one."""
+    """Whether a reader can see a producer: nodes over outer axes cannot read inner elements."""
     inside = not isinstance(producer, Reduction) and len(producer.filled) > len(loops.outer)
     outside = isinstance(reader, Pointwise) and len(reader.axes) == len(loops.outer)
     return not (inside and outside and loops.inner)
 
 
 def pays(loops: Loops) -> bool:
-    """Several sweeps over one long row are no better than several kernels."""
+    """Whether fusion pays. Several sweeps over one long row are no faster than several kernels."""
     if not loops.inner or estimate(product(a.size for a in loops.outer)) > 1:
         return True
     return sweeps(loops) == 1 or estimate(product(a.size for a in loops.inner)) <= ROW_IN_CACHE
 
 
 def sweeps(loops: Loops) -> int:
-    """How often the inner axes must be run through."""
-    return 1 + max((last for _, last in sweep_numbers(loops).items()), default=0)
+    """The number of times that the kernel loops over the inner axes."""
+    return 1 + max(sweep_numbers(loops).values(), default=0)
 
 
 def sweep_numbers(loops: Loops) -> dict[str, int]:
-    """For each node the first sweep in which all that it reads is known."""
+    """Node inside the inner axes -> the first sweep in which all of its operands are known."""
     number: dict[str, int] = {}
     reduces: set[str] = set()
     for node in loops.nodes:

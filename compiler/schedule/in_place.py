@@ -1,7 +1,7 @@
-"""memory.in_place: write a result of a kernel over what the kernel is the last to read.
+"""memory.in_place: write a result of a kernel over a buffer that the kernel is the last to read.
 
-Both are in cache, and no memory is asked for. What is overwritten is read by this kernel alone, at
-the very element that is written, and before it is.
+Both are in the cache, and no memory is allocated. The kernel reads each element of the buffer only
+at the point that overwrites it, and before it does.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FRESH = frozenset(
         aten.convolution.default,
     )
 )  # fmt: skip
-"""Operators whose results are nobody else's."""
+"""Operators whose results share no memory with other values."""
 
 
 def in_place(schedule: Schedule, gate: Gate) -> Schedule:
-    """The schedule with results stored over what dies in the same kernel."""
+    """The schedule with results stored over buffers that are dead after the same kernel."""
     graph, steps = schedule.graph, schedule.steps
     memory, buffers = memory_of(graph.nodes), graph.buffers()
     last = _last_reads(graph, steps, memory)
     changed: list[Kernel | Extern] = []
-    free: set[str] = set()  # buffers that are a step's own and have not been given away
+    free: set[str] = set()  # buffers that a step allocated and that were not yet overwritten
     for position, step in enumerate(steps):
         if isinstance(step, Extern):
             if step.target in FRESH and step.out is not None:
@@ -68,7 +68,7 @@ def _into(kernel: Kernel, name: str) -> bool:
 def _last_reads(
     graph: Graph, steps: Sequence[Kernel | Extern], memory: Mapping[str, str]
 ) -> dict[str, int]:
-    """Memory -> the last step that reads it; none of what is returned."""
+    """Memory -> the last step that reads it, without memory that the graph returns."""
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
         names = reads(step) if isinstance(step, Extern) else step.loaded()
@@ -102,7 +102,7 @@ def _stored_over(
 
 
 def _made_of(node: LoopNode, kernel: Kernel) -> set[str]:
-    """All that a value is computed from, within its kernel and outside."""
+    """All values that a value is computed from, inside and outside of its kernel."""
     within = {n.name: n for n in kernel.nodes}
     found: set[str] = set()
     todo = [node]
@@ -114,11 +114,12 @@ def _made_of(node: LoopNode, kernel: Kernel) -> set[str]:
 
 
 def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
-    """Whether a node could fill this memory.
+    """Whether a node can be stored in this memory.
 
-    In a kernel with inner loops it has to wait for all else that reads it (codegen.sweeps), which
-    it cannot if its own value is read there. Threads of a GPU may share a tile otherwise when they
-    read than when they write: each waits for the others only for what its own value is made of.
+    In a kernel with inner loops, the store must wait for all other readers of the memory
+    (codegen/kernels/sweeps.py), which is impossible if other nodes read the node's value there.
+    On a GPU, threads may divide a tile for reading differently than for writing, and a thread waits
+    for the others only for loads that its own value depends on.
     """
     if isinstance(node, Scatter) or node.into:
         return False

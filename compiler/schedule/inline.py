@@ -1,7 +1,7 @@
 """fuse.inline: compute a pointwise producer inside its consumers instead of storing it.
 
-Loop IR in, loop IR out. Always legal, for a pointwise body depends on its index alone; done where
-the producer is read once for each of its elements, or is cheaper to compute than to load.
+This is always legal, because a pointwise body depends only on its index. It is done if each element
+of the producer is read once, or is cheaper to compute than to load.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHEAP_ARITHMETIC = 4
 CHEAP_LOADS = 2
 CHEAP_USERS = 4
 LARGEST_BODY = 300
-"""Expression nodes in a body that inlining may make."""
+"""The most expression nodes in a body after inlining."""
 
 
 def inline_producers(graph: Graph, gate: Gate) -> Graph:
@@ -68,7 +68,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
         if producer.into or name in updated:
             continue
         consumers = [nodes[u] for u in users.get(name, ())]
-        if too_dear(producer, consumers, name in in_memory):
+        if too_expensive(producer, consumers, name in in_memory):
             continue
         last_read = min((overwritten.get(r, len(position)) for r in reads(producer)), default=0)
         for consumer in consumers:
@@ -92,7 +92,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
 
 
 def _next_writes(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
-    """For each value whose memory is written to after it is made, where that next happens."""
+    """Value -> the position of the next write to its memory after it is made, if there is one."""
     root = memory_of(graph.nodes)
     writes: dict[str, list[int]] = {}
     for node in graph.nodes:
@@ -107,7 +107,7 @@ def _next_writes(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
 
 
 def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:
-    """Whether a node may store over an element that it has yet to read."""
+    """Whether a node may overwrite an element before it has read it."""
     return any(
         memory.get(load.buffer, load.buffer) == target
         and (load.buffer != target or load.index != node.index)
@@ -117,13 +117,13 @@ def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:
 
 
 def plain(node: Pointwise) -> bool:
-    """Whether the node writes element i at index i, as lowering makes it."""
+    """Whether the index of a node consists of its axes, as lowering makes it."""
     axes = {i for i in node.index if i.constant is None}
     return axes == {to_index(a) for a in node.axes}
 
 
-def too_dear(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
-    """Why a producer is not computed inside its consumers; empty where that pays."""
+def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
+    """Why computing a producer inside its consumers does not pay; empty if it pays."""
     loops = [c for c in consumers if not isinstance(c, Extern)]
     if not loops:
         return "no loop reads it"
@@ -133,23 +133,23 @@ def too_dear(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) ->
     cost = f"{work} operations and {read} loads"
     if in_memory:
         cheap = work <= 1 and read <= 1 and not indirect(producer.body)
-        return "" if cheap else f"it is stored anyway, and {cost} are dearer than a load"
+        return "" if cheap else f"it is stored anyway, and {cost} cost more than a load"
     if len(loops) == 1 and _read_once(producer, loops[0]):
         return ""
     if indirect(producer.body):
-        return "it is read several times, and reads through an index from memory"
+        return "it is read several times, and reads through an indirect index"
     if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
-        return f"it is read several times, and {cost} are too dear to repeat"
+        return f"it is read several times, and {cost} are too much to repeat"
     return f"{len(loops)} nodes read it" if len(loops) > CHEAP_USERS else ""
 
 
 def indirect(expr: Expr) -> bool:
-    """Whether an expression reads at an index that it has read from memory."""
+    """Whether an expression has an indirect index."""
     return any(indirect_atoms(i) for e in walk(expr) for i in indices(e))
 
 
 def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
-    """Whether the consumer reads no element of the producer more often than there are elements."""
+    """Whether the consumer reads the producer at most as often as it has elements."""
     places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
     domain = product(a.size for a in (*consumer.axes, *consumer.over))
     same = domain == producer.out.numel or estimate(domain) <= estimate(producer.out.numel)
@@ -157,13 +157,13 @@ def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
 
 
 def size_after(body: Expr, producer: Pointwise) -> int:
-    """Expression nodes that a body would have."""
+    """The number of expression nodes that a body would have after inlining."""
     places = sum(load.buffer == producer.name for load in loads(body))
     return sum(1 for _ in walk(body)) + places * sum(1 for _ in walk(producer.body))
 
 
 def inlined(body: Expr, producer: Pointwise, done: dict[str, Expr] | None = None) -> Expr:
-    """A body with every load of the producer replaced by what the producer computes there."""
+    """A body with every load of the producer replaced by the producer's body."""
     known: dict[str, Expr] = {} if done is None else done
 
     def change(node: Expr) -> Expr:

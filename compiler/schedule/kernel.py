@@ -1,4 +1,4 @@
-"""What scheduling makes: kernels, each a set of loop nodes over the same axes."""
+"""The result of scheduling: kernels, which are groups of loop nodes over the same axes."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from tcdebug.compiler.ir.index import Axis
 
 @dataclass(frozen=True)
 class Template:
-    """How a product of matrices is cut: the tile of a program, and its steps along the sums."""
+    """The tiling of a matrix product: the tile of a program, and its steps along the sum."""
 
     rows: int
     columns: int
     depth: int
-    """Elements of the sums in a step."""
+    """Terms of the sums per step."""
     warps: int
     stages: int
-    """Steps whose operands are on their way at once."""
+    """Steps whose operands are loaded at the same time (software pipelining)."""
     precision: str = "ieee"
-    """Of float32 operands: `ieee` or `tf32`."""
+    """The arithmetic on float32 operands: `ieee` or `tf32`."""
     together: int = 8
-    """Tiles of rows that run beside each other, so that they find the columns in the cache."""
+    """Row tiles that run next to each other, so that they share columns in the cache."""
 
     @property
     def label(self) -> str:
-        """What names it in events: 128x256x64 w8 s3."""
+        """The name of the template in events, such as 128x256x64 w8 s3."""
         tile = f"{self.rows}x{self.columns}x{self.depth}"
         return f"{tile} w{self.warps} s{self.stages}"
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Nodes that run in one loop nest: `outer` around `inner`.
+    """Nodes that run in one loop nest of `outer` around `inner` axes.
 
-    A node over outer+inner is computed for every point, a reduction combines over inner, a node
-    over outer alone is computed once for each outer point. A node reads another of the kernel at
-    the very element that the loops stand at, so the value need not go through memory; what
-    others need is in `stored`.
+    A node over outer and inner axes is computed at every point. A reduction combines over the inner
+    axes. A node over the outer axes is computed once per outer point. A node reads other nodes of
+    the kernel only at the current point, so their values need not go through memory. `stored` names
+    the nodes that are read outside the kernel.
 
-    With a `template` the first node is a product of matrices, and the only one over inner.
+    With a `template`, the first node is a matrix product, and the only node over the inner axes.
     """
 
     name: str
@@ -54,20 +54,20 @@ class Kernel:
 
     @property
     def subject(self) -> str:
-        """What names the kernel in every run: its last node."""
+        """The last node, which identifies the kernel in every run."""
         return self.nodes[-1].name
 
     @property
     def device(self) -> torch.device:
-        """Where it runs: all that it touches is there."""
+        """The device of the kernel and of all memory it accesses."""
         return self.nodes[0].out.device
 
     def is_inner(self, node: LoopNode) -> bool:
-        """Whether a node has a value for every point of outer and inner."""
+        """Whether a node has a value at every point of the outer and inner axes."""
         return len(node.filled) > len(self.outer)
 
     def loaded(self) -> set[str]:
-        """Buffers and parameters that the kernel reads and does not itself make."""
+        """The buffers and parameters that the kernel reads but does not compute."""
         made = {node.name for node in self.nodes}
         return {name for node in self.nodes for name in elements_read(node)} - made
 

@@ -1,7 +1,7 @@
-"""memory.order: run what frees memory before what asks for more, where that lowers the peak.
+"""memory.order: run steps that free memory before steps that allocate it, to lower the peak.
 
-The order of a program often computes both gradients of a product one after the other; taken the
-other way round, what only the second needs is free before the first one's result is there.
+Programs often compute the two gradients of a product one after the other. In the opposite order,
+the operands that only the second gradient needs are freed before the first result is allocated.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tcdebug.compiler.schedule.in_place import FRESH
 
 UNIT = "memory.order"
 WORTH = 1 << 20
-"""Bytes by which the peak has to fall."""
+"""Bytes by which the peak must fall at least."""
 SHARE = 0.02
-"""Of the peak, at least."""
+"""The share of the peak by which it must fall at least."""
 HELD = ("primals_", "arg")
-"""How AOTAutograd's names of inputs begin that the caller keeps; others are free after use."""
+"""Prefixes of AOTAutograd's names of inputs that the caller keeps. Others are freed after use."""
 
 Step = Group | Extern
 
 
 class Lifetimes:
-    """Which memory the steps of a graph ask for, and which of them are the last to read it."""
+    """The memory that each step of a graph allocates, and the steps that read it."""
 
     def __init__(self, graph: Graph, steps: Sequence[Step], needed: set[str]) -> None:
-        """`needed` are the values that are read outside of the step that makes them."""
+        """`needed` are the values that are read outside the step that makes them."""
         owner = memory_of(graph.nodes)
         sizes = {name: bytes_of(buffer) for name, buffer in graph.buffers().items()}
         held = {i.name for i in graph.inputs if i.name.startswith(HELD)} | set(graph.constants)
@@ -55,16 +55,17 @@ class Lifetimes:
         self.given = sum(sizes.get(i.name, 0) for i in graph.inputs if i.name in self.readers)
 
     def gains(self) -> list[int]:
-        """Bytes that each step frees, less those that it asks for, as long as none has run."""
+        """The bytes that each step frees minus those it allocates, before any step has run."""
         return [
             sum(self.sizes.get(n, 0) for n in names if len(self.readers[n]) == 1) - self.asked[k]
             for k, names in enumerate(self.uses)
         ]
 
     def peak(self, order: Sequence[int]) -> int:
-        """Bytes that are in use at most when the steps run in an order.
+        """The most bytes in use when the steps run in an order.
 
-        A kernel is taken to store over what dies in it and is as large: see `memory.in_place`.
+        Assumes that a kernel stores over buffers of the same size that are dead after it; see
+        `memory.in_place`.
         """
         left = {name: set(readers) for name, readers in self.readers.items()}
         live = most = self.given
@@ -85,7 +86,7 @@ class Lifetimes:
 def in_memory_order(
     graph: Graph, steps: list[Step], needed: set[str], dependencies: Dependencies, gate: Gate
 ) -> list[Step]:
-    """The steps in an order that keeps all dependencies and needs no more memory at a time."""
+    """The steps in an order with a lower peak; unchanged if none is found or the gate denies it."""
     place = {dependencies.key_of(next(iter(_names(s)))): k for k, s in enumerate(steps)}
     before = [{place[b] for b in dependencies.groups_before(key)} for key in place]
     lifetimes = Lifetimes(graph, steps, needed)
@@ -99,9 +100,9 @@ def in_memory_order(
 def _freeing_first(
     steps: Sequence[Step], before: Sequence[set[int]], lifetimes: Lifetimes
 ) -> list[int]:
-    """Of what may run next always what frees more than it asks for, else what comes first.
+    """A topological order that runs steps that free memory early, and else the first step.
 
-    Views ask for nothing: each runs when the first step needs it.
+    Views allocate nothing. Each runs just before the first step that needs it.
     """
     views = {k for k, step in enumerate(steps) if _is_view(step)}
     waiting = _through_views(before, views)
@@ -145,7 +146,7 @@ def _freeing_first(
 
 
 def _through_views(before: Sequence[set[int]], views: set[int]) -> list[set[int]]:
-    """The steps other than views that each has to wait for; what comes first is known first."""
+    """The steps other than views that each step waits for, directly or through views."""
     waiting: list[set[int]] = []
     for found in before:
         through = [waiting[b] for b in found & views]
@@ -158,7 +159,7 @@ def _is_view(step: Step) -> bool:
 
 
 def _is_fresh(step: Step) -> bool:
-    """Whether what a step makes is nobody else's."""
+    """Whether the results of a step share no memory with other values."""
     return not isinstance(step, Extern) or step.target in FRESH
 
 
@@ -169,6 +170,6 @@ def _names(step: Step) -> Sequence[str]:
 
 
 def _touched(step: Step) -> set[str]:
-    """What a step reads, writes to or makes: the last that touches memory is where it ends."""
+    """The values that a step reads, writes to or makes."""
     nodes = (step,) if isinstance(step, Extern) else step.loops.nodes
     return {name for n in nodes for name in (*reads(n), *written(n), n.name)}

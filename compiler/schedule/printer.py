@@ -1,4 +1,4 @@
-"""A schedule as text: what runs in which loops, in order."""
+"""Prints a schedule: its steps in order, with their loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _axes(axes: Sequence[Axis]) -> str:
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """A kernel: its loops, what it stores, and the nodes inside."""
+    """A kernel: its loops, the nodes it stores, and the nodes inside."""
     head = f"kernel {kernel.name} outer={_axes(kernel.outer)} inner={_axes(kernel.inner)}"
     head += f" stores=[{', '.join(n.name for n in kernel.nodes if n.name in kernel.stored)}]"
     if kernel.template is not None:
@@ -23,7 +23,7 @@ def print_kernel(kernel: Kernel) -> str:
 
 
 def print_schedule(schedule: Schedule, title: str = "") -> str:
-    """All steps in order; `title` becomes the first comment."""
+    """All steps in order. `title` becomes a comment in the first line."""
     blocks = [f"# {title}"] if title else []
     for step in schedule.steps:
         blocks.append(print_kernel(step) if isinstance(step, Kernel) else print_node(step))

@@ -1,4 +1,4 @@
-"""Where a kernel comes from: its nodes of the loop IR, their ATen nodes, the user's lines."""
+"""Maps kernels back to nodes of the loop IR, their ATen nodes, and the user's lines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 
 def origins(schedule: Schedule, lowered: Graph) -> dict[str, list[list[str]]]:
-    """Kernel -> [node, ATen node, operator, FILE:N] of all that it computes.
+    """Kernel -> [node, ATen node, operator, FILE:N] of every node that it computes.
 
-    `lowered` is the graph before inlining: nodes that were inlined are told with their readers.
+    `lowered` is the graph before inlining. An inlined node is listed in the kernels of its readers.
     """
     before = {node.name: node for node in lowered.nodes}
     left = {node.name for node in schedule.graph.nodes}

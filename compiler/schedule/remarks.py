@@ -1,8 +1,7 @@
-"""What fusion did and did not do, and why: one remark a kernel, one a pair of kernels left apart.
+"""Explains fusion: remarks on each kernel, and on each pair of kernels that was not fused.
 
-A pair is left apart by fusion and, where the first is pointwise, by inlining: both say why.
-
-Read off the finished schedule, so that the search itself is not slowed down.
+A remark on a pair says why the two were not fused and, if the first is pointwise, why it was not
+inlined. Remarks are derived from the finished schedule, so that fusion itself is not slowed down.
 """
 
 from __future__ import annotations
@@ -28,22 +27,23 @@ from tcdebug.compiler.schedule.align import Loops, align
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
 from tcdebug.compiler.schedule.fusion import LARGEST_KERNEL, illegal_read, pays, sweeps
-from tcdebug.compiler.schedule.inline import LARGEST_BODY, UNIT, size_after, too_dear
+from tcdebug.compiler.schedule.inline import LARGEST_BODY, UNIT, size_after, too_expensive
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 
 @dataclass(frozen=True)
 class Located:
-    """A remark, and the user's line of the node that it is about."""
+    """A remark, and the user's line of the node concerned."""
 
     remark: Remark
     location: Location | None
 
 
 def remarks(schedule: Schedule, gate: Gate) -> Iterator[Located]:
-    """Passed: what a kernel keeps out of memory. Missed: a kernel that reads what another wrote.
+    """All remarks on a schedule.
 
-    Analysis: the loops of a kernel.
+    Passed: the nodes that a kernel keeps out of memory. Missed: a kernel that reads the result of
+    another one. Analysis: the loops of a kernel.
     """
     buffers = schedule.graph.buffers()
     kernels = schedule.kernels()
@@ -80,15 +80,15 @@ def _missed(
 ) -> Located:
     reader = next(n for n in second.nodes if buffer.name in reads(n))
     reason = _why_apart(first, second, buffer.name, together, kept)
-    if told := kept.why(buffer.name, reader):
-        reason += f"; not inlined: {told}"
+    if obstacle := kept.why(buffer.name, reader):
+        reason += f"; not inlined: {obstacle}"
     text = f"not fused: {buffer.name} and {reader.name}: {reason}"
     remark = Remark("missed", text, [buffer.name, reader.name], 2 * bytes_of(buffer))
     return Located(remark, reader.origin.location)
 
 
 class _NotInlined:
-    """Why the remaining pointwise nodes were not inlined into their readers."""
+    """Finds out why the remaining pointwise nodes were not inlined into their readers."""
 
     def __init__(self, schedule: Schedule, gate: Gate) -> None:
         refused = [d for d in gate.decisions if d.unit.startswith("fuse.") and not d.allowed]
@@ -102,30 +102,31 @@ class _NotInlined:
         self._outputs = output_refs(schedule.graph)
 
     def why(self, name: str, reader: LoopNode) -> str:
-        """The first condition of inlining that a pair does not meet; empty of a reduction."""
+        """The first condition of inlining that a pair violates; empty for a reduction."""
         producer, consumer = self._nodes[name], self._nodes[reader.name]
         if not isinstance(producer, Pointwise) or isinstance(consumer, Extern):
             return ""
         if f"{name}->{reader.name}" in self._inlining:
-            return "the gate said no"
+            return "the gate denied it"
         readers = self._readers[name]
         stored = name in self._outputs or any(isinstance(r, Extern) for r in readers)
-        if reason := too_dear(producer, readers, stored):
+        if reason := too_expensive(producer, readers, stored):
             return reason
         size = size_after(consumer.body, producer)
-        return f"a body of {size}, and {LARGEST_BODY} is the most" if size > LARGEST_BODY else ""
+        too_large = f"the body would have {size} nodes, more than {LARGEST_BODY}"
+        return too_large if size > LARGEST_BODY else ""
 
 
 def _why_apart(
     first: Kernel, second: Kernel, name: str, together: Dependencies, kept: _NotInlined
 ) -> str:
-    """The first condition of fusion that a pair does not meet."""
+    """The first condition of fusion that a pair violates."""
     count = len(first.nodes) + len(second.nodes)
     if count > LARGEST_KERNEL:
-        return f"{count} nodes together, and a kernel has at most {LARGEST_KERNEL}"
+        return f"they have {count} nodes together, and a kernel has at most {LARGEST_KERNEL}"
     a, b = together.key_of(first.nodes[0].name), together.key_of(second.nodes[0].name)
     if between := together.between(a, b):
-        return f"{between} has to run between them"
+        return f"{between} must run between them"
     reason = ""
     loops = [Loops(k.outer, k.inner, k.nodes) for k in (first, second)]
     for merged in align(*loops):
@@ -133,19 +134,19 @@ def _why_apart(
         if wrong is not None:
             reason = reason or _how_read(*wrong)
         elif not pays(merged):
-            reason = "several sweeps over one long row are no better than several kernels"
+            reason = "several sweeps over one long row are no faster than several kernels"
         elif kept.refused:
-            return "the gate said no, or to a merge that would have led there"
+            return "the gate denied it, or an earlier merge that it needs"
         else:
-            return "each was merged with others before they met"
+            return "each was merged with other nodes first"
     outer = " and ".join(_sizes(k.outer + k.inner) for k in (first, second))
-    return reason or f"their loops, over {outer}, cannot be written as the same"
+    return reason or f"their loops over {outer} cannot be aligned"
 
 
 def _how_read(producer: LoopNode, reader: LoopNode, load: Load) -> str:
-    """How a node is read where the loops do not stand."""
+    """How a node reads another one at a different point of the loops."""
     if load.index == producer.index:
-        return f"{reader.name} runs once a row, and needs single elements of it"
+        return f"{reader.name} runs once per row, and reads single elements of the row"
     how = _difference(load.index, producer.index)
     return f"{reader.name} reads {producer.name} {how}"
 
@@ -154,4 +155,4 @@ def _difference(read: Sequence[Index], written: Sequence[Index]) -> str:
     if sorted(map(str, read)) == sorted(map(str, written)):
         return "through a transposed index"
     there = ", ".join(map(str, written))
-    return f"at [{', '.join(map(str, read))}] where it is written at [{there}]"
+    return f"at [{', '.join(map(str, read))}], but it is written at [{there}]"

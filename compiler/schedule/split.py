@@ -1,8 +1,8 @@
-"""fuse.split_reduction: a reduction to few elements of many, in pieces that programs share.
+"""fuse.split_reduction: split a reduction of many elements to few results among programs.
 
-Loop IR in, loop IR out. A GPU runs hundreds of programs at a time: a reduction with fewer rows is
-cut along an inner axis, the pieces reduce to a partial result each, and a second
-reduction combines those. Legal for what may be combined in any order.
+A GPU runs hundreds of programs at a time. A reduction with fewer rows is cut along an inner axis;
+each piece is reduced to a partial result, and a second reduction combines these. This is legal for
+reductions whose elements can be combined in any order.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ UNIT = "fuse.split_reduction"
 DEVICES = ("cuda",)
 KINDS = ("sum", "prod", "max", "min")
 PROGRAMS = 132 * 8
-"""Programs of 8 warps that keep a large GPU busy."""
+"""The number of programs of 8 warps that keeps a large GPU busy."""
 PIECE = 4096
-"""Elements that a program should have to combine at least."""
+"""The fewest elements that a program should combine."""
 COLUMN_BYTES = 128
-"""Of neighbouring results, which one program computes where the inner loops go across memory."""
+"""Bytes of neighbouring results that one program computes if the inner axes are strided."""
 
 
 def split_reductions(graph: Graph, gate: Gate) -> Graph:
-    """The graph with the reductions split of which a GPU would run too few programs."""
+    """The graph with reductions split that would give a GPU too few programs."""
     nodes: list[Node] = []
     buffers = graph.buffers()
     taken = {node.name for node in graph.nodes}
@@ -52,7 +52,7 @@ def split_reductions(graph: Graph, gate: Gate) -> Graph:
 
 
 def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] | None:
-    """Which axis to cut into how many pieces; None leaves the node as it is."""
+    """The axis to cut and the number of pieces; None leaves the node as it is."""
     if node.out.device.type not in DEVICES or node.kind not in KINDS:
         return None
     rows = estimate(product(a.size for a in node.axes))
@@ -60,7 +60,7 @@ def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] 
     across = _across(node, buffers)
     together = min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
     programs = max(1, rows // together)
-    busy = PROGRAMS * 2 if across else PROGRAMS  # of 4 warps each
+    busy = PROGRAMS * 2 if across else PROGRAMS  # programs of 4 warps if across
     wanted = min(busy // programs, inner * together // PIECE)
     if wanted < 4 or (rows >= PROGRAMS * 8 and not across):
         return None
@@ -78,13 +78,13 @@ def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] 
 
 
 def _source(node: Reduction) -> torch.dtype:
-    """The dtype of what is read most widely."""
+    """The widest dtype that a reduction reads."""
     read = [load.dtype for load in loads(node.body) if load.index]
     return max(read, key=itemsize, default=node.body.dtype)
 
 
 def _across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether neighbouring results are computed from neighbours in memory."""
+    """Whether neighbouring results read neighbouring elements in memory."""
     along = 0
     for load in loads(node.body):
         address = buffers[load.buffer].address(load.index)
@@ -94,14 +94,14 @@ def _across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
 
 
 def _divisors(size: int | None, wanted: int) -> list[int]:
-    """Numbers of pieces near to what is wanted that divide a size."""
+    """The divisors of a size from half to twice the wanted number of pieces."""
     if size is None:
         return []
     return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
 
 
 def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reduction, Reduction]:
-    """The reductions of the pieces of an axis, and of what they come to."""
+    """The reduction of each piece of an axis, and the reduction of their results."""
     piece = Axis(f"{cut.name}_piece", to_index(pieces))
     length = (cut.size + (pieces - 1)) // to_index(pieces)
     within = Axis(f"{cut.name}_within", length)

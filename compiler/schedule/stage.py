@@ -1,4 +1,4 @@
-"""Loop IR -> schedule: inline, fuse, order, and say which buffers exist in memory."""
+"""The schedule stage: splits, fuses and orders nodes, and decides which are stored in memory."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tcdebug.compiler.schedule.memory_order import in_memory_order
 from tcdebug.compiler.schedule.split import split_reductions
 
 PREFIX = {"cpu": "cpp", "cuda": "triton"}
-"""How the name of a kernel begins, by what it is written in; else by its device."""
+"""Type of device -> prefix of the names of its kernels. Others use the type of the device."""
 
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
-    """Kernels and extern calls of a graph, fused as far as the gate lets them be."""
+    """The kernels and extern calls of a graph, fused as far as the gate allows."""
     graph = split_reductions(graph, gate)
     fusion = Fusion(graph, gate)
     groups = fusion.run()
     needed = _needed_outside(graph, groups)
     groups = in_memory_order(graph, groups, needed, fusion.dependencies, gate)
     steps: list[Kernel | Extern] = []
-    for number, group in enumerate(g for g in groups):
+    for number, group in enumerate(groups):
         if isinstance(group, Extern):
             steps.append(group)
         else:
@@ -44,7 +44,7 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
 
 
 def _needed_outside(graph: Graph, groups: list[Group | Extern]) -> set[str]:
-    """Buffers that something outside of the group that fills them reads."""
+    """The buffers that are read outside the group that fills them."""
     needed = output_refs(graph)
     for group in groups:
         if isinstance(group, Extern):
@@ -65,7 +65,7 @@ def _kernel(loops: Loops, needed: set[str], number: int) -> Kernel:
 
 
 def renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[LoopNode, ...]]:
-    """The nodes over axes i0, i1, ... and r0, r1, ..."""
+    """The outer axes renamed to i0, i1, ..., the inner ones to r0, r1, ..., and the nodes."""
     outer = tuple(Axis(f"i{k}", a.size) for k, a in enumerate(loops.outer))
     inner = tuple(Axis(f"r{k}", a.size) for k, a in enumerate(loops.inner))
     values: dict[Atom, Index] = {
@@ -84,7 +84,7 @@ def renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Loo
 
 
 def kernel_name(nodes: tuple[LoopNode, ...], number: int, *, template: bool = False) -> str:
-    """What a kernel does, in its name: cpp_red_fused_add_mul_3."""
+    """The name of a kernel, which tells what it computes: cpp_red_fused_add_mul_3."""
     ops: list[str] = []
     for node in nodes:
         op = node.origin.op.removeprefix("aten.").partition(".")[0].strip("_")

@@ -1,4 +1,4 @@
-"""What a schedule must satisfy to mean the same as the graph it was made from."""
+"""Checks that a schedule computes the graph that it was made from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 
 def verify_schedule(schedule: Schedule) -> None:
-    """Raise InvalidGraph when a schedule breaks a rule."""
+    """Raise InvalidGraph if a schedule breaks a rule."""
     problems = list(_problems(schedule))
     if problems:
         raise InvalidGraph(problems)
@@ -58,13 +58,13 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
 
 
 def _template_problems(kernel: Kernel) -> Iterator[str]:
-    """A template writes the sums of products, then points."""
+    """The problems of a kernel with a template: it must be a sum of products, then pointwise."""
     first, *others = kernel.nodes
     body = first.body
     if not isinstance(first, Reduction) or first.kind != "sum":
-        yield f"{kernel.name} has a template and begins with {first.name}, which sums nothing"
+        yield f"{kernel.name} has a template and begins with {first.name}, which is not a sum"
     elif not isinstance(body, Call) or body.name != "mul":
         yield f"{kernel.name} has a template and sums no products"
     for node in others:
         if node.over or kernel.is_inner(node):
-            yield f"{kernel.name} has a template and computes {node.name} more than once a sum"
+            yield f"{kernel.name} has a template and computes {node.name} more than once per sum"

@@ -1,4 +1,4 @@
-"""Products of matrices as loops: sums over the common dimension, and what they come to."""
+"""Writes matrix products as loops: a sum over the common dimension, and what follows it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ OPERANDS: Mapping[Callable[..., Any], int] = {
     aten.addmm.default: 1,
     aten.baddbmm.default: 1,
 }
-"""Operators that are products -> where their operands begin; what stands before is added."""
+"""Matrix product -> the position of its first factor. The argument before it is added."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class NotFused(Exception):
-    """Why a product stays a call of ATen."""
+    """A product must stay an ATen call. The message says why."""
 
 
 def as_loops(
     extern: Extern, buffers: Mapping[str, Buffer], calls: Mapping[str, Extern]
 ) -> tuple[LoopNode, ...]:
-    """The sums over the common dimension, then what makes the result of them.
+    """A product as a sum over the common dimension, followed by a node for scaling and rounding.
 
-    `calls` are those of ATen by name: transpositions among them are read through. Raises NotFused.
+    `calls` are the extern calls by name; operands are read through transpositions among them.
+    Raises NotFused.
     """
     out, first = extern.out, OPERANDS[extern.target]
     assert out is not None
@@ -67,13 +68,13 @@ def as_loops(
 
 
 def _added(extern: Extern, bias: Buffer | None, where: Sequence[Index], total: Expr) -> Expr:
-    """alpha times the sums and beta times what is added to them, which is broadcast."""
+    """alpha times the sums plus beta times the bias, which is broadcast."""
     alpha, beta = (extern.kwargs.get(name, 1) for name in ("alpha", "beta"))
     if not isinstance(alpha, int | float) or not isinstance(beta, int | float):
         raise NotFused("its scale is not a plain number")
     if alpha != 1:
         total = call("mul", total, constant(total.dtype, alpha))
-    if beta == 0:  # what is added is not looked at, whatever it is
+    if beta == 0:  # then the bias is ignored, NaN included
         return total
     assert bias is not None
     behind = where[len(where) - len(bias.size) :]
@@ -90,7 +91,7 @@ def _element(
     buffers: Mapping[str, Buffer],
     calls: Mapping[str, Extern],
 ) -> Load:
-    """An element of an operand, read where it is in memory: through transpositions."""
+    """A load of an element of an operand, from the memory behind any transpositions."""
     while (view := calls.get(buffer.name)) is not None and view.target in TRANSPOSES:
         source = buffers.get(view.alias_of or "")
         if source is None or view.kwargs or view.args[0] != Ref(source.name):

@@ -1,9 +1,9 @@
-"""codegen.template: products of matrices with the pointwise work around them, as one kernel each.
+"""codegen.template: fuses matrix products with the pointwise kernels around them.
 
-Schedule in, schedule out. A call of ATen for a product and the kernel that reads its result become
-one kernel that a template writes: a reduction over the common dimension, what follows at each
-element of the result (the epilogue), and what makes an operand where that is cheap to repeat
-for every tile (the prologue). Whether that is faster is for the caller to measure.
+An ATen call for a product and a kernel that reads its result become one kernel, written from a
+template: a reduction over the common dimension, the work on each element of the result (the
+epilogue), and the computation of an operand, if it is cheap to repeat for every tile (the
+prologue). The caller measures whether that is faster.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from tcdebug.compiler.schedule.stage import kernel_name, renamed
 
 DEVICES = ("cuda",)
 CHEAP = 4
-"""Arithmetic (see schedule.cost) of an operand that every tile may compute again."""
+"""The most arithmetic (see schedule/cost.py) of an operand that every tile recomputes."""
 
 Step = Kernel | Extern
 
 
 @dataclass(frozen=True)
 class FusedProduct:
-    """A kernel for a product, and the steps that it does the work of."""
+    """A kernel for a product, and the steps that it replaces."""
 
     extern: Extern
     kernel: Kernel
-    """Without a template: any will do."""
+    """The kernel, without a template yet."""
     nodes: tuple[LoopNode, ...]
     """The product in the loop IR."""
     replaces: tuple[Step, ...]
 
 
 def products(schedule: Schedule) -> list[Extern]:
-    """The calls for products on devices that have templates."""
+    """The calls of products on devices that have templates."""
     calls = [s for s in schedule.steps if isinstance(s, Extern) and s.target in OPERANDS]
     return [c for c in calls if c.out is not None and c.out.device.type in DEVICES]
 
 
 class ProductFusion:
-    """What the products of a schedule can be fused with; `take` fuses."""
+    """Finds the kernels with which products can be fused. `take` fuses them."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -69,16 +69,17 @@ class ProductFusion:
         self._memory = memory_of(schedule.graph.nodes)
         self._outputs = output_refs(schedule.graph)
         self._dependencies = between_steps(schedule)
-        self._step_of: dict[str, Step] = {}  # node -> what computes it
-        self._readers: dict[str, dict[str, Step]] = {}  # value -> steps that need it, by name
+        self._step_of: dict[str, Step] = {}  # node -> the step that computes it
+        self._readers: dict[str, dict[str, Step]] = {}  # value -> the steps that need it, by name
         for step in schedule.steps:
             self._enter(step)
         self._taken: list[FusedProduct] = []
 
     def forms(self, extern: Extern) -> list[FusedProduct]:
-        """The product with its epilogue, then the same with its prologue if it has a cheap one.
+        """The product with its epilogue, and then also with its prologues if it has cheap ones.
 
-        The last replaces all that the first does. Raises NotFused for what no template can write.
+        The last form replaces all steps that the first one replaces. Raises NotFused if no template
+        can compute the product.
         """
         nodes = as_loops(extern, self._buffers, self._calls)
         prologues = self._prologues(extern, nodes[0])
@@ -94,7 +95,7 @@ class ProductFusion:
         return found
 
     def why_no_epilogue(self, fused: FusedProduct) -> str:
-        """Why the kernels that read a product are kernels of their own; empty where one is not."""
+        """Why no kernel that reads a product was fused with it; empty if one was."""
         readers = self._kernels_reading(fused.extern.name)
         gone = {step.name for step in fused.replaces}
         if not readers or any(kernel.name in gone for kernel in readers):
@@ -103,7 +104,7 @@ class ProductFusion:
         return next(filter(None, reasons), f"{readers[0].name} reads it elsewhere, or later")
 
     def take(self, fused: FusedProduct) -> None:
-        """Let a kernel do the work of what it replaces."""
+        """Replace the steps of a fused product by its kernel."""
         first, *others = (_subject(step) for step in fused.replaces)
         for name in others:
             keys = [self._dependencies.key_of(n) for n in (first, name)]
@@ -116,7 +117,7 @@ class ProductFusion:
         self._taken.append(fused)
 
     def schedule(self) -> Schedule:
-        """The schedule with what was taken."""
+        """The schedule with the fused products that were taken."""
         if not self._taken:
             return self._schedule
         order = self._dependencies.order()
@@ -141,7 +142,7 @@ class ProductFusion:
         readers = self._readers.get(name, {}).values()
         return [step for step in readers if isinstance(step, Kernel)]
 
-    # -- what is fused in -------------------------------------------------------------------
+    # -- epilogues and prologues ------------------------------------------------------------
 
     def _fused(
         self,
@@ -176,16 +177,16 @@ class ProductFusion:
     def _epilogue(
         self, extern: Extern, nodes: tuple[LoopNode, ...], prologues: Sequence[Kernel]
     ) -> Kernel | None:
-        """The first kernel that can go on with the elements of a product."""
+        """The first kernel that can be the epilogue of a product."""
         for kernel in self._kernels_reading(extern.name):
-            if _why_alone(kernel, extern) or self._in_a_circle(extern, kernel, *prologues):
+            if _why_alone(kernel, extern) or self._would_cycle(extern, kernel, *prologues):
                 continue
             if next(self._together(_loops(nodes), kernel), None) is not None:
                 return kernel
         return None
 
     def _prologues(self, extern: Extern, product: LoopNode) -> list[tuple[Kernel, Pointwise]]:
-        """The kernels that make an operand and nothing else, cheaply, and what they compute."""
+        """The cheap kernels that compute only an operand, with the nodes that they compute."""
         found: list[tuple[Kernel, Pointwise]] = []
         for name in sorted({load.buffer for load in loads(product.body)}):
             kernel, producer = self._step_of.get(name), self._nodes.get(name)
@@ -196,18 +197,18 @@ class ProductFusion:
             if written(producer) or not plain(producer) or not _is_cheap(producer):
                 continue
             others = [k for k, _ in found]
-            if self._read_elsewhere(name, extern) or self._in_a_circle(extern, kernel, *others):
+            if self._read_elsewhere(name, extern) or self._would_cycle(extern, kernel, *others):
                 continue
             found.append((kernel, producer))
         return found
 
-    def _in_a_circle(self, *steps: Step) -> bool:
-        """Whether something has to run between steps, which then cannot be one."""
+    def _would_cycle(self, *steps: Step) -> bool:
+        """Whether merging steps would make a cycle, because another must run between them."""
         keys = {self._dependencies.key_of(_subject(step)) for step in steps}
         return self._dependencies.encloses(keys)
 
     def _read_elsewhere(self, name: str, reader: Step) -> bool:
-        """Whether anything but one step needs a value in memory."""
+        """Whether another step than `reader`, or an output, needs a value in memory."""
         return name in self._outputs or bool(self._readers.get(name, {}).keys() - {reader.name})
 
 
@@ -218,7 +219,7 @@ def _loops(nodes: tuple[LoopNode, ...]) -> Loops:
 
 
 def _subject(step: Step) -> str:
-    """A node of a step."""
+    """The node that identifies a step."""
     return step.subject if isinstance(step, Kernel) else step.name
 
 
@@ -227,18 +228,18 @@ def _computed(step: Step) -> list[str]:
 
 
 def _needed(step: Step) -> set[str]:
-    """The values that have to be in memory for a step."""
+    """The values that must be in memory for a step."""
     if isinstance(step, Extern):
         return reads(step) | ({step.alias_of} if step.alias_of is not None else set())
     return step.loaded() | {name for node in step.nodes for name in written(node)}
 
 
 def _why_alone(kernel: Kernel, extern: Extern) -> str:
-    """What keeps a kernel from being the epilogue of any product; empty where nothing does."""
+    """Why a kernel cannot be the epilogue of a product; empty if it can."""
     if kernel.template is not None:
         return f"{kernel.name} is a product too"
     if kernel.inner or any(isinstance(n, Scatter) for n in kernel.nodes):
-        return f"{kernel.name} does more than visit points"
+        return f"{kernel.name} is not pointwise"
     if any(extern.name in written(n) for n in kernel.nodes):
         return f"{kernel.name} stores over it"
     if len(kernel.nodes) + 2 > LARGEST_KERNEL:
@@ -247,7 +248,7 @@ def _why_alone(kernel: Kernel, extern: Extern) -> str:
 
 
 def _is_cheap(producer: Pointwise) -> bool:
-    """Whether every tile may compute an operand again: hardly more is read, little is computed."""
+    """Whether an operand is cheap enough for every tile to recompute it."""
     read = [load for load in loads(producer.body) if load.axes == producer.body.axes]
     bytes_read = sum(itemsize(load.dtype) for load in read)
     dear = arithmetic(producer.body) > CHEAP or indirect(producer.body)
@@ -255,7 +256,7 @@ def _is_cheap(producer: Pointwise) -> bool:
 
 
 def _without_unread_views(schedule: Schedule) -> Schedule:
-    """The schedule without views that only calls read which are no more."""
+    """The schedule without views that only removed calls read."""
     needed = set(output_refs(schedule.graph))
     steps: list[Step] = []
     for step in reversed(schedule.steps):

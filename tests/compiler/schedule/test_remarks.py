@@ -47,21 +47,21 @@ def test_a_transposed_read_is_why_two_kernels_stay_apart() -> None:
     said_of_exp, said_of_sum = missed(transposed, f32(8, 8))
     assert said_of_exp == (
         "not fused: exp and add: add reads exp through a transposed index; not inlined: it is "
-        "read several times, and 9 operations and 2 loads are too dear to repeat"
+        "read several times, and 9 operations and 2 loads are too much to repeat"
     )
     assert "not inlined" not in said_of_sum
 
 
 def test_what_has_to_run_between_is_named() -> None:
     (message,) = missed(through_a_product, f32(8, 8), f32(8, 8))
-    assert message == "not fused: sum_1_sum and mul: mm has to run between them"
+    assert message == "not fused: sum_1_sum and mul: mm must run between them"
 
 
 def test_what_the_gate_kept_apart_is_said_to_be_its_doing() -> None:
     messages = missed(lambda x: (x + 1).sin() * 2, f32(4, 5), off=("fuse",))
     assert len(messages) == 2
-    assert all("the gate said no" in m for m in messages)
-    assert [m.partition("not inlined: ")[2] for m in messages] == ["", "the gate said no"]
+    assert all("the gate denied it" in m for m in messages)
+    assert [m.partition("not inlined: ")[2] for m in messages] == ["", "the gate denied it"]
 
 
 def test_a_fused_kernel_saves_the_bytes_that_are_never_in_memory() -> None:

@@ -104,9 +104,9 @@ def test_a_template_of_something_else_than_a_product_is_refused(tmp_path: Path) 
     assert isinstance(first, Reduction)
     wrong = {
         "sums nothing": (cast,),
-        "which sums nothing": (replace(first, kind="max"), *kernel.nodes[1:]),
+        "which is not a sum": (replace(first, kind="max"), *kernel.nodes[1:]),
         "sums no products": (replace(first, body=first.body.operands[0]), *kernel.nodes[1:]),
-        "more than once a sum": (first, first, *kernel.nodes[1:]),
+        "more than once per sum": (first, first, *kernel.nodes[1:]),
     }
     for problem, nodes in wrong.items():
         steps = (replace(kernel, nodes=nodes),)

@@ -193,7 +193,7 @@ def test_what_no_template_can_write_is_said(name: str) -> None:
 
 
 ALONE: dict[str, tuple[Function, str]] = {
-    "a sum": (lambda x, w: (x @ w).sum(-1), "does more than visit points"),
+    "a sum": (lambda x, w: (x @ w).sum(-1), "is not pointwise"),
     "other places": (lambda x, w: (x @ w)[1:] * 2, "reads it elsewhere, or later"),
     "itself": (lambda x, w: x @ w, ""),
 }
