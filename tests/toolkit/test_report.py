@@ -61,7 +61,7 @@ IR = [
         (
             StageDiff("aot", "", "lower", "aot.diff", ["-a", "+b"]),
             [
-                "  stage    aot; the first of all",
+                "  stage    aot; the first stage",
                 "           the failing compile ended before lower",
                 "           - a",
                 "           + b",
@@ -74,7 +74,7 @@ IR = [
         ),
         (
             StageDiff("", "runtime"),
-            ["  stage    no stage writes anything else; equal up to runtime"],
+            ["  stage    no stage differs; equal up to runtime"],
         ),
         (None, []),
     ],
@@ -96,6 +96,10 @@ def test_the_stage_of_a_fault_is_shown(
         (
             Culprit("passes.cse", "mul_1", "a1b2c3", 4),
             "  culprit  passes.cse at mul_1 (site a1b2c3, decision 4)",
+        ),
+        (
+            Culprit("passes.cse", "passes.cse", "a1b2c3", 4),
+            "  culprit  passes.cse (site a1b2c3, decision 4)",
         ),
         (
             Culprit("layer.dynamo.guards", "train.py", "", 0),

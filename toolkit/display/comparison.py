@@ -1,4 +1,4 @@
-"""Two runs compared, on one screen."""
+"""Shows a comparison of two runs on one screen."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tcdebug.display.explanation import counted
 from tcdebug.reading.comparison import Change, Comparison
 
 MOST = 8
-"""Rows of a part that are shown; `--json` has all."""
+"""Maximum number of rows shown per part; `--json` has all."""
 PARTS = (
     ("environment and settings", "environment"),
     ("graph breaks", "breaks"),
     ("recompiles", "recompiles"),
-    ("graphs, and the stage at which they part", "graphs"),
+    ("graphs, and the first stage that differs", "graphs"),
     ("decisions", "decisions"),
     ("kernels", "kernels"),
     ("calls of ATen", "externs"),
     ("caches", "caches"),
     ("seconds by stage", "stages"),
 )
-"""What is told of a comparison, causes before what follows from them: title, field."""
+"""The parts of a comparison, causes before effects: title, field."""
 
 
 def show_comparison(found: Comparison) -> None:
-    """Print what differs, a part each; causes before what follows from them."""
+    """Print the differences by part, causes before effects."""
     out = results()
     gap = found.seconds_b - found.seconds_a
     way = "slower" if gap > 0 else "faster"
@@ -41,11 +41,11 @@ def show_comparison(found: Comparison) -> None:
         changes = getattr(found, field)
         _part(out, title, _by_unit(changes) if field == "decisions" else changes)
     if not found.differs:
-        out.print("nothing differs but times and caches")
+        out.print("nothing differs except times and caches")
 
 
 def _by_unit(changes: Sequence[Change]) -> Sequence[Change]:
-    """The decisions, or where they are many how many of each unit were answered otherwise."""
+    """The decisions that differ; if there are many, their number by unit."""
     if len(changes) <= MOST:
         return changes
     rows = Counter((c.what.partition(" ")[0], c.before, c.after) for c in changes)

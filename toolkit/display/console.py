@@ -1,4 +1,4 @@
-"""The two consoles: results to stdout, everything else to stderr."""
+"""Two consoles: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ THEME = Theme(
 
 
 def results() -> Console:
-    """For what was asked for; piped, it is plain text of full width."""
+    """The console for results. In a pipe it writes plain text without wrapping."""
     return Console(theme=THEME, highlight=False, soft_wrap=True)
 
 
 def messages() -> Console:
-    """For progress, notes and errors."""
+    """The console for progress, notes and errors."""
     return Console(theme=THEME, highlight=False, stderr=True, soft_wrap=True)
 
 
 def error(code: str, what: str, next_step: str = "") -> None:
-    """An error message: its code of `codes.CODES`, what is wrong, and what to do."""
+    """Print an error: a code of `codes.CODES`, the problem, and the next step."""
     console = messages()
     console.print(f"[bad]error[/] {code}: {escape(what)}")
     console.print(f"[dim]next[/]  {escape(next_step or f'tcdebug explain {code}')}")
 
 
 def write(text: str) -> None:
-    """Text on stdout as it is, for other programs or to be pasted."""
+    """Write text to stdout unchanged, for other programs or for pasting."""
     sys.stdout.write(text)
 
 
 def note(text: str) -> None:
-    """One line about what is going on."""
+    """Print one line of information."""
     messages().print(f"tcdebug: {escape(text)}")
 
 
 def first_line(text: str, most: int) -> str:
-    """The beginning of a message, as it is: brackets in it are no markup."""
+    """The first line of a message, escaped so that brackets are not markup."""
     return escape(text.strip().partition("\n")[0][:most])

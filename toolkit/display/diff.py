@@ -1,4 +1,4 @@
-"""Two texts of IR as a unified diff."""
+"""Shows two texts of IR as a unified diff."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def show_diff(title: str, before: str, after: str) -> None:
-    """Print what changed, with three lines around it."""
+    """Print the changes with three lines of context."""
     console = results()
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=3

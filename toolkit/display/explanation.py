@@ -1,4 +1,4 @@
-"""Why torch.compile does what it does to a script, on one screen."""
+"""Shows on one screen how torch.compile compiled a script."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from tcdebug.display.console import THEME, results
 from tcdebug.reading.explanation import BreakCost, Explanation, RecompileCost
 
 MOST = 6
-"""Entries of each part that are shown; `--json` has all."""
+"""Maximum number of entries shown per part; `--json` has all."""
 
 
 def show_explanation(found: Explanation) -> None:
-    """Print the parts that there is something to say about, what costs most first."""
+    """Print the parts that are not empty, with the most expensive entries first."""
     out = results()
     out.print(_headline(found))
     _part(out, "frames", [_frame_line(found, k) for k in range(len(found.frames))])
     _part(out, "graph breaks", [_break_lines(b) for b in found.breaks])
     _part(out, "recompiles", [_recompile_lines(r) for r in found.recompiles])
     constants = [[escape(c[:120])] for c in found.constants]
-    _part(out, "constants: another value compiles again", constants)
+    _part(out, "constants: a different value recompiles", constants)
     externs = [[f"{e.op} x{e.calls}  [dim]{escape(e.reason)}[/]"] for e in found.externs]
     _part(out, "left to ATen or a library", externs)
-    _part(out, "not as asked", [[escape(f[:200])] for f in found.fallbacks])
+    _part(out, "fallbacks", [[escape(f[:200])] for f in found.fallbacks])
     _part(out, "failures", [[f"[bad]{escape(f[:200])}[/]"] for f in found.failures])
     out.print(f"[dim]next[/]  tcdebug logs summary {short(found.run)}")
 
 
 def show_code(code: Code) -> None:
-    """Print what an error means, and what to do."""
+    """Print what an error means and what to do."""
     out = Console(theme=THEME, highlight=False)
     out.print(f"[unit]{code.name}[/]  {escape(code.title)}\n")
     out.print(f"{escape(code.why)}\n")
@@ -71,8 +71,8 @@ def _break_lines(cost: BreakCost) -> list[str]:
     if found.explanation:
         lines.append(f"  [dim]why[/]   {escape(found.explanation[:200])}")
     lines += [f"  [good]do[/]    {escape(hint[:200])}" for hint in found.hints[:2]]
-    behind = f"{counted(cost.graphs, 'graph')} for what comes behind it, {cost.seconds:.1f} s"
-    lines.append(f"  [dim]costs[/] {behind}; met {counted(found.times, 'time')}")
+    price = f"{counted(cost.graphs, 'graph')} after the break, {cost.seconds:.1f} s"
+    lines.append(f"  [dim]costs[/] {price}; reached {counted(found.times, 'time')}")
     return lines
 
 
@@ -107,12 +107,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def short(path: str) -> str:
-    """A path as short as it gets from here."""
+    """The shorter of the relative and the absolute path."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
 
 
 def short_place(where: str) -> str:
-    """FILE:N with the file as short as it gets."""
+    """FILE:N with the shorter of the relative and the absolute path."""
     filename, colon, line = where.rpartition(":")
     return escape(f"{short(filename)}{colon}{line}") if filename else ""

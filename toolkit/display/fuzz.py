@@ -1,4 +1,4 @@
-"""A campaign on the console: one live line, then the numbers and the findings."""
+"""Shows a campaign: a live line, then the statistics and the findings."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tcdebug.fuzz.tally import CampaignTally
 
 
 class FuzzProgress(Live):
-    """What a campaign is doing, on stderr: a live line on a terminal, else a line a finding."""
+    """Progress on stderr: a live line on a terminal, otherwise one line per finding."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
         self._told = 0
 
     def say(self, text: str) -> None:
-        """One line about what begins."""
+        """Announce a step."""
         if not self.quiet:
             self.console.print(f"[dim]·[/] {escape(text)}")
 
     def show(self, tally: CampaignTally) -> None:
-        """The numbers so far, and the findings that were not told yet."""
+        """Show the statistics so far, and the findings that are new since the last call."""
         for found in tally.findings[self._told :]:
             if not self.quiet:
                 ops = " ".join(found["ops"])
@@ -42,20 +42,20 @@ class FuzzProgress(Live):
 
 
 def show_tally(numbers: Mapping[str, Any]) -> None:
-    """The numbers of a campaign."""
+    """Print the statistics of a campaign."""
     console = results()
     for name, number in numbers.items():
         console.print(f"{name.replace('_', ' '):<20} {number}")
 
 
 def show_findings(findings: Sequence[Finding], folder: Path) -> None:
-    """New findings, each with what it is, who is at fault and how to see it."""
+    """Print new findings, each with its message, culprit and the command that shows it."""
     console = results()
     for finding in findings:
         path = folder / finding.slug / (finding.repro or PROGRAM)
         console.print(f"\n[bad]{finding.kind}[/] {escape(finding.signature)}")
         console.print(f"  message  {first_line(finding.message, 200)}")
-        console.print(f"  made of  {' '.join(finding.ops)}")
+        console.print(f"  ops      {' '.join(finding.ops)}")
         if finding.culprits:
             console.print(f"  culprit  [unit]{' '.join(finding.culprits)}[/]")
-        console.print(f"  shows    python [path]{escape(str(path))}[/]")
+        console.print(f"  run      python [path]{escape(str(path))}[/]")

@@ -1,4 +1,4 @@
-"""Missing guards, as `tcdebug run --check guards` finds them."""
+"""Shows the missing guards that `tcdebug run --check guards` finds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.markup import escape
 from tcdebug.display.console import results
 
 MOST_CHANGES = 3
-"""Changed values that are shown; the event has more."""
+"""Maximum number of changed values shown; the event has all."""
 
 
 def show_missing_guards(found: Sequence[Mapping[str, Any]]) -> None:
-    """Of each finding: the frame, what came out wrong, what has changed, and the operation."""
+    """Print the frame, the wrong result, the changed values and the operation of each finding."""
     out = results()
     for finding in found:
         head = f"missing guard in {finding['frame']}, call {finding['call']}"

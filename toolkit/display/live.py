@@ -1,4 +1,4 @@
-"""The live line on a terminal while something takes its time."""
+"""A live line on a terminal during a long operation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tcdebug.display.console import messages
 
 
 class Live:
-    """A line of stderr that is written over; there is none when quiet, or without a terminal."""
+    """A line on stderr that is overwritten. There is none if quiet or without a terminal."""
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or messages()

@@ -1,4 +1,4 @@
-"""What a running session is doing, from its events, on one live line of stderr."""
+"""Shows the progress of a session on stderr, from its events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tcdebug.reading.run_dir import Record
 
 
 class ProgressDisplay(Live):
-    """A live line on a terminal; on anything else a line of text for each step that matters."""
+    """A live line on a terminal, otherwise one line for each important step."""
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
         super().__init__(quiet=quiet, console=console)
@@ -33,13 +33,13 @@ class ProgressDisplay(Live):
             self._status.update(f"{self.phase} [dim]({self.asked} runs, {seconds} s)[/]")
 
     def say(self, text: str) -> None:
-        """A step that has no event."""
+        """Announce a step that has no event."""
         self.phase = text
         if not self.quiet:
             self.console.print(f"[dim]·[/] {text}")
 
     def _line(self, record: Record) -> str:
-        """The line for an event that is worth one; the others only move the live line."""
+        """The line for an important event; other events only update the live line."""
         data = record.get("data", {})
         match record.get("event"):
             case "candidate":
@@ -53,7 +53,9 @@ class ProgressDisplay(Live):
             case "bisect.step":
                 return f"[dim]·[/] in {data['over']} {data['low']}..{data['high']}"
             case "bisect.result":
-                return f"[dim]·[/] culprit [unit]{record.get('unit')}[/] {escape(data['subject'])}"
+                unit, subject = record.get("unit"), data["subject"]
+                place = f" at {escape(subject)}" if subject != unit else ""
+                return f"[dim]·[/] culprit [unit]{unit}[/]{place}"
             case "minify.step" if data["nodes_after"] < data["nodes_before"]:
                 return (
                     f"[dim]·[/] {data['reduction']}: "

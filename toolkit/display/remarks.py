@@ -1,4 +1,4 @@
-"""What was optimised, what was not, and which lines of the program kernels come from."""
+"""Shows what was optimised, what was not, and the source lines of the kernels."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tcdebug.reading.run_dir import Record
 from tcdebug.reading.summary import graph_name, place
 
 VERDICTS = {
-    "missed": "[warn]missed[/], and the bytes that it would save",
-    "passed": "[good]passed[/], and the bytes that it saves",
+    "missed": "[warn]missed[/], with the bytes that it would save",
+    "passed": "[good]passed[/], with the bytes that it saves",
     "analysis": "[dim]analysis[/]",
 }
 
 
 def show_remarks(remarks: Sequence[Record], kernels: Sequence[Record]) -> None:
-    """Print the remarks by verdict, what moves most bytes first; then the origins of kernels."""
+    """Print the remarks by verdict, largest first, then the origins of the kernels."""
     out = results()
     for verdict, title in VERDICTS.items():
         rows = [r for r in remarks if r["data"]["verdict"] == verdict]

@@ -1,4 +1,4 @@
-"""Which runs were pruned to make room for a new one."""
+"""Shows which runs were removed to make room for a new one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tcdebug.display.console import note
 
 
 def show_removed(folder: Path) -> None:
-    """Say which healthy runs were removed when this run folder was made."""
+    """Print which healthy runs were removed when this run folder was created."""
     info = read_info(folder)
     if info is None or not info.removed:
         return

@@ -1,4 +1,4 @@
-"""The last thing a person reads: what failed, who is at fault, where the repro is, what next."""
+"""Shows a report: the failure, the culprit, the repro and the next commands."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ HEADLINES = {
     "no_failure": "nothing fails",
     "fails_in_eager": "the script fails in eager too",
     "budget": "[warn]the budget is used up[/]; this is the best so far",
-    "interrupted": "[warn]interrupted[/]; the same command goes on from here",
+    "interrupted": "[warn]interrupted[/]; the same command continues from here",
 }
 
 MOST_LINES = 4
-"""Source lines of a fault that are shown."""
+"""Maximum number of source lines shown per fault."""
 MOST_CHANGES = 6
-"""Lines of a diff between stages that are shown."""
+"""Maximum number of diff lines shown per stage."""
 COMMENTS = ("# ", "//")
 INDUCTOR_IR = re.compile(r"^\w+: \w*SchedulerNode\(|\.kernel = |\bops\.\w+\(")
-"""Of inductor's IR: nodes and operations. The other lines are dependencies, layouts, indices."""
+"""Lines of inductor's IR with nodes and operations; others are dependencies, layouts, indices."""
 
 
 def show_report(report: Report, console: Console | None = None) -> None:
@@ -83,17 +83,18 @@ def _failure(failure: ReportedFailure) -> str:
 
 
 def _culprit(culprit: Culprit) -> str:
-    """The unit and what it was about to do; a layer has no single decision."""
+    """The unit and its subject, if that differs. A layer has no decision."""
     place = f" [dim](site {culprit.site}, decision {culprit.ordinal})[/]" if culprit.site else ""
-    return f"[unit]{culprit.unit}[/] at {escape(culprit.subject)}{place}"
+    subject = f" at {escape(culprit.subject)}" if culprit.subject != culprit.unit else ""
+    return f"[unit]{culprit.unit}[/]{subject}{place}"
 
 
 def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
-    """One fault: how it fails, who is at fault, the user's lines, and how to see it."""
+    """The rows of a fault: failure, culprit, source lines, commands."""
     rows = [("failure", _failure(fault.failure))]
     rows += [("culprit", _culprit(culprit)) for culprit in fault.culprits]
     if fault.alternatives:
-        rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only without all"))
+        rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only if all are off"))
     if fault.partners:
         rows.append(("only if", f"[unit]{', '.join(fault.partners)}[/] is on too"))
     for group in fault.either:
@@ -114,11 +115,11 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
 
 
 def _stage_rows(stages: StageDiff) -> list[tuple[str, str]]:
-    """The stage where a fault comes in, and what it changes there."""
-    equal = f"equal up to {stages.last_equal}" if stages.last_equal else "the first of all"
+    """The rows for the stage that introduces a fault, and its diff."""
+    equal = f"equal up to {stages.last_equal}" if stages.last_equal else "the first stage"
     ended = f"the failing compile ended before {stages.ended_before}"
     if not stages.stage:
-        what = ended if stages.ended_before else "no stage writes anything else"
+        what = ended if stages.ended_before else "no stage differs"
         return [("stage", f"{what}; {equal}")]
     rows = [("stage", f"[unit]{stages.stage}[/]; {equal}")]
     if stages.ended_before:
@@ -130,7 +131,7 @@ def _stage_rows(stages: StageDiff) -> list[tuple[str, str]]:
 
 
 def _changes(stages: StageDiff) -> list[str]:
-    """The lines of a diff that change more than comments, without the indent that all have."""
+    """The lines of a diff that change more than comments, without common indentation."""
     changed = [(line[:1], line[1:]) for line in stages.lines if line[:1] in ("-", "+")]
     told = [(sign, t) for sign, t in changed if t.strip() and not t.lstrip().startswith(COMMENTS)]
     if stages.stage.startswith("ir_"):
@@ -140,10 +141,10 @@ def _changes(stages: StageDiff) -> list[str]:
 
 
 def announce_repros(paths: Sequence[Path], *, hints: bool = True, run: bool = True) -> None:
-    """Run the repros that failures left, and say where they are: a path is the last thing said.
+    """Run the repros that failures left and print their paths.
 
-    `hints` say before each what to do with it. Without `run` they are not run, as after Ctrl-C,
-    when nobody wants to wait for a hang.
+    `hints` adds the next step before each path. Without `run` the repros are not run, for example
+    after Ctrl-C, since a repro of a hang would take long.
     """
     for path in paths:
         if not run:
@@ -151,14 +152,14 @@ def announce_repros(paths: Sequence[Path], *, hints: bool = True, run: bool = Tr
         elif settle(path):
             hint = f"next  tcdebug bisect {_relative(str(path))}"
         else:
-            hint = "the repro does not fail by itself: bisect the script"
+            hint = "the repro does not fail on its own: bisect the script"
         if hints:
             note(hint)
         messages().print(f"tcdebug: repro [path]{path}[/]")
 
 
 def show_written(passing: Mapping[Path, bool]) -> None:
-    """The scripts that were written, a path a line, and on stderr those that do not pass."""
+    """Print the paths of the scripts, and on stderr those that do not pass."""
     for path, passes in passing.items():
         if not passes:
             note(f"{path.name} does not pass: python {_relative(str(path))}")
@@ -167,6 +168,6 @@ def show_written(passing: Mapping[Path, bool]) -> None:
 
 
 def _relative(path: str) -> str:
-    """A path as short as it gets from here."""
+    """The shorter of the relative and the absolute path."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path

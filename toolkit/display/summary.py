@@ -1,4 +1,4 @@
-"""A run summed up, on one screen."""
+"""Shows the summary of a run on one screen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tcdebug.reading.breaks import Break
 from tcdebug.reading.summary import RecompileRow, Summary
 
 MOST_ROWS = 8
-"""Lines of each part that are shown; `--json` has all."""
+"""Maximum number of lines shown per part; `--json` has all."""
 BAR = 20
 
 
 def show_summary(summary: Summary) -> None:
-    """Print where the time went, and what a reader would want to change."""
+    """Print where the time went, and what can be improved."""
     out = results()
     end = "" if summary.exit_status is None else f", exit status {summary.exit_status}"
     out.print(f"[path]{summary.run}[/]  {escape(summary.command)}")
@@ -35,7 +35,7 @@ def show_summary(summary: Summary) -> None:
         for c in summary.caches
     ]
     _part(out, "caches", caches)
-    _part(out, "not as asked", [escape(f[:200]) for f in summary.fallbacks])
+    _part(out, "fallbacks", [escape(f[:200]) for f in summary.fallbacks])
     _part(out, "failures", [f"[bad]{escape(f[:200])}[/]" for f in summary.failures])
 
 
@@ -49,7 +49,7 @@ def _stages(out: Console, summary: Summary) -> None:
             f"{stage.seconds:8.3f} s {share:3.0f} %  {escape(stage.stage):<16} "
             f"[dim]x{stage.runs:<4}[/] [good]{bar}[/]"
         )
-    _part(out, "time by stage, without the stages inside", lines, 16)
+    _part(out, "time by stage, without nested stages", lines, 16)
 
 
 def _kernels(out: Console, summary: Summary) -> None:
@@ -61,7 +61,7 @@ def _kernels(out: Console, summary: Summary) -> None:
 
 
 def break_lines(found: Break) -> list[str]:
-    """A graph break: where and what, then why and what to do."""
+    """A graph break: the place, the cause, the explanation and remedies."""
     times = f" [dim]x{found.times}[/]" if found.times > 1 else ""
     name = f" [dim]{found.id}[/]" if found.id else ""
     lines = [f"[path]{escape(found.where) or '?'}[/]  {escape(found.what[:160])}{name}{times}"]
@@ -72,7 +72,7 @@ def break_lines(found: Break) -> list[str]:
 
 
 def recompile_line(row: RecompileRow) -> str:
-    """A recompile: which guard failed, which value changed, what it cost."""
+    """A recompile: the guard that failed, the value that changed, the cost."""
     why = "; ".join(row.changed) or "; ".join(row.reasons)
     cost = f" [dim]{row.seconds:.1f} s[/]" if row.seconds else ""
     frame = f" {escape(row.frame)}" if row.frame else ""
@@ -80,7 +80,7 @@ def recompile_line(row: RecompileRow) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them."""
+    """A number of bytes with a unit."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -89,7 +89,7 @@ def size(count: float) -> str:
 
 
 def _part(out: Console, title: str, lines: list[str], most: int = MOST_ROWS) -> None:
-    """A heading and its lines; nothing where there are none."""
+    """Print a heading and its lines, if there are any."""
     if not lines:
         return
     out.print(f"[dim]{title}[/]")

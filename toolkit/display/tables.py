@@ -1,4 +1,4 @@
-"""Lists: checks of doctor, units, runs."""
+"""Shows lists: checks of doctor, units, runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tcdebug.display.console import results
 
 
 def show_checks(rows: Iterable[Sequence[object]]) -> None:
-    """(name, good, detail, advice) a line."""
+    """Print one line per (name, good, detail, advice)."""
     console = results()
     for name, good, detail, advice in rows:
         mark = "[good]ok  [/]" if good else "[bad]FAIL[/]"
@@ -21,7 +21,7 @@ def show_checks(rows: Iterable[Sequence[object]]) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A plain table; on a pipe its columns are separated by blanks."""
+    """Print a table; in a pipe, blanks separate its columns."""
     console = results()
     if not console.is_terminal:
         lines = [[*columns], *map(list, rows)]

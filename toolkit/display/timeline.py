@@ -1,4 +1,4 @@
-"""A run as a timeline: compiles, their stages with times, what changed, kernels, failures."""
+"""Shows a run as a timeline: compiles, stages with times, changes, kernels, failures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import place
 
 MOST_LINES = 400
-"""More events than this are cut in the middle; `--json` has them all."""
+"""Maximum number of events; the middle is omitted beyond it. `--json` has all."""
 
 
 def show_timeline(run: Run, records: Sequence[Record]) -> None:
-    """Print the events of a run, one a line, in the order of time."""
+    """Print the events of a run in order of time, one per line."""
     console = results()
     console.print(f"[path]{run.path}[/]  {escape(' '.join(run.info.argv[1:]))}")
     lines = [event_line(r) for r in records]
@@ -30,17 +30,15 @@ def show_timeline(run: Run, records: Sequence[Record]) -> None:
 
 
 def write_json_lines(records: Iterable[Record]) -> None:
-    """Print events for programs, one a line."""
+    """Print events as JSON, one per line."""
     for record in records:
         write(msgspec.json.encode(record).decode() + "\n")
 
 
 def event_line(record: Record) -> str:
-    """One event as a line: when, which graph, what."""
+    """One event as a line: time, graph, description."""
     seconds = record.get("t_ns", 0) / 1e9
-    where = " ".join(
-        str(record[k]) for k in ("compile_id", "direction", "stage") if record.get(k)
-    )
+    where = " ".join(str(record[k]) for k in ("compile_id", "direction", "stage") if record.get(k))
     return f"[dim]{seconds:9.3f}[/] {where:<28} {_what(record)}"
 
 
@@ -90,7 +88,7 @@ def _what(record: Record) -> str:
 
 def _stage(data: Record) -> str:
     took = f"{data['seconds'] * 1e3:8.1f} ms"
-    if not data["nodes_before"]:  # a stage of torch's, of which only the time is known
+    if not data["nodes_before"]:  # of a stage in torch, only the time is known
         return took
     sizes = f"{data['nodes_before']} -> {data['nodes_after']}"
     changed = "" if data["changed"] else " [dim]unchanged[/]"
