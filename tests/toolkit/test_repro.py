@@ -98,7 +98,7 @@ def test_the_repro_of_a_run_becomes_a_test_that_fails_and_a_report(
         (["issue"], 2, "none of the 0 runs in .tcdebug found a failure"),
         (["issue", "a", "b"], 2, "unexpected extra argument"),
         (["--graph", "-1", "script.py"], 2, "is not in the range"),
-        (["-o", "script.py/out", "script.py"], 2, "cannot make script.py/out"),
+        (["-o", "script.py/out", "script.py"], 2, "cannot create script.py/out"),
     ],
 )
 def test_bad_input_gets_a_message_and_no_traceback(
@@ -117,7 +117,7 @@ def test_bad_input_gets_a_message_and_no_traceback(
         ("", [], 4, "torch.compile captured no graphs"),
         (
             HEALTHY, ["--graph", "7"], 4,
-            "no repro was written of graph 7, counted from 0, of script.py: "
+            "no repro of graph 7 (counted from 0) of script.py was written: "
             "torch.compile captured 2 graphs",
         ),
         ("raise ValueError('planted')", [], 5, "ValueError: planted"),

@@ -1,1 +1,1 @@
-"""The subcommands, one a file: arguments -> one library call -> exit status."""
+"""One file per subcommand. Each turns arguments into a library call and an exit status."""

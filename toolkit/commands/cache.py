@@ -20,17 +20,17 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of the cache: kernels of the embedded compiler, or inductor's of candidates."""
+    """A folder of the cache: kernels of the embedded compiler, or of inductor in candidates."""
 
     name: str
     files: int
     bytes: int
     newest: float
-    """Seconds since the epoch; 0 where there is no file."""
+    """Seconds since the epoch; 0 if there is no file."""
 
 
 def run(*, clear: bool, older_than: float, as_json: bool) -> int:
-    """Show what the cache holds, or empty it; 0."""
+    """Show the cache or empty it; the exit status, 0."""
     folder = Options.from_env().cache_dir
     removed = _clear(folder, time.time() - older_than * DAY) if clear else []
     parts = list(_parts(folder))
@@ -55,7 +55,7 @@ def _parts(folder: Path) -> Iterator[Part]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """What may be removed while others build: not their locks, nor what they are writing."""
+    """Files that may be removed while other processes build: no locks, no partial files."""
     for path in folder.rglob("*"):
         building = any(part.startswith(".build-") for part in path.parts)
         if path.is_file() and path.suffix != LOCK and not building:
@@ -63,7 +63,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _clear(folder: Path, before: float) -> list[int]:
-    """Remove files last written before a time; their sizes."""
+    """Remove files last written before a time; return their sizes."""
     removed: list[int] = []
     for path in list(_files(folder)):
         stat = path.stat()

@@ -12,7 +12,7 @@ from tcdebug.reading.run_dir import NoRun, find
 
 
 def run(*, run_a: str, run_b: str, as_json: bool) -> int:
-    """Compare two runs; 1 where more than times differs, 2 where a run is missing."""
+    """Compare two runs; 1 if anything except times differs, 2 if a run is missing."""
     try:
         first, second = find(run_a), find(run_b)
     except NoRun as problem:

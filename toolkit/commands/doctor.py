@@ -16,7 +16,7 @@ from tcdebug.display.tables import show_checks, show_table
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     good: bool
@@ -37,12 +37,12 @@ class CheckedPatch:
 
 
 def run(*, patches: bool, as_json: bool) -> int:
-    """Check everything; 0 when all is well, 1 when something is missing."""
+    """Run all checks; 0 if all is well, 1 if something is missing."""
     return _run_patches(as_json=as_json) if patches else _run_checks(as_json=as_json)
 
 
 def _run_patches(*, as_json: bool) -> int:
-    """List the patches of torch; 1 when one does not fit."""
+    """List the patches of torch; 1 if one does not fit."""
     from tcdebug.minifier.patches import PATCHES  # noqa: PLC0415 - imports torch
 
     found = list(checked(PATCHES))
@@ -59,7 +59,7 @@ def _run_patches(*, as_json: bool) -> int:
 
 
 def checked(patches: Iterable[Patch]) -> Iterator[CheckedPatch]:
-    """Every patch with whether it fits; nothing is patched."""
+    """Yield every patch with whether it fits. Nothing is patched."""
     for patch in patches:
         problem = misfit(patch)
         yield CheckedPatch(
@@ -122,7 +122,7 @@ def _writable(name: str, folder: Path) -> Check:
 
 
 def _kernel(options: Options) -> Check:
-    """A kernel compiled and run, compared with eager."""
+    """Compile and run a kernel and compare the result with eager."""
     try:
         import torch  # noqa: PLC0415 - start-up time
 
@@ -135,4 +135,4 @@ def _kernel(options: Options) -> Check:
         right = bool(compiled(x) == (x * 2).sum())
     except Exception as problem:
         return Check("kernel", False, str(problem)[:300], "see the message")
-    return Check("kernel", right, "compiled, run, equal to eager" if right else "a wrong sum")
+    return Check("kernel", right, "compiled, run, equal to eager" if right else "the sum is wrong")

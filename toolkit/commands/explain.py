@@ -30,7 +30,7 @@ def run(
     backend: str | None,
     style: str,
 ) -> int:
-    """Run the script traced, and say what became of it; 1 where it failed, 4 without a graph."""
+    """Run the script and explain how it was compiled; 1 if it failed, 4 without a graph."""
     if codes.PATTERN.fullmatch(script.upper()) or not Path(script).is_file():
         return _code(script, as_json=style == "json")
     job = Job("explain", script, list(args), "", backend)
@@ -38,7 +38,7 @@ def run(
     folder = supervisor.folder
     environment = {"TCDEBUG_RUN_DIR": str(folder)}
     child = start_in_foreground(supervisor.job, environment, folder / SCRIPT_LOG)
-    status = status_of(child)  # what there is by Ctrl-C is explained
+    status = status_of(child)  # after Ctrl-C, the part before it is explained
     if status is None:
         status = INTERRUPTED
     run = find(str(folder))
@@ -57,17 +57,17 @@ def run(
         error(
             "TCD012",
             f"{script} compiles no graph",
-            "does it call torch.compile, and what that returns?",
+            "check that it calls torch.compile, and calls the result",
         )
         return NOTHING
     return 0
 
 
 def _code(name: str, *, as_json: bool) -> int:
-    """What a code means; 2 where it is none."""
+    """Explain a code; 2 if there is no such code."""
     found = codes.find(name)
     if found is None:
-        error("TCD016", f"no script {name!r}, and no such code")
+        error("TCD016", f"no such script or code: {name!r}")
         return USAGE
     if as_json:
         write(msgspec.json.encode(found).decode() + "\n")
@@ -85,4 +85,4 @@ def _say_how_it_ended(status: int, folder: Path) -> None:
         f"the script ended with {how}: {last[:200]}",
         f"its output is in {folder / SCRIPT_LOG}",
     )
-    note("what is told here is up to that point")
+    note("the explanation covers the time before that")

@@ -30,16 +30,16 @@ from tcdebug.reading.run_dir import NoRun, Run, find, runs
 FAILS, FAULT, INTERRUPTED = 1, 3, 130
 LOCAL = "local"
 NEEDED = (("hypothesis", "Hypothesis", "fuzz"), ("ray", "Ray", "ray"))
-"""Module, name and extra; the second for the engine of this name."""
+"""Module, name and extra of each requirement. The second is for the engine of that name."""
 SECONDS = 600.0
-"""What a campaign takes that is not told."""
+"""Default duration of a campaign."""
 
 
 def run(
     *, quiet: bool, as_json: bool, seconds: float | None, examples: int | None, jobs: int,
     findings: Path, engine: str, **options: Any,
 ) -> int:  # fmt: skip
-    """Fuzz, and show what was found; the exit status."""
+    """Fuzz and show the findings; the exit status."""
     if seconds is None and examples is None:
         seconds = SECONDS
     job = _job(findings, seconds, examples, **options)
@@ -60,7 +60,7 @@ def ci(
     examples: int | None, seed: int | None, jobs: int, findings: Path, bisect: bool,
     database: str, engine: str, **options: Any,
 ) -> int:  # fmt: skip
-    """Judge again what was fixed, fuzz, and write what is new; the exit status."""
+    """Judge the fixed findings again, fuzz, and write the new findings; the exit status."""
     chosen = MODES[mode]
     limit = chosen.seconds if seconds is None and examples is None else seconds
     job = _job(
@@ -86,7 +86,7 @@ def ci(
             output.write_text(text)
         except OSError as problem:
             what = f"cannot write {output}: {problem.strerror}"
-            error("TCD004", what, "-o FILE in a folder that exists")
+            error("TCD004", what, "give -o a file in an existing folder")
             return USAGE
     return FAILS if found else 0
 
@@ -94,7 +94,7 @@ def ci(
 def replay(
     *, findings: Path, timeout: float, memory: float, as_json: bool, names: Sequence[str]
 ) -> int:
-    """Judge findings again and show how each ended; the exit status."""
+    """Judge findings again and show the outcome of each; the exit status."""
     chosen = _chosen(findings, names)
     if chosen is None:
         return USAGE
@@ -113,7 +113,7 @@ def triage(
     *, findings: Path, timeout: float, memory: float, as_json: bool, names: Sequence[str],
     known: bool,
 ) -> int:  # fmt: skip
-    """Mark findings as what they are by now; the exit status."""
+    """Update the states of findings; the exit status."""
     chosen = _chosen(findings, names)
     if chosen is None:
         return USAGE
@@ -133,11 +133,11 @@ def triage(
 
 
 def stats(*, run_name: str | None, as_json: bool) -> int:
-    """Show the numbers of a campaign; the exit status."""
+    """Show the statistics of a campaign; the exit status."""
     try:
         chosen = _newest() if run_name is None else find(run_name)
     except NoRun as problem:
-        error("TCD001", str(problem), "tcdebug fuzz run makes one")
+        error("TCD001", str(problem), "start a campaign with tcdebug fuzz run")
         return USAGE
     tally = CampaignTally()
     tally.feed(chosen.events())
@@ -176,7 +176,7 @@ def _job(
     memory: float,
     stop_after: int | None = None,
 ) -> FuzzJob:
-    """The job that the options ask for; its folder comes later."""
+    """The job for these options, without a folder."""
     if seed is None:
         seed = int.from_bytes(os.urandom(3), "little")
     remote = "://" in database
@@ -199,7 +199,7 @@ def _job(
 def _campaign(
     command: str, job: FuzzJob, jobs: int, quiet: bool, engine: str = LOCAL
 ) -> tuple[int, CampaignTally, list[Finding]]:
-    """Exit status, numbers, and the findings that are new."""
+    """Run a campaign; exit status, statistics and new findings."""
     tally = CampaignTally()
     for package, name, extra in NEEDED[:1] if engine == LOCAL else NEEDED:
         if importlib.util.find_spec(package) is None:
@@ -225,7 +225,7 @@ def _campaign(
             error("TCD011", str(problem))
             status = USAGE
         except WorkerFailed as problem:
-            error("TCD011", f"a worker ended by a fault:\n{problem}", f"see {folder}")
+            error("TCD011", f"a worker failed:\n{problem}", f"see {folder}")
             status = FAULT
     found = [f for f in Findings(Path(job.findings)) if f.slug not in before]
     status = status or (FAILS if found else 0)
@@ -234,7 +234,7 @@ def _campaign(
 
 
 def _again(findings: Sequence[Finding], job: FuzzJob) -> tuple[int, dict[str, str]]:
-    """Exit status, and how the findings end that fail: slug -> signature."""
+    """Judge findings again; exit status, and the signatures of those that fail, by slug."""
     failing: dict[str, str] = {}
     for backend in sorted({f.backend for f in findings}):
         slugs = tuple(f.slug for f in findings if f.backend == backend)
@@ -247,7 +247,7 @@ def _again(findings: Sequence[Finding], job: FuzzJob) -> tuple[int, dict[str, st
 
 
 def _chosen(folder: Path, names: Sequence[str]) -> list[Finding] | None:
-    """Findings by name, all of them where none is given; None after an error message."""
+    """The findings with these names, or all; None after an error message."""
     known = Findings(folder)
     if not names:
         return list(known)
@@ -256,7 +256,7 @@ def _chosen(folder: Path, names: Sequence[str]) -> list[Finding] | None:
         found = known.named(Path(name).name)
         if not found:
             what = f"no finding {name!r} in {folder}"
-            error("TCD011", what, "tcdebug fuzz replay judges all there are")
+            error("TCD011", what, "tcdebug fuzz replay judges all findings")
             return None
         chosen += found
     return chosen

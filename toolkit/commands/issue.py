@@ -11,14 +11,14 @@ from tcdebug.reading.run_dir import NoRun, find
 
 
 def run(*, run_name: str | None, output: Path | None) -> int:
-    """Write the report of a run's failure; 2 when there is none."""
+    """Write a bug report for the failure of a run; 2 if there is none."""
     try:
         text = newest() if run_name is None else issue(find(run_name))
     except (NoRun, NoFailure) as problem:
         error(
             "TCD009",
             str(problem),
-            "tcdebug bisect SCRIPT, or tcdebug run --check SCRIPT, finds failures",
+            "find a failure with tcdebug bisect SCRIPT or tcdebug run --check SCRIPT",
         )
         return USAGE
     if output is None:
@@ -30,8 +30,8 @@ def run(*, run_name: str | None, output: Path | None) -> int:
         error(
             "TCD004",
             f"cannot write {output}: {problem.strerror}",
-            "-o FILE in a folder that exists",
+            "give -o a file in an existing folder",
         )
         return USAGE
-    note(f"written to {output}: read it before it is sent")
+    note(f"written to {output}: read it before you send it")
     return 0

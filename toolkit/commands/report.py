@@ -12,7 +12,7 @@ from tcdebug.report.page import render
 
 
 def run(*, run_names: Sequence[str], output: Path) -> int:
-    """Write the page; its path on stdout. 2 where a run is missing or it cannot be written."""
+    """Write the page and print its path; 2 if a run is missing or the file cannot be written."""
     try:
         runs = [find(name) for name in run_names or ["latest"]]
     except NoRun as problem:
@@ -22,8 +22,8 @@ def run(*, run_names: Sequence[str], output: Path) -> int:
     try:
         output.write_text(page)
     except OSError as problem:
-        error("TCD004", f"{output} cannot be written: {problem.strerror}")
+        error("TCD004", f"cannot write {output}: {problem.strerror}")
         return USAGE
-    note(f"{len(page) / 1e6:.2f} MB, one file; it has the code of your graphs, and no data")
+    note(f"{len(page) / 1e6:.2f} MB, one file; it contains the code of your graphs and no data")
     write(f"{output}\n")
     return 0

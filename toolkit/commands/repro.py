@@ -30,7 +30,7 @@ def run(
     output: Path | None,
     as_test: bool,
 ) -> int:
-    """Write repros of a script, or a test of a repro; the exit status."""
+    """Write repros of a script, or a test from a repro; the exit status."""
     path = Path(source)
     try:
         if output is not None:
@@ -38,8 +38,8 @@ def run(
     except OSError as problem:
         error(
             "TCD004",
-            f"cannot make {output}: {problem.strerror}",
-            "-o FOLDER that can be written to",
+            f"cannot create {output}: {problem.strerror}",
+            "give -o a writable folder",
         )
         return USAGE
     if path.is_file() and not (as_test and is_repro(path)):
@@ -47,18 +47,18 @@ def run(
     try:
         script = path if path.is_file() else _repro_of(find(source), graph)
     except NoRun as problem:
-        error("TCD008", f"no script {source!r}, and {problem}", "tcdebug repro --help")
+        error("TCD008", f"no script {source!r}; {problem}", "tcdebug repro --help")
         return USAGE
     if args or backend or not as_test:
-        only = "--as-test, --graph of a run and -o are all that there is for it"
-        error("TCD008", f"{script} is a repro already: {only}", f"tcdebug repro --as-test {source}")
+        what = f"{script} is a repro; it takes only --as-test, --graph (of a run) and -o"
+        error("TCD008", what, f"tcdebug repro --as-test {source}")
         return USAGE
     write(f"{write_test(script, output or script.parent)}\n")
     return 0
 
 
 def _repro_of(found: Run, graph: int | None) -> Path:
-    """The repro of a run, the bisected one before those of graphs, or that of one graph."""
+    """The repro of a run, preferably the bisected one, or the repro of one graph."""
     number = "*" if graph is None else graph
     names = [f"graphs/{number}/repro.py", f"graph_{number}.py"]
     for pattern in ["repro.py", *names] if graph is None else names:
@@ -76,7 +76,7 @@ def _capture(
     *,
     as_test: bool,
 ) -> int:
-    """Run the script, and each repro that came of it."""
+    """Run the script, and each repro that it leaves."""
     job = Job("capture", script, list(args), "", backend, graph=graph)
     supervisor = begin("repro", job, quiet=True, fresh=True)
     folder = (output or supervisor.folder).resolve()
@@ -101,7 +101,7 @@ def _capture(
 
 
 def _written(supervisor: Supervisor, script: str, graph: int | None) -> list[Path]:
-    """The scripts of the run; says which graphs there are none of."""
+    """The scripts of the run. Prints an error if there are none."""
     records = find(str(supervisor.folder)).events()
     for record in records:
         if record["event"] == "fallback":
@@ -109,18 +109,18 @@ def _written(supervisor: Supervisor, script: str, graph: int | None) -> list[Pat
     paths = [Path(r["data"]["path"]) for r in records if r["event"] == "repro.write"]
     if not paths:
         seen = sum(r["event"] == "graph.recorded" for r in records)
-        wanted = "" if graph is None else f" graph {graph}, counted from 0, of"
+        wanted = "" if graph is None else f" graph {graph} (counted from 0) of"
         what = f"torch.compile captured {seen or 'no'} graph{'s' * (seen != 1)}"
         error(
             "TCD014",
-            f"no repro was written of{wanted} {script}: {what}",
-            "tcdebug run shows its output",
+            f"no repro of{wanted} {script} was written: {what}",
+            "run it with tcdebug run to see its output",
         )
     return paths
 
 
 def _judged(supervisor: Supervisor, paths: Sequence[Path]) -> dict[Path, bool]:
-    """Whether each script passes in a fresh process in a clean folder."""
+    """Run each script in a fresh process and a clean folder; whether it passes."""
     found: dict[Path, bool] = {}
     for path in paths:
         result = verify(path)
@@ -131,7 +131,7 @@ def _judged(supervisor: Supervisor, paths: Sequence[Path]) -> dict[Path, bool]:
 
 
 def _moved(script: Path) -> Path:
-    """The test of a script in its place."""
+    """Replace a script by its test."""
     test = write_test(script, script.parent)
     script.unlink()
     script.with_suffix(".safetensors").unlink(missing_ok=True)

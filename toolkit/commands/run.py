@@ -32,7 +32,7 @@ def run(
     every_call: bool,
     quiet: bool,
 ) -> int:
-    """Run the script watched; the exit status."""
+    """Run the script and watch its graphs; the exit status."""
     job = Job(
         "watch", script, list(args), "", backend,
         compare=check == "results", guards=check == "guards", every_call=every_call,
@@ -61,7 +61,7 @@ def run(
 def status_of(child: Child) -> int | None:
     """The exit status of a script in the foreground, negative for a signal; None after Ctrl-C.
 
-    Ctrl-C is passed on, and the script ends as it likes; a second one kills it.
+    The first Ctrl-C is passed to the script. A second one kills it.
     """
     try:
         status = finished(child).returncode
@@ -74,7 +74,7 @@ def status_of(child: Child) -> int | None:
 
 def _stop(child: Child) -> None:
     try:
-        if not sys.stdin.isatty():  # at a terminal the script has had it already
+        if not sys.stdin.isatty():  # at a terminal the script has received it
             send_signal(child.pid, signal.SIGINT)
         note("waiting for the script to end; Ctrl-C again kills it")
         finished(child)
@@ -91,13 +91,13 @@ def _exit_status(status: int, failed: bool) -> int:
 
 
 def _missing_guards(folder: Path) -> list[Mapping[str, Any]]:
-    """What `--check guards` found."""
+    """The findings of `--check guards`."""
     events = find(str(folder)).events()
     return [r["data"] for r in events if r["event"] == "guard.missing"]
 
 
 def _repros(folder: Path) -> list[Path]:
-    """The repro scripts that failures left, and those of what a process ended in."""
+    """The repros that failures left, and those of graphs in which a process ended."""
     written = [
         Path(r["data"]["path"])
         for r in find(str(folder)).events()

@@ -1,4 +1,4 @@
-"""What bisect and minify share: options to a job, a supervised search, a report."""
+"""The common part of bisect and minify: a job from options, the search, the report."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tcdebug.display.tables import show_table
 
 
 def run(*, prefix: str | None, backend: str, as_json: bool) -> int:
-    """List the units of a backend; 2 when none begins with the prefix."""
+    """List the units of a backend; 2 if there are none below the prefix."""
     if backend == "inductor":
         from tcdebug.minifier.targets.inductor.units import (  # noqa: PLC0415 - start-up time
             units as inductor_units,
@@ -29,8 +29,8 @@ def run(*, prefix: str | None, backend: str, as_json: bool) -> int:
         families = sorted({u.name.partition(".")[0] for u in known})
         error(
             "TCD005",
-            f"no unit {prefix!r}",
-            f"tcdebug units; the families are {', '.join(families)}",
+            f"no such unit: {prefix!r}",
+            f"tcdebug units lists all; the families are {', '.join(families)}",
         )
         return USAGE
     if as_json:

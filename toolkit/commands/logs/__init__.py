@@ -1,1 +1,1 @@
-"""The commands below `tcdebug logs`."""
+"""Subcommands of `tcdebug logs`."""

@@ -14,7 +14,7 @@ from tcdebug.reading.run_dir import NoRun, find
 
 
 def run(*, run_name: str | None, form: str, output: Path | None) -> int:
-    """Write a run in another form; 2 where there is none, or the file cannot be written."""
+    """Export a run; 2 if there is none, or the file cannot be written."""
     try:
         found = find(run_name)
     except NoRun as problem:
@@ -28,7 +28,7 @@ def run(*, run_name: str | None, form: str, output: Path | None) -> int:
             content = csv_table(records).encode()
         case "parquet":
             if output is None:
-                raise click.UsageError("--format parquet is for a file: -o FILE")
+                raise click.UsageError("--format parquet needs -o FILE")
             if find_spec("pyarrow") is None:
                 error("TCD010", "pyarrow is not installed", "pip install 'tcdebug[export]'")
                 return USAGE
@@ -41,7 +41,7 @@ def run(*, run_name: str | None, form: str, output: Path | None) -> int:
     try:
         output.write_bytes(content)
     except OSError as problem:
-        error("TCD004", f"{output} cannot be written: {problem.strerror}")
+        error("TCD004", f"cannot write {output}: {problem.strerror}")
         return USAGE
     note(f"{output}" + (": open it at https://ui.perfetto.dev" if form == "chrome" else ""))
     return 0

@@ -14,7 +14,7 @@ from tcdebug.reading.torch_files import NoTrace, import_files, trace_files
 
 
 def run(*, source: Path) -> int:
-    """Make a run folder of TORCH_TRACE files; its path on stdout. 2 where there are none."""
+    """Import TORCH_TRACE files as a run and print its folder; 2 if there are none."""
     try:
         files = trace_files(source)
     except NoTrace as problem:
@@ -28,11 +28,11 @@ def run(*, source: Path) -> int:
         shutil.rmtree(folder)
         return _nothing(problem)
     log.emit(RunEnd(0, seconds), t_ns=round(seconds * 1e9))
-    note(f"{records} records of {len(files)} files; next  tcdebug logs summary {folder}")
+    note(f"imported {records} records from {len(files)} files; next  tcdebug logs summary {folder}")
     write(f"{folder}\n")
     return 0
 
 
 def _nothing(problem: NoTrace) -> int:
-    error("TCD007", str(problem), "TORCH_TRACE=trace python script.py writes one")
+    error("TCD007", str(problem), "write one with TORCH_TRACE=trace python script.py")
     return USAGE

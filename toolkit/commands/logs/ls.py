@@ -16,10 +16,10 @@ from tcdebug.reading.run_dir import Run, read, runs
 
 
 def run(*, as_json: bool) -> int:
-    """List the runs; 2 where there is none."""
+    """List the runs; 2 if there are none."""
     known = [_described(r) for r in runs()]
     if not known:
-        error("TCD001", f"no run in {BASE}", "tcdebug run script.py makes one")
+        error("TCD001", f"no run in {BASE}", "make one with tcdebug run script.py")
         return USAGE
     if as_json:
         write(msgspec.json.encode(known).decode() + "\n")

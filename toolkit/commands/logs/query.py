@@ -19,7 +19,7 @@ def run(
     line: str | None,
     as_json: bool,
 ) -> int:
-    """Show the events that fit; 2 where none does."""
+    """Show the matching events; 2 if there are none."""
     try:
         found = find(run_name)
         place = parse_line(line) if line else None
@@ -34,7 +34,7 @@ def run(
     records = [r for r in every if wanted.fits(r)]
     if not records:
         kinds = ", ".join(sorted({str(r["event"]) for r in every}))
-        error("TCD002", f"no event of {found.path.name} fits", f"its kinds are: {kinds}")
+        error("TCD002", f"no event of {found.path.name} matches", f"its kinds are {kinds}")
         return USAGE
     if as_json:
         write_json_lines(records)

@@ -27,7 +27,7 @@ def run(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Show a run; 2 when there is none, or nothing in it fits."""
+    """Show a run; 2 if there is none, or no event matches."""
     try:
         found = find(run_name)
     except NoRun as problem:
@@ -48,7 +48,7 @@ def run(
     if remarks:
         return _remarks(found, records, as_json=as_json)
     if not records:
-        error("TCD002", f"no event of {found.path.name} fits", "tcdebug logs --all")
+        error("TCD002", f"no event of {found.path.name} matches", "tcdebug logs --all")
         return USAGE
     if as_json:
         write_json_lines(records)
@@ -58,13 +58,13 @@ def run(
 
 
 def _remarks(found: Run, records: list[Record], *, as_json: bool) -> int:
-    """What was fused and what was not, and which lines the kernels come from."""
+    """Show what was fused, what was not, and the source lines of the kernels."""
     kept = [r for r in records if r["event"] == "remark"]
     if not kept:
         error(
             "TCD002",
             f"no remark in {found.path.name}",
-            "the embedded compiler makes them: tcdebug run --backend tcdebug script.py",
+            "only the embedded compiler writes them: tcdebug run --backend tcdebug script.py",
         )
         return USAGE
     if as_json:
@@ -75,7 +75,7 @@ def _remarks(found: Run, records: list[Record], *, as_json: bool) -> int:
 
 
 def _follow(found: Run, wanted: Callable[[Record], bool], *, as_json: bool) -> int:
-    """Events as they come, until Ctrl-C or the end of the run."""
+    """Show events as they are written, until Ctrl-C or the end of the run."""
     tail, console = Tail(found.path), results()
     try:
         while True:
@@ -94,12 +94,12 @@ def _follow(found: Run, wanted: Callable[[Record], bool], *, as_json: bool) -> i
 
 
 def _diff(found: Run, unit: str, graph: str | None) -> int:
-    """The IR before and after each time that a pass or stage changed it."""
+    """Show the IR before and after each change by a pass or stage."""
     changes = changes_of(found, unit, graph)
     for change in changes:
         show_diff(change.title, change.before, change.after)
     if not changes:
         what = f"{unit} changed no graph in {found.path.name}"
-        error("TCD003", what, "tcdebug logs shows what did")
+        error("TCD003", what, "tcdebug logs shows which units changed a graph")
         return USAGE
     return 0

@@ -12,7 +12,7 @@ from tcdebug.reading.summary import summarise
 
 
 def run(*, run_name: str | None, as_json: bool) -> int:
-    """Sum a run up; 2 where there is none."""
+    """Summarise a run; 2 if there is none."""
     try:
         found = find(run_name)
     except NoRun as problem:
