@@ -35,6 +35,7 @@ EXPORTS = {
     "register_pass": "tcdebug.compiler.registration",
     "BadOption": "tcdebug.compiler.configuration.options",
     "BadRegistration": "tcdebug.compiler.registration",
+    "BadToggle": "tcdebug.compiler.gate.toggles",
     "Options": "tcdebug.compiler.configuration.options",
     "Toggles": "tcdebug.compiler.gate.gate",
     "CompileError": "tcdebug.compiler.errors.exceptions",
@@ -44,6 +45,7 @@ EXPORTS = {
 __all__ = [
     "BadOption",
     "BadRegistration",
+    "BadToggle",
     "CompileError",
     "CompilerConfig",
     "NotSaved",

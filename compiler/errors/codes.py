@@ -132,6 +132,14 @@ CODES = (
         "Check the path. docs/errors.md lists all codes.",
     ),
     Code(
+        "TCD017",
+        "no such backend is registered",
+        "The name that `--backend` gives was not among torch's backends when the script first "
+        "called torch.compile. A backend may be registered by the script, or by a package that is "
+        "installed.",
+        "Correct the name: the message has those that are near.",
+    ),
+    Code(
         "TCD101",
         "a stage of the compiler failed",
         "The message names the stage and, where they are known, the unit and the node. The cause "

@@ -20,6 +20,11 @@ PARTIAL = "report.partial.json"
 """Where it writes what it knows so far, for when it is ended early."""
 SCRIPT_FAILED = 71
 """Exit status of a session whose script raised; the traceback is on its stderr."""
+NO_BACKEND = 72
+"""Exit status of a session whose backend is not registered; the message is in the run folder."""
+NO_BACKEND_FILE = "no_backend"
+INVALID_BACKEND = "InvalidBackend"
+"""What torch raises where a script names a backend that is not registered."""
 FORKED_BEFORE_CUDA = "candidates were forked from a process that had not initialised CUDA"
 """What a report says where a graph of a device was searched in forked candidates."""
 SCRIPT_ON_DEVICES = "the script, forked before it initialises CUDA"
@@ -30,6 +35,10 @@ FAULT = 70
 
 class SessionFault(Exception):
     """tcdebug failed in the process that runs the script; the message is its traceback."""
+
+
+class UnknownBackend(Exception):
+    """The backend of a command, or of a script, is not registered; the message says what is."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -79,15 +88,27 @@ def begun(job: Job, pid: int) -> Path:
 
 
 def check_session(job: Job, ended: Ended, output: Path) -> None:
-    """Make sure that a session failed by the script, not by tcdebug. Raises SessionFault.
+    """Make sure that a session failed by the script, not by tcdebug.
 
-    `output` is what the session printed.
+    `output` is what the session printed. Raises SessionFault, UnknownBackend.
     """
+    check_backend(job)
+    if ended.returncode == NO_BACKEND:
+        last = output.read_text(errors="replace").strip().rpartition("\n")[2]
+        if INVALID_BACKEND in last:
+            raise UnknownBackend(f"the script names a backend that is not registered: {last}")
     failed = ended.returncode not in (0, None) and not begun(job, ended.pid).exists()
     if failed or ended.returncode == FAULT:
         text = output.read_text(errors="replace")
         start = max(text.rfind("Traceback (most recent call last)"), 0)
         raise SessionFault(text[start:] or f"the session ended with {ended.returncode}")
+
+
+def check_backend(job: Job) -> None:
+    """Make sure that no session of a run missed its backend. Raises UnknownBackend."""
+    path = Path(job.run_dir) / NO_BACKEND_FILE
+    if path.exists():
+        raise UnknownBackend(path.read_text())
 
 
 def own_caches() -> dict[str, str]:

@@ -107,6 +107,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         call=repr(repro.call),
         **_added(repro.added),
         off=repr(list(repro.off)),
+        units=repr(list(repro.culprits)),
         **judging_texts(case, repro.outcome, repro.limits),
         layers=repr(BELOW),
         devices=repr(devices(case)),

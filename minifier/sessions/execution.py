@@ -9,7 +9,11 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tcdebug.minifier.processes.job import FAULT, SCRIPT_FAILED
+from tcdebug.minifier.processes.job import FAULT, INVALID_BACKEND, NO_BACKEND, SCRIPT_FAILED
+
+
+class NoBackend(BaseException):
+    """There is no such backend: leave the script, past anything that catches Exception."""
 
 
 class Finished(BaseException):
@@ -35,9 +39,11 @@ def run_script(script: str, args: list[str]) -> int:
         return FAULT
     except KeyboardInterrupt:
         return 130
-    except BaseException:
+    except NoBackend:
+        return NO_BACKEND
+    except BaseException as error:
         _print_traceback()
-        return SCRIPT_FAILED
+        return NO_BACKEND if type(error).__name__ == INVALID_BACKEND else SCRIPT_FAILED
     return 0
 
 

@@ -26,6 +26,7 @@ from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.reuse.check import GuardCheck
 from tcdebug.minifier.sessions.child_search import ChildSession
 from tcdebug.minifier.sessions.device_session import DeviceSession
+from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
 from tcdebug.minifier.targets.backends import EMBEDDED
@@ -128,7 +129,12 @@ def _script(job: Job, child: bool) -> Script | None:
 
 
 def _with_settings(job: Job, patches: contextlib.ExitStack) -> EventLog:
-    """The log of this process; the settings of torch are its last event."""
+    """The log of this process; the settings of torch are its last event.
+
+    What the environment switches off is off, in every backend.
+    """
     log = EventLog(Path(job.run_dir))
     patches.callback(lambda: log.emit(ConfigSnapshot(list(assignments()))))
+    if (toggles := Options.from_env().toggles).texts():
+        patches.enter_context(switched(toggles, log))
     return log

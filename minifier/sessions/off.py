@@ -13,18 +13,18 @@ from tcdebug.minifier.cases.layer_names import is_layer
 
 
 @contextlib.contextmanager
-def switched(toggles: Toggles) -> Iterator[list[Decision]]:
+def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Decision]]:
     """Compiles in this block go without what is off; yields the decisions as they are taken.
 
-    Where only layers are off, nothing else changes: the caches of compiles stay on.
+    They are written to the log. Where only layers are off, nothing else changes: the caches of compiles stay on.
     """
     texts = toggles.texts()
-    with layers_off(toggles, EventLog(None)):
+    log = log or EventLog(None)
+    with layers_off(toggles, log):
         if texts and all(is_layer(text) for text in texts):
             yield []
             return
         from tcdebug.minifier.targets import autograd, inductor  # noqa: PLC0415 - start-up time
 
-        log = EventLog(None)
         with autograd.switched(toggles, log), inductor.switched(toggles, log) as gate:
             yield gate.decisions

@@ -35,6 +35,7 @@ from tcdebug.minifier.repros.script_setup import Script, script_setup
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+from tcdebug.minifier.targets.unit_names import unasked
 
 
 @contextlib.contextmanager
@@ -112,6 +113,7 @@ class Session:
         if not outcome.failed:
             return None
         self.log.emit(outcome.event)
+        self._say_unasked(base, outcome)
         oracle = self._failing(subject, oracle, case, outcome)
         oracle.hunted, oracle.passes_needed = outcome, 1
         investigation = Investigation(
@@ -124,6 +126,12 @@ class Session:
             return investigation.run()
         finally:
             oracle.ask_ahead(())
+
+    def _say_unasked(self, base: Toggles, outcome: Outcome) -> None:
+        """Say which units that are off were not met in the graph that fails."""
+        if base.texts() and outcome.decisions:
+            for name, near in unasked(base, [d.unit for d in outcome.decisions]).items():
+                self.log.emit(Fallback(f"--off {name}", f"no step of the graph is called so; {near}"))
 
     @property
     def base(self) -> Toggles:

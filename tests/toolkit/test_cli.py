@@ -151,3 +151,73 @@ def test_names_of_runs_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     words = ShellComplete(cli.cli, {}, "tcdebug", "_TCDEBUG_COMPLETE")
     assert [c.value for c in words.get_completions(["logs", "summary"], name[:4])] == [name]
     assert [c.value for c in words.get_completions(["diff"], "x")] == []
+
+
+@pytest.mark.parametrize("command", ["run", "bisect", "minify"])
+def test_a_misspelt_unit_is_bad_usage_before_anything_runs(
+    command: str, inside: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text("raise SystemExit('it ran')")
+    done = inside(command, "--off", "fuze.vertical", "script.py")
+    assert (done.status, done.stdout) == (2, "")
+    assert "error TCD005: no unit 'fuze.vertical'; the nearest are: fuse.vertical" in done.stderr
+    assert not (tmp_path / ".tcdebug").exists()
+
+
+MISSING = """
+import torch
+try:
+    print(torch.compile(torch.sin)(torch.ones(2)))
+except Exception:
+    print("caught")
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "bisect", "explain", "repro"])
+def test_a_backend_that_is_not_registered_is_bad_usage(
+    command: str, tcdebug: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(MISSING)
+    done = tcdebug(command, "--backend", "iductor", "script.py")
+    assert (done.status, done.stdout) == (2, "")
+    assert "TCD017: no backend 'iductor' is registered; the nearest are: inductor" in done.stderr
+
+
+def test_a_backend_that_the_script_registers_is_taken(tcdebug: Command, tmp_path: Path) -> None:
+    register = """
+import torch
+@torch._dynamo.register_backend
+def mine(graph, inputs):
+    print("mine")
+    return graph.forward
+"""
+    (tmp_path / "script.py").write_text(register + MISSING.replace("print(", "("))
+    done = tcdebug("run", "--backend", "mine", "script.py")
+    assert (done.status, done.stdout) == (0, "mine\n")
+
+
+def test_a_script_that_names_an_unknown_backend_is_bad_usage(
+    tcdebug: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\ntorch.compile(torch.sin, backend='iductor')(torch.ones(2))\n"
+    )
+    done = tcdebug("bisect", "script.py")
+    assert done.status == 2
+    assert "names a backend that is not registered" in done.stderr
+    assert "Invalid backend: 'iductor'" in done.stderr
+
+
+def test_a_run_puts_toggles_in_force_in_inductor_and_says_what_met_nothing(
+    tcdebug: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\ntorch.compile(torch.tanh)(torch.ones(2))\n"
+    )
+    off = "lower.aten.tanh.default"
+    done = tcdebug("run", "--off", off, "--off", "postgrad.no_such", "script.py")
+    assert done.status == 0, done.stderr
+    events = tcdebug("logs", "query", "--unit", off, "--json").stdout.splitlines()
+    answers = [json.loads(line)["data"] for line in events]
+    assert [a["allowed"] for a in answers if a.get("subject") == "tanh"] == [False]
+    assert "--off postgrad.no_such: no step of this run is called so" in done.stderr

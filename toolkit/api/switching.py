@@ -12,6 +12,7 @@ from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.processes.subprocess_hook import followed
 from tcdebug.minifier.sessions.off import switched
+from tcdebug.minifier.targets.unit_names import check_toggles
 
 
 @contextlib.contextmanager
@@ -22,9 +23,11 @@ def switched_off(*toggles: str) -> Iterator[list[Decision]]:
     lets nothing else through, and `layer.NAME` switches a layer of torch off. Yields the decisions
     of inductor, and of backends built on AOTAutograd, as they are taken; the embedded compiler
     writes its own to the log. What is compiled already stays: call torch.compiler.reset() first.
-    Raises BadToggle.
+    Raises BadToggle, also for a name that no unit has; one that only torch gives while it
+    compiles, such as that of a pattern, is not checked.
     """
     parsed = Toggles.parse(toggles)
+    check_toggles(parsed)
     before = os.environ.get("TCDEBUG_OFF")
     os.environ["TCDEBUG_OFF"] = ",".join(parsed.texts())
     try:

@@ -48,11 +48,19 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Do not show progress o
 def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
     """The toggles of --off in canonical form; exit status 2 if one is invalid."""
     try:
-        return Toggles.parse(given).texts()
+        toggles = Toggles.parse(given)
+        if given:
+            from tcdebug.minifier.targets.unit_names import (  # noqa: PLC0415 - imports torch
+                check_toggles,
+            )
+
+            check_toggles(toggles)
+        return toggles.texts()
     except BadToggle as problem:
         from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
 
-        error("TCD005", str(problem), "tcdebug units lists the units")
+        next_step = "tcdebug units [--backend inductor] lists the units"
+        error("TCD005", str(problem), next_step)
         context.exit(USAGE)
 
 

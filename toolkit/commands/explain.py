@@ -17,6 +17,7 @@ from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_explanation
 from tcdebug.reading.explanation import explain
 from tcdebug.reading.run_dir import find
+from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import begin
 
 SCRIPT_LOG = "script.log"
@@ -39,6 +40,8 @@ def run(
     environment = {"TCDEBUG_RUN_DIR": str(folder)}
     child = start_in_foreground(supervisor.job, environment, folder / SCRIPT_LOG)
     status = status_of(child)  # after Ctrl-C, the part before it is explained
+    if missing := backend_missing(supervisor):
+        return refused(supervisor, missing)
     if status is None:
         status = INTERRUPTED
     run = find(str(folder))

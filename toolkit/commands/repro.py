@@ -16,6 +16,7 @@ from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.minifier.repros.as_test import is_repro, write_test
 from tcdebug.minifier.repros.verify import PASSES, verify
 from tcdebug.reading.run_dir import NoRun, Run, find
+from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 NOT_PASSING, NOTHING, SCRIPT_RAISED = 1, 4, 5
@@ -83,6 +84,8 @@ def _capture(
     job = msgspec.structs.replace(supervisor.job, output=str(folder))
     child = start_in_foreground(job, {"TCDEBUG_RUN_DIR": str(supervisor.folder)})
     status = status_of(child)
+    if missing := backend_missing(supervisor):
+        return refused(supervisor, missing)
     if status is None:
         status = INTERRUPTED
     paths = _written(supervisor, script, graph)

@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.display.console import note
 from tcdebug.display.guards import show_missing_guards
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
-from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, start_in_foreground
+from tcdebug.minifier.processes.job import NO_BACKEND, SCRIPT_FAILED, Job, start_in_foreground
 from tcdebug.minifier.processes.process import Child, finished
 from tcdebug.minifier.processes.tree import send_signal
 from tcdebug.reading.run_dir import find
+from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import begin, fallbacks
 
 CHECK_FAILED = 1
@@ -44,6 +46,8 @@ def run(
         environment["TCDEBUG_OFF"] = ",".join(off)
     child = start_in_foreground(supervisor.job, environment)
     status = status_of(child)
+    if missing_backend := backend_missing(supervisor):
+        return refused(supervisor, missing_backend)
     if status is None:
         supervisor.finish(INTERRUPTED, healthy=False)
         announce_repros(_repros(folder), hints=not quiet, run=False)
@@ -51,7 +55,7 @@ def run(
     repros, missing = _repros(folder), _missing_guards(folder)
     ending = _exit_status(status, bool(repros or missing))
     supervisor.finish(ending, healthy=ending == 0)
-    for line in fallbacks(folder):
+    for line in (*fallbacks(folder), *_unasked(off, folder)):
         note(line)
     announce_repros(repros, hints=not quiet)
     show_missing_guards(missing)
@@ -85,9 +89,21 @@ def _stop(child: Child) -> None:
 def _exit_status(status: int, failed: bool) -> int:
     if status < 0:
         return 128 - status
-    if status == SCRIPT_FAILED:
+    if status in (SCRIPT_FAILED, NO_BACKEND):
         return 1
     return status or (CHECK_FAILED if failed else 0)
+
+
+def _unasked(off: Sequence[str], folder: Path) -> list[str]:
+    """What is off and was not met in any compile, a line each."""
+    if not off:
+        return []
+    from tcdebug.minifier.targets.unit_names import unasked  # noqa: PLC0415 - imports torch
+
+    events = find(str(folder)).events()
+    asked = [r["unit"] for r in events if r["event"] in ("decision", "pass") and "unit" in r]
+    found = unasked(Toggles.parse(off), asked)
+    return [f"--off {name}: no step of this run is called so; {near}" for name, near in found.items()]
 
 
 def _missing_guards(folder: Path) -> list[Mapping[str, Any]]:

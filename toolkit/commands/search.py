@@ -9,10 +9,11 @@ import msgspec
 from tcdebug.display.console import write
 from tcdebug.display.report import show_report
 from tcdebug.minifier.cases.criteria import Wanted
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import Job, UnknownBackend
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
+from tcdebug.supervision.refusal import refused
 from tcdebug.supervision.supervisor import begin
 
 
@@ -58,8 +59,11 @@ def search(
         jobs=jobs,
     )
     supervisor = begin(command, job, quiet=quiet, fresh=fresh, notes=not quiet)
-    with supervisor.progress:
-        report = supervisor.search()
+    try:
+        with supervisor.progress:
+            report = supervisor.search()
+    except UnknownBackend as problem:
+        return refused(supervisor, problem)
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")
     if style == "full":
         show_report(report)

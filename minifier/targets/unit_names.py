@@ -1,0 +1,130 @@
+"""Whether a toggle names anything that can be switched off, and which names are near.
+
+The names of most units are known before a compile. Those of passes and patterns of inductor, and of
+options of a vendor's backend, are known only when a compile asks for them: see `OPEN`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from tcdebug.compiler.gate.toggles import ALL, BadToggle, Toggles, belongs
+from tcdebug.compiler.units import units as embedded_units
+from tcdebug.minifier.cases.layer_names import CACHE, CACHES, GUARDS, ORDER, SCRIPT
+
+OPEN = (
+    "pregrad", "passes", "joint", "postgrad", "freezing", "pass", "option", "config", "dynamo.frame",
+    "autograd.config",
+)  # fmt: skip
+"""Families in which a program, or torch while it compiles, makes names of its own."""
+OPERATORS = re.compile(
+    r"(?:lower|decompose|autograd\.decomposition|autograd\.functionalization)\.(?=.)"
+)
+"""What a name begins with that goes on with an operator."""
+MOST_NEAR = 3
+
+
+def check_toggles(toggles: Toggles, *, complete: bool = False) -> None:
+    """Make sure that every toggle names units that may exist. Raises BadToggle.
+
+    A name in an open family passes unless the program is `complete`: then all that it registers
+    with the embedded compiler is there, and an unknown pass of it does not exist.
+    """
+    for name in (*sorted(toggles.off), *toggles.first, *sorted(toggles.only)):
+        if not is_unit(name, complete=complete):
+            raise BadToggle(f"no unit {name!r}; {near_text(name)}")
+
+
+def is_unit(name: str, *, complete: bool = False) -> bool:
+    """Whether a name is that of a unit, or what the names of several begin with."""
+    if name == ALL or any(belongs(unit.name, name) for unit in embedded_units()):
+        return True
+    closed = ("passes",) if complete else ()
+    if any(belongs(name, family) for family in OPEN if family not in closed):
+        return True
+    operator = OPERATORS.match(name)
+    if operator is not None and _is_operator(name[operator.end() :]):
+        return True
+    return any(belongs(known, name) for known in _fixed())
+
+
+def near_text(name: str, others: Iterable[str] = ()) -> str:
+    """What to write in place of a name that is no unit's."""
+    near = nearest(name, [*others, *_known()])
+    return f"the nearest are: {', '.join(near)}" if near else f"the families are: {_families()}"
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that are most like a name, or like one of their parts."""
+    names = list(dict.fromkeys(known))
+    families = list(dict.fromkeys(n.partition(".")[0] for n in names))
+    family, dot, _ = name.partition(".")
+    candidates = [n for n in names if n.startswith(f"{family}.")] or names
+    found = difflib.get_close_matches(name, candidates, MOST_NEAR)
+    if not found and not dot:
+        found = difflib.get_close_matches(name, families, MOST_NEAR)
+    tails = {n.rpartition(".")[2]: n for n in reversed(names)}
+    return found or [tails[t] for t in difflib.get_close_matches(name, tails, MOST_NEAR)]
+
+
+def check_units(texts: Iterable[str]) -> None:
+    """Make sure that toggles name units of the embedded compiler as it is now. Raises BadToggle."""
+    check_toggles(Toggles.parse(texts), complete=True)
+
+
+def check_asked(texts: Iterable[str], asked: Iterable[str], known: Iterable[str]) -> None:
+    """Make sure that a compile asked for the units that toggles name. Raises BadToggle.
+
+    This is for names that only a compile can tell, such as those of patterns. Nothing need be asked
+    for the `known` units, which stand for a step that another toggle may keep from being reached.
+    """
+    toggles, seen = Toggles.parse(texts), tuple(asked)
+    off = replace(toggles, only=frozenset(), off=toggles.off - frozenset(known))
+    missing = {**unasked(off, seen)}
+    only = unasked(replace(toggles, off=frozenset(), first={}), seen)
+    if len(only) == len(toggles.only):
+        missing |= only
+    for name, near in missing.items():
+        raise BadToggle(f"no step of this compile was called {name!r}; {near}")
+
+
+def unasked(toggles: Toggles, asked: Iterable[str]) -> Mapping[str, str]:
+    """Names in open families that no compile asked for: name -> what to write instead."""
+    seen = set(asked)
+    return {
+        name: near_text(name, seen)
+        for name in (*sorted(toggles.off), *toggles.first, *sorted(toggles.only))
+        if any(name.startswith(f"{family}.") for family in OPEN)
+        and not any(belongs(unit, name) for unit in (*seen, *_known()))
+    }
+
+
+def _known() -> tuple[str, ...]:
+    """Names that are known now: those of the embedded compiler include what was registered."""
+    return (*(unit.name for unit in embedded_units()), *_fixed())
+
+
+@lru_cache(maxsize=1)
+def _fixed() -> tuple[str, ...]:
+    """Units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
+    from tcdebug.minifier.targets.inductor.units import units  # noqa: PLC0415 - start-up time
+
+    return (*(unit.name for unit in units()), *ORDER, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
+
+
+def _families() -> str:
+    return ", ".join(dict.fromkeys(name.partition(".")[0] for name in _known()))
+
+
+def _is_operator(name: str) -> bool:
+    """Whether torch has an operator, or an overload of one, of this name."""
+    found: object = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return callable(found) and "." in name

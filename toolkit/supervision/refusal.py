@@ -1,0 +1,25 @@
+"""A run that cannot be made as it was asked for."""
+
+from __future__ import annotations
+
+from tcdebug.display.console import error
+from tcdebug.minifier.processes.job import UnknownBackend, check_backend
+from tcdebug.supervision.supervisor import Supervisor
+
+USAGE = 2
+
+
+def refused(supervisor: Supervisor, problem: UnknownBackend) -> int:
+    """End a run whose backend is not registered, and say so; the exit status."""
+    supervisor.finish(USAGE, healthy=True)
+    error("TCD017", str(problem), "torch.compiler.list_backends() lists those of this environment")
+    return USAGE
+
+
+def backend_missing(supervisor: Supervisor) -> UnknownBackend | None:
+    """Why the session of a run in the foreground was left, if its backend is not registered."""
+    try:
+        check_backend(supervisor.job)
+    except UnknownBackend as problem:
+        return problem
+    return None
