@@ -16,7 +16,8 @@ from tcdebug.minifier.cases.layer_names import is_layer
 def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Decision]]:
     """Compiles in this block go without what is off; yields the decisions as they are taken.
 
-    They are written to the log. Where only layers are off, nothing else changes: the caches of compiles stay on.
+    They are written to the log. Where only layers are off, nothing else changes: the caches of
+    compiles stay on.
     """
     texts = toggles.texts()
     log = log or EventLog(None)

@@ -131,7 +131,8 @@ class Session:
         """Say which units that are off were not met in the graph that fails."""
         if base.texts() and outcome.decisions:
             for name, near in unasked(base, [d.unit for d in outcome.decisions]).items():
-                self.log.emit(Fallback(f"--off {name}", f"no step of the graph is called so; {near}"))
+                why = f"no step of the graph has this name; {near}"
+                self.log.emit(Fallback(f"--off {name}", why))
 
     @property
     def base(self) -> Toggles:

@@ -19,8 +19,8 @@ from tcdebug.compiler.units import units as embedded_units
 from tcdebug.minifier.cases.layer_names import CACHE, CACHES, GUARDS, ORDER, SCRIPT
 
 OPEN = (
-    "pregrad", "passes", "joint", "postgrad", "freezing", "pass", "option", "config", "dynamo.frame",
-    "autograd.config",
+    "pregrad", "passes", "joint", "postgrad", "freezing", "pass", "option", "config",
+    "dynamo.frame", "autograd.config",
 )  # fmt: skip
 """Families in which a program, or torch while it compiles, makes names of its own."""
 OPERATORS = re.compile(

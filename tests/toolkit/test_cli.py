@@ -220,4 +220,4 @@ def test_a_run_puts_toggles_in_force_in_inductor_and_says_what_met_nothing(
     events = tcdebug("logs", "query", "--unit", off, "--json").stdout.splitlines()
     answers = [json.loads(line)["data"] for line in events]
     assert [a["allowed"] for a in answers if a.get("subject") == "tanh"] == [False]
-    assert "--off postgrad.no_such: no step of this run is called so" in done.stderr
+    assert "--off postgrad.no_such: no step of this run has this name" in done.stderr

@@ -103,7 +103,7 @@ def _unasked(off: Sequence[str], folder: Path) -> list[str]:
     events = find(str(folder)).events()
     asked = [r["unit"] for r in events if r["event"] in ("decision", "pass") and "unit" in r]
     found = unasked(Toggles.parse(off), asked)
-    return [f"--off {name}: no step of this run is called so; {near}" for name, near in found.items()]
+    return [f"--off {name}: no step of this run has this name; {n}" for name, n in found.items()]
 
 
 def _missing_guards(folder: Path) -> list[Mapping[str, Any]]:

@@ -11,7 +11,8 @@ from tcdebug.minifier.targets.unit_names import check_asked, check_toggles, chec
 NAMES = [
     "all", "fuse", "fuse.vertical", "lower.aten.sin", "lower.aten.sin.default", "decompose.aten",
     "runtime.cudagraphs", "cudagraphs", "layer.dynamo", "layer.cache", "dynamo.line",
-    "autograd.decomposition.aten.silu.default", "postgrad.pattern_of_a_program", "config.max_fusion",
+    "autograd.decomposition.aten.silu.default", "postgrad.pattern_of_a_program",
+    "config.max_fusion",
     "lower.quantized.add.default", "passes.of_a_program",
 ]  # fmt: skip
 NEAR = {
