@@ -1,15 +1,15 @@
-"""The codegen stage: kernels become C++ or Triton, the schedule becomes a Python wrapper."""
+"""The codegen stage: writes kernels in C++ or Triton, and the schedule as a Python wrapper."""
 
 UNITS = {
-    "codegen.collapse": "make one loop of loops that run on without a gap",
+    "codegen.collapse": "collapse nested loops over contiguous memory into one loop",
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
-    "codegen.split": "reduce to a single value in pieces that threads share",
-    "codegen.tile": "read in blocks what lies across the innermost loop in memory",
-    "codegen.vectorize": "let the innermost loop use vector instructions",
-    "codegen.parallelize": "share the outer loops among threads",
-    "codegen.scratch": "keep a row of dear values for a later sweep",
-    "codegen.template": "write a product of matrices and the work around it as one kernel",
-    "codegen.share": "run the code of an earlier kernel where only names differ",
-    "codegen.persistent": "hold whole rows in the registers of a GPU's program",
+    "codegen.split": "split a reduction to a single value among threads",
+    "codegen.tile": "load data that is strided along the innermost loop in blocks",
+    "codegen.vectorize": "use vector instructions in the innermost loop",
+    "codegen.parallelize": "distribute the outer loops among threads",
+    "codegen.scratch": "keep a row of expensive values for a later sweep",
+    "codegen.template": "write a matrix product and the work around it as one kernel",
+    "codegen.share": "reuse the code of an earlier kernel that differs only in names",
+    "codegen.persistent": "hold whole rows in the registers of a GPU program",
 }
-"""How a kernel may be written: each is asked once for every kernel that it would change."""
+"""Unit -> what it does. The gate is asked once for every kernel that the unit would change."""

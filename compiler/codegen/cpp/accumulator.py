@@ -1,7 +1,7 @@
-"""How a reduction accumulates in C++: state, update, merge of two states, result.
+"""Writes the accumulator of a reduction in C++: state, update, merge of two states, result.
 
-Long float sums are kept honest: 1024 elements at a time in float (in vector lanes), the partial
-sums in double. The error is then that of adding 1024 floats, whatever the length.
+Long float sums add 1024 elements at a time in float, in vector lanes, and the partial sums in
+double. The error is that of adding 1024 floats, whatever the length.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class CppAccumulator:
     dtype: torch.dtype
     """The dtype of the values that are combined."""
     in_one: bool = False
-    """Whether there are no chunks: every state is read, as that of a scan is, or all is one."""
+    """Whether chunks are disabled: for a scan, whose states are all read, or a short reduction."""
 
     @property
     def chunked(self) -> bool:
-        """Whether a float part is folded into a double total every CHUNK elements."""
+        """Whether a partial sum in float is added to a total in double every CHUNK elements."""
         sums = self.kind in ("sum", "prod") and self.dtype == torch.float32
         return sums and not self.in_one
 
     @property
     def by_place(self) -> bool:
-        """Whether the result is a place, which vector code does not find."""
+        """Whether the result is a position, which vector code cannot compute."""
         return gives_place(self.kind)
 
     @property
     def last_wins(self) -> bool:
-        """Whether of equal values the later one is the result."""
+        """Whether the last one of equal values is the result."""
         return self.kind.startswith("last_")
 
     @property
     def state(self) -> list[tuple[str, str, str]]:
-        """(C++ type, field, initial value) of what lives through the whole reduction."""
+        """(C++ type, field, initial value) of each variable that lives as long as the reduction."""
         ctype = TYPES[self.dtype]
         if self.chunked:
             return [("double", "total", self._neutral())]
@@ -63,7 +63,7 @@ class CppAccumulator:
 
     @property
     def part(self) -> tuple[str, str, str] | None:
-        """The state that lives through one chunk only."""
+        """The variable that lives for one chunk only."""
         return ("float", "part", self._neutral()) if self.chunked else None
 
     def _neutral(self) -> str:
@@ -79,7 +79,7 @@ class CppAccumulator:
 
     @property
     def clauses(self) -> list[str]:
-        """What `omp simd reduction` has to know."""
+        """The clauses of `omp simd reduction`."""
         part = self.variable("part")
         if self.kind in ("sum", "prod"):
             return [f"{'+' if self.kind == 'sum' else '*'}:{part}"]
@@ -91,7 +91,7 @@ class CppAccumulator:
         return clauses
 
     def update(self, value: str, place: str, at: str = "") -> list[str]:
-        """Statements that take in one value; `at` subscripts the state where it is an array."""
+        """Statements that accumulate a value. `at` is the subscript of a state in an array."""
         part = self.variable("part") + at
         best = self.variable("best") + at
         if self.kind in ("sum", "prod"):
@@ -116,7 +116,7 @@ class CppAccumulator:
     def _update_to_last(self, value: str, place: str, at: str) -> list[str]:
         best, here = self.variable("best") + at, self.variable("place") + at
         wins = f"{value} {'>=' if self.kind.endswith('max') else '<='} {best}"
-        if self.dtype in FLOATS:  # a NaN wins, and nothing but another one over it
+        if self.dtype in FLOATS:  # a NaN wins, and only a later NaN replaces it
             wins = f"{wins} || {value} != {value}"
         if not self.by_place:
             return [f"{best} = {wins} ? {value} : {best};"]
@@ -130,12 +130,12 @@ class CppAccumulator:
         return [f"if ({here} < 0 || {wins}) {{ {best} = {value}; {here} = {place}; }}"]
 
     def close_chunk(self, at: str = "") -> str:
-        """Fold the part into the total."""
+        """A statement that adds the partial sum to the total."""
         sign = "+" if self.kind == "sum" else "*"
         return f"{self.variable('total')}{at} {sign}= {self.variable('part')}{at};"
 
     def merge(self, at: str) -> list[str]:
-        """Statements that take in the state of another thread, which is subscripted by `at`."""
+        """Statements that merge the state of another thread, which has the subscript `at`."""
         if self.chunked:
             sign = "+" if self.kind == "sum" else "*"
             return [f"{self.variable('total')} {sign}= slots_{self.variable('total')}{at};"]

@@ -1,4 +1,4 @@
-"""C++ text under construction: blocks of lines, and the names that values have in them."""
+"""Blocks of C++ under construction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Block:
-    """Lines between braces. `opening` is the text before the brace, empty for none at all."""
+    """Lines between braces. `opening` is the text before the brace; if empty, there is no brace."""
 
     opening: str = ""
     items: list[str | Block] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Expressions to C++ statements, each in the outermost loop in which it is known."""
+"""Writes expressions as C++ statements, each in the outermost possible loop."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from tcdebug.compiler.ir.index import Axis, Index, is_positive, render
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value is: its C++ text, and how deep in the loops it is known."""
+    """A value in C++: its text, and the depth of the loops at which it is known."""
 
     text: str
     depth: int
 
 
 INNERMOST = 1 << 20
-"""The depth of a value that exists in the innermost loop, however deep that is."""
+"""The depth of a value that exists only in the innermost loop."""
 
 
 class CppEmitter:
     """Writes expressions into the open loops of one kernel.
 
-    `blocks[d]` is the body of the loops down to depth d: 0 is the whole kernel. `depths` says at
-    which depth the variable of an axis exists.
+    `blocks[d]` is the body of the loop at depth d; depth 0 is the whole kernel. `depths` gives the
+    depth at which the variable of an axis is declared.
     """
 
     def __init__(self, storage: Mapping[str, str]) -> None:
@@ -49,21 +49,21 @@ class CppEmitter:
         self.depths: dict[Axis, int] = {}
         self.values: dict[str, Place] = {}  # nodes of the kernel that have been computed
         self.kept: dict[str, tuple[str, Index]] = {}  # nodes of earlier sweeps: pointer, address
-        self.recompute: dict[str, FlatNode] = {}  # nodes that are computed again where needed
+        self.recompute: dict[str, FlatNode] = {}  # nodes that are recomputed where needed
         self.changing: set[str] = set()  # buffers that the loops themselves store to
         self._storage = storage
         self._known: list[dict[str, Place]] = []
-        self._floors: list[int] = []  # for each block the depth that nothing may leave
+        self._floors: list[int] = []  # for each block, the lowest depth for its values
         self._guards = 0
         self._count = 0
 
     # -- loops ------------------------------------------------------------------------------
 
     def enter(self, opening: str = "", axes: Iterable[Axis] = ()) -> Block:
-        """Begin a block inside the innermost one; `axes` exist from here on.
+        """Open a block inside the innermost one. The variables of `axes` exist from here on.
 
-        What stands in a loop that may run no times stays there: it may read memory that does not
-        exist, or divide by zero.
+        Values are not hoisted out of a loop that may have no iterations: they might read out of
+        bounds or divide by zero.
         """
         block = Block(opening)
         floor = self._floors[-1] if self._floors else 0
@@ -77,16 +77,16 @@ class CppEmitter:
         return block
 
     def collapse(self, axes: Iterable[Axis]) -> None:
-        """Make one loop of the open ones over these axes: nothing may stand between them."""
+        """Treat the open loops over these axes as one loop, with no statements between them."""
         depth = len(self.blocks) - 1
         self.depths.update(dict.fromkeys(axes, depth))
         if self._floors[-1]:
             self._floors[-1] = depth
 
     def leave(self, pragma: str = "") -> Block:
-        """End the innermost block and write it into the one around it, if there is one.
+        """Close the innermost block and append it to the enclosing one, if there is one.
 
-        Only now, so that what the block needs from outside stands before it.
+        It is appended only now, so that hoisted values come before it.
         """
         block = self.blocks.pop()
         self._known.pop()
@@ -100,13 +100,13 @@ class CppEmitter:
 
     @property
     def innermost(self) -> Block:
-        """The block that the loops stand in."""
+        """The innermost open block."""
         return self.blocks[-1]
 
     # -- values -----------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> Place:
-        """Where the value of an expression is, computing it if need be."""
+        """The value of an expression, which is computed if necessary."""
         compute_in_order(
             expr,
             lambda node: self._lookup(node) is not None,
@@ -177,13 +177,13 @@ class CppEmitter:
         return self.value(self.recompute[node.buffer].body)
 
     def _clamped(self, depth: int) -> int:
-        """The depth for a new value: what a guard protects stays inside it."""
+        """The depth for a new value. Values inside a guard are not hoisted out of it."""
         if self._guards:
             return len(self.blocks) - 1
         return min(max(depth, self._floors[-1]), len(self.blocks) - 1)
 
     def _index_depth(self, index: Index) -> int:
-        """The depth at which an index is known; indices from memory were placed before."""
+        """The depth at which an index is known. Its indirect indices must have been computed."""
         depth = 0
         for atom in index.atoms:
             if isinstance(atom, Axis):
@@ -192,7 +192,7 @@ class CppEmitter:
                 depth = max(depth, self._place_of(atom).depth)
         return depth
 
-    # -- indices read from memory -----------------------------------------------------------
+    # -- indirect indices -------------------------------------------------------------------
 
     def _places(self, node: Expr) -> dict[str, str]:
         return {
@@ -226,7 +226,7 @@ class CppEmitter:
     # -- guards -----------------------------------------------------------------------------
 
     def _guarded(self, node: Guarded) -> Place:
-        """`body` in a block that is entered only where the condition holds."""
+        """An if statement with the two branches."""
         condition = self._lookup(node.condition)
         assert condition is not None
         name = f"t{self._count}"
@@ -243,9 +243,9 @@ class CppEmitter:
         return Place(name, depth)
 
     def store(self, node: FlatNode, value: Place) -> None:
-        """Write the value of a node to its buffer, where the loops stand.
+        """Store the value of a node in its buffer, at the current point of the loops.
 
-        After a place was out of range nothing is: what is updated in place belongs to the caller.
+        In memory that is updated in place, nothing is stored after an index was out of range.
         """
         text = CppIndex(self._places(IndexValue(torch.int64, node.address)))
         checked = (a for a in node.address.atoms if isinstance(a, Indirect) and a.checked)

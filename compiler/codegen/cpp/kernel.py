@@ -1,9 +1,9 @@
-"""A kernel as a C++ function.
+"""Writes a kernel as a C++ function, in one of three modes.
 
-Row mode: for each outer point, sweeps over the inner axes, the last one in vector lanes; a row
-stays in cache between sweeps. Column mode, for reductions over a strided axis: LANES neighbouring
-outer points at once, each vector lane accumulating its own. Blocks, for loads across the rows:
-what they read of a block is laid along the rows first.
+Row mode sweeps over the inner axes for each outer point, with the last axis in vector lanes. A row
+stays in the cache between sweeps. Column mode, for reductions over a strided axis, processes LANES
+neighbouring outer points at once, one per vector lane. Blocks are for loads that are contiguous
+across rows: the elements of a block are transposed first.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from tcdebug.compiler.ir.index import Axis, Index, product, render, to_index
 from tcdebug.compiler.ir.operations import INTEGERS, SCANS
 
 LANES = 64
-"""Outer points that column mode takes together."""
+"""Outer points that column mode processes together."""
 SLOTS = 64
-"""Pieces that a reduction to few values is split into; fixed, so that sums do not depend on the
-number of threads."""
+"""Pieces of a split reduction. The number is fixed, so that sums do not depend on the number of
+threads."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class KernelParameters:
 
 @dataclass(frozen=True)
 class _BlockedAxis:
-    """The variables of the part of an axis that a block covers."""
+    """The C++ variables of an axis that is divided into blocks."""
 
     axis: Axis
     step: int
@@ -75,7 +75,7 @@ class _BlockedAxis:
 
 
 class CppKernelWriter:
-    """Writes one kernel."""
+    """Writes one kernel as a C++ function."""
 
     def __init__(
         self, kernel: FlatKernel, choices: KernelVariant, arguments: KernelParameters
@@ -110,10 +110,10 @@ class CppKernelWriter:
         comments = [f"// {n.name}: {n.origin.described}" for n in self.kernel.nodes]
         return "\n".join([*comments, function.text()])
 
-    # -- the loops around everything --------------------------------------------------------
+    # -- the outer loops --------------------------------------------------------------------
 
     def _nest(self) -> None:
-        """Loops over the outer axes; the first ones shared among threads."""
+        """Write the loops over the outer axes, whose points threads share, and their body."""
         loops: list[tuple[str, tuple[Axis, ...]]] = [
             (_loop(a, "0", _text(a.size)), (a,)) for a in self.outer
         ]
@@ -129,7 +129,7 @@ class CppKernelWriter:
         self._close(len(loops))
 
     def _open(self, loops: Sequence[tuple[str, tuple[Axis, ...]]]) -> None:
-        """Begin loops, of which threads share all points."""
+        """Open collapsed loops, whose points threads share."""
         for opening, axes in loops:
             self.emit.enter(opening, axes)
         self.emit.collapse(axis for _, axes in loops for axis in axes)
@@ -139,7 +139,7 @@ class CppKernelWriter:
             self.emit.leave(self._parallel(loops) if position == 0 else "")
 
     def _tiled(self, tiling: Tiling) -> None:
-        """Loops over blocks, in each the tiles, then the points."""
+        """Write loops over blocks. Each block loads its tiles and then computes its points."""
         loops: list[tuple[str, tuple[Axis, ...]]] = [
             (_loop(a, "0", _text(a.size)), (a,)) for a in self.outer if a != tiling.across
         ]
@@ -163,7 +163,7 @@ class CppKernelWriter:
         self._close(len(loops))
 
     def _scatter(self) -> None:
-        """Points in order, but along axes where none meets another."""
+        """Write a scatter: points run in order, except along axes with disjoint addresses."""
         (node,) = self.kernel.nodes
         plan = scatter_loops(self.kernel)
         self.emit.changing = {node.into}
@@ -209,14 +209,14 @@ class CppKernelWriter:
                 self._point(node)
 
     def _point(self, node: FlatNode) -> None:
-        """One value where the loops stand."""
+        """Compute a node at the current point of the loops, and store it if needed."""
         value = self.emit.value(node.body)
         self.emit.values[node.name] = value
         if node.name in self.kernel.stored:
             self.emit.store(node, value)
 
     def _split(self) -> None:
-        """One sweep of reductions to single values, in SLOTS pieces that threads share."""
+        """Write a sweep of reductions to single values in SLOTS pieces that threads share."""
         for segment in self.plan:
             if not segment.sweep:
                 self._segment(segment)
@@ -268,7 +268,7 @@ class CppKernelWriter:
             block.add(f"for (int l = 0; l < lanes; ++l) {name}[l] = {initial};")
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:
-        """Values of earlier sweeps are read back from where they are kept, or computed again."""
+        """Forget values of earlier sweeps, which must be loaded or recomputed."""
         current = {n.name for n in segment.nodes}
         for node in self.kernel.nodes:
             if node.inside and not node.kind and node.name not in current:
@@ -279,7 +279,8 @@ class CppKernelWriter:
                     self.emit.kept[node.name] = (pointer, node.address)
 
     def _declare_scratch(self, segment: Segment) -> None:
-        """A row for each dear value that a later sweep reads and that is not stored."""
+        """Declare a row for each expensive value that a later sweep reads and that is not stored.
+        """
         if not self.choices.scratch:
             return
         for node in segment.nodes:
@@ -296,7 +297,7 @@ class CppKernelWriter:
         low: str,
         high: str | None,
     ) -> None:
-        """The loops of a sweep; `low` and `high` bound the first of them."""
+        """Write the loops of a sweep. `low` and `high` are the bounds of the first one."""
         inner, depth = self.kernel.inner, len(self.emit.blocks)
         bounds = [("0", _text(a.size)) for a in inner]
         if inner and high is not None:
@@ -356,7 +357,7 @@ class CppKernelWriter:
             emit.leave(self._simd(segment, accumulators))
 
     def _running(self, node: FlatNode, state: str) -> None:
-        """The value of a scan where the loops stand."""
+        """The value of a scan at the current point of the loops."""
         name = f"running_{node.name}"
         self.emit.innermost.add(f"const {TYPES[node.dtype]} {name} = {state};")
         self.emit.values[node.name] = Place(name, INNERMOST)
@@ -370,14 +371,14 @@ class CppKernelWriter:
             self.emit.innermost.add(f"{pointer}[{_text(address)}] = {value};")
 
     def _linear(self) -> str:
-        """The place in row-major order of the reduced axes."""
+        """The position of the current point in row-major order of the inner axes."""
         value = to_index(0)
         for axis in self.kernel.inner:
             value = value * axis.size + to_index(axis)
         return _text(value)
 
     def _simd(self, segment: Segment, accumulators: Sequence[CppAccumulator]) -> str:
-        """The pragma over the innermost loop, empty where it must run in order."""
+        """The pragma of the innermost loop; empty if it must run in order."""
         if self.lane is not None:
             return ""
         in_order = any(a.by_place for a in accumulators) or self._reports(segment.nodes)
@@ -392,7 +393,7 @@ class CppKernelWriter:
         return "#pragma omp simd" + "".join(f" reduction({c})" for c in clauses)
 
     def _reports(self, nodes: Sequence[FlatNode]) -> bool:
-        """Whether the innermost loop itself may find an error in the data."""
+        """Whether the innermost loop may find an error in the data."""
         last = self.lane or (self.kernel.inner[-1] if self.kernel.inner else None)
         return any(_may_report(expr, last) for node in nodes for expr in walk(node.body))
 
@@ -473,7 +474,7 @@ def _may_report(expr: Expr, last: Axis | None) -> bool:
 
 
 def _follows(expr: Expr, last: Axis | None) -> bool:
-    """Whether an expression may change along an axis; values of the kernel itself may."""
+    """Whether an expression may vary along an axis. Values of the kernel itself may."""
     return last in expr.axes or any(not load.index for load in loads(expr))
 
 

@@ -1,4 +1,4 @@
-"""The loops of a scatter: threads and vector lanes share axes whose points never meet."""
+"""Chooses the loops of a scatter: only axes with disjoint addresses run in parallel."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.ir.index import Axis
 
 PIECE = 256
-"""Points of the innermost axis that a thread takes at a time, where it is the only one to share."""
+"""Points per piece of the innermost axis, if threads can share only that axis."""
 
 
 @dataclass(frozen=True)
 class ScatterLoops:
-    """Loops from the outside in: shared among threads, in order, and in vector lanes."""
+    """The loops from outside to inside: shared among threads, sequential, and in vector lanes."""
 
     shared: tuple[Axis, ...]
     ordered: tuple[Axis, ...]
@@ -21,12 +21,12 @@ class ScatterLoops:
 
     @property
     def pieces(self) -> bool:
-        """Whether threads share pieces of the lanes, there being nothing else to share."""
+        """Whether threads share pieces of the `lanes` axis, because no other axis can be shared."""
         return self.lanes is not None and not self.shared
 
 
 def scatter_loops(kernel: FlatKernel) -> ScatterLoops:
-    """How to run the one node of a scatter."""
+    """The loops of a kernel whose only node is a scatter."""
     (node,) = kernel.nodes
     lanes = kernel.outer[-1] if kernel.outer and kernel.outer[-1] in node.apart else None
     shared = tuple(a for a in kernel.outer if a in node.apart and a != lanes)

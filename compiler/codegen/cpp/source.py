@@ -1,4 +1,4 @@
-"""All kernels of a graph as one C++ translation unit."""
+"""Writes all kernels of a graph as one C++ translation unit."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
 
 PRELUDE = ("prelude.hpp", "special_functions.hpp")
-"""The files of the C++ that every translation unit begins with."""
+"""The files of the prelude."""
 
 
 @dataclass(frozen=True)
 class CppSource:
-    """One translation unit, and how its kernels are called."""
+    """One translation unit, and the calls of its kernels."""
 
     text: str
     calls: Mapping[str, KernelCall]
@@ -38,13 +38,13 @@ class CppSource:
 
 
 def prelude() -> str:
-    """The C++ that every translation unit begins with."""
+    """The C++ at the start of every translation unit."""
     files = resources.files(__package__)
     return "\n".join((files / name).read_text() for name in PRELUDE)
 
 
 def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate) -> CppSource:
-    """The C++ of kernels."""
+    """Write kernels as one translation unit."""
     calls = {k.name: _write(k, buffers, gate) for k in kernels}
     calls = shared(calls, gate, lambda call: numbered_text(call, "//"))
     written = (call.source for call in calls.values() if call.source)
@@ -70,7 +70,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
 
 
 def _packed(name: str, declarations: Sequence[str]) -> str:
-    """The kernel as a function of an array, eight bytes an argument."""
+    """A function that takes the kernel's arguments in an array, eight bytes each."""
     given: list[str] = []
     for place, declaration in enumerate(declarations):
         ctype = declaration.rpartition(" ")[0].removesuffix(" __restrict__")
@@ -81,7 +81,7 @@ def _packed(name: str, declarations: Sequence[str]) -> str:
 
 
 def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
-    """How to write a kernel; only what would make a difference is asked for."""
+    """Choose how to write a kernel. The gate is asked only about choices that matter for it."""
     lane = lane_axis(flat)
     if lane is not None and not gate.allows("codegen.column", subject):
         lane = None

@@ -1,4 +1,4 @@
-"""How dtypes, literals, indices and operations are written in C++."""
+"""Writes dtypes, literals, indices and operations in C++."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FUNCTIONS = frozenset(
         "nextafter", "zeta", "igamma", "igammac", *POLYNOMIALS,
     )
 )  # fmt: skip
-"""Operations that the prelude has as a function of the same name with an underscore."""
+"""Operations for which the prelude has a function: the name with an underscore appended."""
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/",
@@ -51,7 +51,7 @@ CHECKED = {
 
 
 def literal(constant: Constant) -> str:
-    """A constant as C++ of its type."""
+    """A constant as a C++ literal of its type."""
     value, dtype = constant.value, constant.dtype
     if dtype == torch.bool:
         return "true" if value else "false"
@@ -77,14 +77,14 @@ def _float_literal(value: float, dtype: torch.dtype) -> str:
 
 
 def integer(value: int) -> str:
-    """An integer literal; the smallest int64 has none of its own."""
+    """An integer literal. The smallest int64 has no literal, so it is an expression."""
     if value == -(2**63):
         return "(-9223372036854775807LL - 1)"
     return f"{value}LL" if abs(value) >= 2**31 else str(value)
 
 
 class CppIndex(TruncatingText):
-    """Indices in C++."""
+    """Writes indices in C++."""
 
     def literal(self, value: int) -> str:
         return integer(value)
@@ -102,7 +102,7 @@ class CppIndex(TruncatingText):
 
 
 def operation(node: Call, operands: list[str]) -> str:
-    """An operation on operands that are C++ operands already."""
+    """An operation on operands that are C++ expressions."""
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
     if name == "cast":
@@ -119,7 +119,7 @@ def operation(node: Call, operands: list[str]) -> str:
 
 
 def _narrow(text: str, dtype: torch.dtype) -> str:
-    """C++ computes small integers as int: back to the type, with wrap-around."""
+    """Convert a result back to its type. C++ promotes small integers to int."""
     return f"({TYPES[dtype]})({text})" if dtype in INTEGERS or dtype == torch.bool else text
 
 
@@ -153,9 +153,9 @@ def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
     if target == torch.bool:
         return f"({value} != 0)"
     if source == torch.bool and target in FLOATS:
-        # g++ 12 does not vectorize the conversion behind a comparison that came from wider lanes
+        # g++ 12 does not vectorize a plain conversion of a comparison of wider elements
         return f"({value} ? {_one(target)} : ({TYPES[target]})0)"
     if source in FLOATS and target in (torch.int16, torch.int8, torch.uint8):
-        # out of range it is undefined in C++; through int32 it wraps, as eager does
+        # undefined in C++ if out of range; through int32 it wraps around, as in eager
         return f"({TYPES[target]})(int32_t)({value})"
     return f"({TYPES[target]})({value})"

@@ -1,7 +1,7 @@
-"""Loads that are contiguous in memory across the innermost loop, read through a transposed tile.
+"""Transposes loads that are contiguous along an outer axis and strided along the innermost loop.
 
-Each costs a cache line an element. So the loops run over blocks, and what such a load reads of a
-block is first copied to a small array in which it lies along the innermost loop.
+Such a load touches one cache line per element. Therefore the loops run over blocks, and the
+elements of a block are first copied to a small array that is contiguous along the innermost loop.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 
 ROWS = 16
-"""Points of a block along the axis in which the loads are contiguous: a cache line of floats."""
+"""Points of a block along the contiguous axis of the loads: a cache line of floats."""
 COLUMNS = 64
-"""Points of a block along the innermost axis; `load_tile` in the prelude has the same."""
+"""Points of a block along the innermost axis. `load_tile` in the prelude uses the same number."""
 FEW = 8
-"""An axis of fewer points is not worth a block."""
+"""Axes with fewer points are not divided into blocks."""
 
 
 @dataclass(frozen=True)
 class TransposedTile:
-    """The array that stands for a load: what it is copied from, and the stride there."""
+    """The array that replaces a load: the memory it is copied from, and the stride there."""
 
     name: str
     dtype: torch.dtype
@@ -36,21 +36,21 @@ class TransposedTile:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A kernel in blocks: `across` is the axis along which the tiles are contiguous in memory."""
+    """A kernel in blocks. `across` is the axis along which the loads are contiguous in memory."""
 
     kernel: FlatKernel
-    """The kernel with the loads taken from the tiles."""
+    """The kernel with its strided loads replaced by loads from tiles."""
     across: Axis
     tiles: tuple[TransposedTile, ...]
 
 
 def block_start(axis: Axis) -> Axis:
-    """The variable that says where the block along an axis begins."""
+    """The variable for the start of the current block along an axis."""
     return Axis(f"{axis.name}_low", axis.size)
 
 
 def tiling(kernel: FlatKernel) -> Tiling | None:
-    """The kernel in blocks, None where every load runs along the innermost loop or not at all."""
+    """The kernel in blocks; None if no load needs to be transposed."""
     if kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     inner = kernel.inner[0]
@@ -90,7 +90,7 @@ def _against(kernel: FlatKernel, axis: Axis, inner: Axis) -> list[Load]:
 
 
 def _always_read(body: Expr) -> Iterator[Load]:
-    """The loads that every point makes: what a guard protects may be out of bounds."""
+    """The loads that every point makes. Guarded loads may be out of bounds."""
     stack = [body]
     seen: set[str] = set()
     while stack:

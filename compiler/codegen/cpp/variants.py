@@ -1,4 +1,4 @@
-"""The variants in which a C++ kernel can be written, and when each of them differs."""
+"""The variants in which a C++ kernel can be written, and the conditions of each."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.schedule.cost import arithmetic
 
 SCRATCH = 1 << 13
-"""Elements of a row that are kept for a later sweep rather than computed again."""
-DEAR = 8
-"""Arithmetic (see schedule.cost) above which keeping pays."""
+"""The longest row, in elements, that is kept for a later sweep instead of recomputed."""
+EXPENSIVE = 8
+"""The arithmetic (see schedule/cost.py) from which keeping a value pays."""
 GRAIN = 1 << 15
-"""Points up to which a kernel runs on one thread."""
+"""The most points for which a kernel runs on one thread."""
 
 
 @dataclass(frozen=True)
 class KernelVariant:
-    """How a kernel is written. The gate was asked about each field that is set."""
+    """The chosen variant of a kernel. The gate allowed every field that is set."""
 
     vectorize: bool = False
     parallelize: bool = False
@@ -32,12 +32,12 @@ class KernelVariant:
 
 
 def points(kernel: FlatKernel) -> Index:
-    """How often the innermost loop comes to its body."""
+    """The number of iterations of the innermost loop in total."""
     return product(a.size for a in (*kernel.outer, *kernel.inner))
 
 
 def can_share(kernel: FlatKernel) -> bool:
-    """Whether threads might share the loops: a parallel region costs 0.7 us also on one thread."""
+    """Whether the loops are worth a parallel region, which costs 0.7 us even on one thread."""
     known = points(kernel).constant
     return bool(kernel.outer or kernel.inner) and (known is None or known > GRAIN)
 
@@ -48,7 +48,7 @@ def contiguous(index: Index, axis: Axis) -> bool:
 
 
 def addresses(kernel: FlatKernel) -> list[Index]:
-    """The addresses that the inner loops touch."""
+    """The addresses that the inner loops access."""
     found: list[Index] = []
     for node in kernel.nodes:
         if node.inside:
@@ -59,7 +59,7 @@ def addresses(kernel: FlatKernel) -> list[Index]:
 
 
 def lane_axis(kernel: FlatKernel) -> Axis | None:
-    """The outer axis to run vector lanes along, None where the last inner axis serves better."""
+    """The outer axis for vector lanes; None if the last inner axis is better."""
     if not kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     touched = addresses(kernel)
@@ -70,14 +70,15 @@ def lane_axis(kernel: FlatKernel) -> Axis | None:
 
 
 def can_split(kernel: FlatKernel) -> bool:
-    """Whether the only loops are those of one sweep of reductions."""
+    """Whether the kernel consists of a single sweep of reductions without outer loops."""
     if kernel.outer or not kernel.accumulates or not kernel.inner or kernel.scans:
         return False
     return sum(s.sweep for s in segments(kernel)) == 1
 
 
 def crossing(kernel: FlatKernel) -> set[str]:
-    """Dear values that a later sweep reads, that are not stored, and of which a row is small."""
+    """The expensive values that a later sweep reads, that are not stored, and whose row is short.
+    """
     if len(kernel.inner) != 1:
         return set()
     size = kernel.inner[0].size.constant
@@ -87,7 +88,7 @@ def crossing(kernel: FlatKernel) -> set[str]:
     found: set[str] = set()
     for position, segment in enumerate(plan):
         for node in segment.nodes:
-            if node.kind or node.name in kernel.stored or arithmetic(node.body) < DEAR:
+            if node.kind or node.name in kernel.stored or arithmetic(node.body) < EXPENSIVE:
                 continue
             later = plan[position + 1 :]
             if any(node.name in reads_of(n) for s in later for n in s.nodes):

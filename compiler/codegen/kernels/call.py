@@ -1,4 +1,4 @@
-"""How the wrapper calls a kernel."""
+"""Describes how the wrapper calls a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from tcdebug.compiler.schedule.kernel import Kernel
 
 @dataclass(frozen=True)
 class KernelCall:
-    """What a kernel is given, in order: `before`, addresses, sizes, numbers, `after`."""
+    """The arguments of a kernel, in order: `before`, memory, sizes, numbers, `after`.
+
+    `loads` and `stores` name the buffers it reads and writes, `symbols` the sizes, `parameters` the
+    numbers.
+    """
 
     kernel: Kernel
     loads: tuple[str, ...]
@@ -22,28 +26,28 @@ class KernelCall:
     symbols: tuple[str, ...]
     parameters: tuple[str, ...]
     moved: int
-    """An estimate of the bytes read and written."""
+    """The estimated number of bytes read and written."""
     into: Mapping[str, str]
-    """What is stored -> the input whose memory it is."""
+    """Stored value -> the value whose memory it overwrites."""
     source: str = ""
     shares: str = ""
-    """The kernel whose code it runs, where that is the same."""
+    """The kernel whose code it runs, if another one has the same code."""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     addresses: bool = True
-    """Whether it is given addresses of memory, else tensors."""
+    """Whether it takes the addresses of tensors; otherwise it takes tensors."""
     joins: bool = False
-    """Whether one call can run it with others: see `Launch`."""
+    """Whether one call can run it together with others; see `Launch`."""
     mended: bool = False
-    """Whether a launch that fails is handed on to `mend_<kernel>`, with what it was given."""
+    """Whether a failed launch is passed to `mend_<kernel>`, with the same arguments."""
 
     @property
     def code(self) -> str:
-        """The kernel in whose name its code is written."""
+        """The name of the kernel that contains its code."""
         return self.shares or self.kernel.name
 
     def storage(self) -> dict[str, str]:
-        """What each buffer and number is called in the kernel."""
+        """Buffer or number -> its name in the code of the kernel."""
         names = {name: f"{name}_in" for name in self.loads}
         names |= {name: f"{name}_out" for name in self.stores}
         names |= {memory: names[name] for name, memory in self.into.items()}
@@ -51,7 +55,7 @@ class KernelCall:
 
 
 def describe(kernel: Kernel, flat: FlatKernel, buffers: Mapping[str, Buffer]) -> KernelCall:
-    """What the code of a kernel has to be given, in an order that no name decides."""
+    """The arguments of a kernel, in an order that does not depend on names."""
     loaded = kernel.loaded()
     read = [e for e in flat_expressions(flat) if isinstance(e, Load | Parameter)]
     parameters = tuple(dict.fromkeys(e.name for e in read if isinstance(e, Parameter)))

@@ -1,4 +1,5 @@
-"""A kernel with addresses instead of logical indices, and with as few loops as possible."""
+"""Rewrites a kernel with addresses instead of logical indices, and with as few loops as possible.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from tcdebug.compiler.schedule.kernel import Kernel
 
 @dataclass(frozen=True)
 class FlatNode:
-    """A node of a kernel: `kind` is that of a reduction or scan, or empty.
+    """A node of a kernel. `kind` is that of a reduction or scan, otherwise empty.
 
-    A load with an empty index reads the value that another node of the kernel has just computed;
-    a load with one index reads memory at an address, counted in elements.
+    A load with an empty index reads the current value of another node of the kernel. A load with
+    one index reads memory at that offset, in elements.
     """
 
     name: str
@@ -30,11 +31,11 @@ class FlatNode:
     body: Expr
     origin: Origin
     into: str = ""
-    """The buffer whose memory it stores into, empty for memory of its own."""
+    """The buffer whose memory it overwrites; empty if it has memory of its own."""
     scatters: bool = False
-    """Whether its address is data, so that a point has to wait for the one before."""
+    """Whether its address is data, so that points must run in order."""
     apart: frozenset[Axis] = frozenset()
-    """Of a scatter the axes along which no two points have an address in common."""
+    """For a scatter, the axes along which different points have different addresses."""
 
     @property
     def scans(self) -> bool:
@@ -43,13 +44,13 @@ class FlatNode:
 
     @property
     def reduces(self) -> bool:
-        """Whether it accumulates, and has a value when the inner loops have ended."""
+        """Whether it accumulates, and has a value after the inner loops."""
         return bool(self.kind) and not self.scans
 
 
 @dataclass(frozen=True)
 class FlatKernel:
-    """A kernel over addresses. One that accumulates nothing has its last axis as `inner`."""
+    """A kernel over addresses. If it accumulates nothing, its last axis is the inner one."""
 
     name: str
     outer: tuple[Axis, ...]
@@ -69,7 +70,7 @@ class FlatKernel:
 
 
 def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) -> FlatKernel:
-    """The kernel over addresses; with `collapse`, loops that run on without a gap become one."""
+    """The kernel over addresses. `collapse` merges nested loops over contiguous memory."""
     made = {n.name for n in kernel.nodes}
     nodes = tuple(
         FlatNode(
@@ -95,7 +96,7 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
 
 
 def axes_apart(node: Scatter) -> frozenset[Axis]:
-    """Axes that are a dimension's index by themselves: other points, other elements."""
+    """The axes that alone index a dimension, so that different points have different elements."""
     found: set[Axis] = set()
     for index in node.index:
         atoms = index.direct_atoms
@@ -148,20 +149,20 @@ def _in_indices(
 
 
 def _last_inside(flat: FlatKernel) -> FlatKernel:
-    """A kernel that accumulates nothing with its last loop as the inner one."""
+    """A kernel that accumulates nothing, with its last axis as the inner one."""
     nodes = tuple(replace(n, inside=True) for n in flat.nodes)
     return FlatKernel(flat.name, flat.outer[:-1], flat.outer[-1:], nodes, flat.stored)
 
 
 def flat_expressions(flat: FlatKernel) -> Iterator[Expr]:
-    """Everything that a kernel computes, addresses too, node by node."""
+    """All expressions of a kernel, including addresses, node by node."""
     for node in flat.nodes:
         yield from walk(IndexValue(torch.int64, node.address))
         yield from walk(node.body)
 
 
 def flat_indices(flat: FlatKernel) -> Iterator[Index]:
-    """Every address and index value of a kernel."""
+    """All addresses and index values of a kernel."""
     for expr in flat_expressions(flat):
         yield from indices(expr)
 
@@ -191,14 +192,14 @@ def _collapsed(flat: FlatKernel) -> FlatKernel:
 
 
 def _runs_on(index: Index, first: Axis, second: Axis) -> bool:
-    """Whether the index only depends on first * size(second) + second."""
+    """Whether the index depends on the two axes only through first * size(second) + second."""
     per_first: Index = ZERO
     per_second: Index = ZERO
     for monomial, coefficient in index.terms.items():
         rest = list(monomial)
         for atom in monomial:
             if isinstance(atom, Indirect):
-                continue  # what it reads is checked for itself
+                continue  # its expression is checked separately
             if not all(_runs_on(child, first, second) for child in atom.children()):
                 return False
         count = rest.count(first) + rest.count(second)

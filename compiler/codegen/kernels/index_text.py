@@ -1,4 +1,4 @@
-"""Indices as text of a language that rounds integer division toward zero."""
+"""Writes indices in languages whose integer division rounds toward zero."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tcdebug.compiler.ir.index import (
 
 
 class TruncatingText(IndexText):
-    """`places` gives the variables of indices read from memory.
+    """Writes indices. `places` maps the key of an indirect index to its variable.
 
-    Division is the language's own where it rounds down as well, else one of two functions.
+    Uses the division of the language if the numerator cannot be negative, otherwise `functions`,
+    which round down.
     """
 
     division = "/"

@@ -1,4 +1,4 @@
-"""Kernels that differ in names alone are written once: equal layers run the same code."""
+"""Writes kernels that differ only in names once, so that equal layers run the same code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ STATES = (
     "best", "carry", "kept", "nan", "part", "place", "result", "running", "scratch",
     "slots_best", "slots_nan", "slots_place", "slots_total", "sum", "total",
 )  # fmt: skip
-"""How the names in a kernel begin that end in that of a node."""
+"""Prefixes of generated names that end with the name of a node."""
 NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def shared(
     calls: Mapping[str, KernelCall], gate: Gate, key: Callable[[KernelCall], str]
 ) -> dict[str, KernelCall]:
-    """The calls; those whose code an earlier one has too run that, and have none of their own.
+    """The calls, with the source removed from those that can run the code of an earlier kernel.
 
-    Code is the same where its key is.
+    Two kernels have the same code if their keys are equal.
     """
     first: dict[str, str] = {}
     found: dict[str, KernelCall] = {}
@@ -35,9 +35,9 @@ def shared(
 
 
 def numbered_text(call: KernelCall, comment: str) -> str:
-    """The text of a kernel with its own names numbered in their order, and without comments.
+    """The source of a kernel with its own names replaced by numbers, and without comments.
 
-    `comment` is how a line begins that is one.
+    `comment` is the prefix of a comment line.
     """
     nodes = [node.name for node in call.kernel.nodes]
     own = {

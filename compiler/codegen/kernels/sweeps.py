@@ -1,4 +1,4 @@
-"""The order of work inside a kernel: sweeps over the inner axes, and what is computed between."""
+"""Orders the work in a kernel: sweeps over the inner axes, and the nodes between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tcdebug.compiler.ir.expr import Load, loads
 
 @dataclass(frozen=True)
 class Segment:
-    """Nodes computed together: in one sweep over the inner axes, or once for each outer point."""
+    """Nodes that are computed together: in one sweep over the inner axes, or once per outer point.
+    """
 
     sweep: bool
     nodes: tuple[FlatNode, ...]
@@ -27,7 +28,10 @@ def _from_kernel(load: Load) -> bool:
 
 
 def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> list[FlatNode]:
-    """What overwrites memory as late as can be: after all that reads it, or may do so again."""
+    """The nodes in an order in which overwriting stores come after all reads of the memory.
+
+    Reads by nodes of earlier sweeps count too, because those may be recomputed.
+    """
     own = {node.name: node for node in nodes}
     earlier = {name: node for name, node in made.items() if name not in own and not node.kind}
     waits = {node.name: reads_of(node) & own.keys() for node in nodes}
@@ -44,14 +48,14 @@ def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> l
         names = {n.name for n in left}
         ready = (n for n in left if not waits[n.name] & names)
         chosen = next(ready, None)
-        assert chosen is not None, "stores over memory wait for each other in a circle"
+        assert chosen is not None, "overwriting stores wait for each other in a cycle"
         left.remove(chosen)
         ordered.append(chosen)
     return ordered
 
 
 def _above(node: FlatNode, through: Mapping[str, FlatNode]) -> set[str]:
-    """The memory and the values that a node is computed from, and through these nodes."""
+    """The memory and values that a node is computed from, directly or through given nodes."""
     found, left = set[str](), [node]
     while left:
         latest = left.pop()
@@ -66,11 +70,11 @@ def _memory_read(node: FlatNode) -> set[str]:
 
 
 def segments(kernel: FlatKernel) -> list[Segment]:
-    """The work of a kernel in order.
+    """The segments of a kernel in order.
 
-    A node runs in the first sweep in which all that it reads is known, but a value that only
-    later sweeps use is computed in the first of those. What overwrites an input comes after all
-    that reads it.
+    A node runs in the first sweep in which all its operands are known, except that a value used
+    only by later sweeps is computed in the first of those. A store that overwrites an input comes
+    after all reads of the input.
     """
     made = {n.name: n for n in kernel.nodes}
     sweep: dict[str, int] = {}

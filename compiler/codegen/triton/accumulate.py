@@ -1,4 +1,4 @@
-"""How reductions and scans accumulate in Triton: neutral elements, updates, results."""
+"""Writes the accumulators of reductions and scans in Triton."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tcdebug.compiler.ir.expr import Constant
 from tcdebug.compiler.ir.operations import SCANS, gives_place, neutral
 
 NO_PLACE = 2**31 - 1
-"""The place of no element: every element that exists wins over it."""
+"""The position of no element. Every existing element wins over it."""
 
 COMBINE = {
     "prod": "library.multiply",
@@ -23,47 +23,47 @@ COMBINE = {
 
 
 KINDS = ("sum", *COMBINE, *SCANS)
-"""The reductions and scans that are written here."""
+"""The reductions and scans that Triton kernels support."""
 
 
 @dataclass(frozen=True)
 class TritonAccumulator:
-    """The state of a reduction over r, in variables of the node's name."""
+    """The state of a reduction over r, in variables with the node's name."""
 
     name: str
     kind: str
     source: torch.dtype
-    """The dtype of what is combined."""
+    """The dtype of the values that are combined."""
     result: torch.dtype
 
     @property
     def by_place(self) -> bool:
-        """Whether the result is a place."""
+        """Whether the result is a position."""
         return gives_place(self.kind)
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it accumulates in: Triton reduces no single bits."""
+        """The dtype of the state. Triton cannot reduce bools, so these use int32."""
         return torch.int32 if self.source == torch.bool else self.source
 
     def taken(self, value: str) -> str:
-        """A value as it is accumulated."""
+        """A value converted to the dtype of the state."""
         return f"{value}.to(tl.int32)" if self.source == torch.bool else value
 
     @property
     def neutral(self) -> str:
-        """What changes no result."""
+        """The neutral element of the reduction."""
         return literal(Constant(self.dtype, neutral(self.kind, self.source)))
 
     def declared(self, shape: str) -> list[str]:
-        """The state at the start of a loop."""
+        """Statements that initialise the state before a loop."""
         lines = [f"best_{self.name} = tl.broadcast_to({self.neutral}, {shape})"]
         if self.by_place:
             lines.append(f"place_{self.name} = tl.full({shape}, {NO_PLACE}, INDEX)")
         return lines
 
     def update(self, value: str, place: str) -> list[str]:
-        """Take in a tile of values, which has the neutral element where there is none."""
+        """Statements that accumulate a tile of values. Masked values are neutral elements."""
         best = f"best_{self.name}"
         if self.by_place:
             state = f"{best}, place_{self.name}"
@@ -73,7 +73,7 @@ class TritonAccumulator:
         return [f"{best} = {COMBINE[self.kind]}({best}, {value}).to({TYPES[self.dtype]})"]
 
     def reduced(self, value: str, place: str) -> str:
-        """A tile of values, or of states, as one result for each row."""
+        """The reduction of a tile of values, or of states, to one result per row."""
         if self.by_place:
             pair = f"({value}, {place})"
             return f"tl.reduce({pair}, 1, library.{self.kind}, keep_dims=True)[1].to(tl.int64)"
@@ -93,21 +93,22 @@ SCANNED = {
     "last_argmax": "library.last_max",
     "last_argmin": "library.last_min",
 }
-"""What combines two states of a scan, the earlier one first."""
+"""Accumulation of a scan -> the function that combines two states, the earlier one first."""
 
 
 @dataclass(frozen=True)
 class TritonScan:
-    """A scan along r, in variables of the node's name; its state is a value, or that with a place.
+    """A scan along r, in variables with the node's name.
 
-    The last of equal extremes wins, whose zero may have another sign: they go by their places.
+    Its state is a value, or a value and a position. Among equal extremes the last one wins. Their
+    zeros may differ in sign, so the position decides.
     """
 
     accumulator: TritonAccumulator
 
     @property
     def has_places(self) -> bool:
-        """Whether the state has a place."""
+        """Whether the state has a position."""
         return self.accumulator.kind.startswith("last_")
 
     def _state(self, value: str, place: str) -> str:
@@ -118,7 +119,7 @@ class TritonScan:
         return f"{stem}_{name}, {stem}_place_{name}" if self.has_places else f"{stem}_{name}"
 
     def declared(self, row: str) -> list[str]:
-        """The state before a row."""
+        """Statements that initialise the state before a row."""
         name, neutral = self.accumulator.name, self.accumulator.neutral
         lines = [f"carry_{name} = tl.broadcast_to({neutral}, {row})"]
         if self.has_places:
@@ -126,15 +127,15 @@ class TritonScan:
         return lines
 
     def states(self, value: str, place: str) -> str:
-        """The states along a tile of values."""
+        """A statement that computes the states along a tile of values."""
         combine = SCANNED[self.accumulator.kind]
         if self.accumulator.kind == "log_sum_exp":
-            value = f"({value} + 0.0)"  # a sum that begins with nothing has no negative zero
+            value = f"({value} + 0.0)"  # a sum that starts from zero is never -0.0
         given = self._state(value, place)
         return f"{self._variables('state')} = tl.associative_scan({given}, 1, {combine})"
 
     def carried(self, value: str, place: str) -> list[str]:
-        """The states of a tile after those of the tiles before, and the last of them."""
+        """Statements that add the state of earlier tiles to a tile, and update that state."""
         combine, given = SCANNED[self.accumulator.kind], self._state(value, place)
         carry, state, total = map(self._variables, ("carry", "state", "total"))
         return [

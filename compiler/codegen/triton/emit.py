@@ -1,4 +1,4 @@
-"""Expressions to Triton statements: values with the dimensions that they have."""
+"""Writes expressions as Triton statements, and tracks along which dimensions values vary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 import torch
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
-from tcdebug.compiler.codegen.triton.scatter import brought
+from tcdebug.compiler.codegen.triton.scatter import scatter_update
 from tcdebug.compiler.codegen.triton.text import (
     TYPES,
     TritonIndex,
@@ -32,14 +32,14 @@ from tcdebug.compiler.ir.expr import (
 from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, render, to_index
 
 TOP, LOOP = 0, 1
-"""Where a statement stands: before the loops over a row, or in one."""
+"""The level of a statement: before the loops over a row, or inside one."""
 INNER = frozenset(("r", "k"))
-"""The dimensions that a loop runs along: k is r of a tile that has it first."""
+"""The dimensions that a loop runs along. k is the dimension r of a tile that has it first."""
 
 
 @dataclass(frozen=True)
 class TritonValue:
-    """A Triton value: its name, the dimensions along which it varies, and where it is known."""
+    """A Triton value: its name, the dimensions along which it varies, and its level."""
 
     text: str
     dims: frozenset[str] = frozenset()
@@ -52,8 +52,8 @@ NOWHERE = TritonValue("")
 class TritonEmitter:
     """Writes the expressions of one kernel as statements, each value once.
 
-    `lines[TOP]` and `lines[LOOP]` are the statements so far; a loop ends with `end_loop`. Emitters
-    of one function share the numbers of its `names`.
+    `lines[TOP]` and `lines[LOOP]` are the statements so far. `end_loop` ends a loop. The emitters
+    of one function share `names`, which numbers its variables.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class TritonEmitter:
         self.tile = tile
         self.lines: tuple[list[str], list[str]] = ([], [])
         self.looping = False
-        self.eviction = ""  # what becomes in the cache of what is loaded; empty leaves it open
+        self.eviction = ""  # the eviction policy of loads; empty for none
         self.spread_loads: dict[frozenset[str], frozenset[str]] = {}  # along more dimensions
         self.values: dict[str, TritonValue] = {}  # nodes of the kernel that have been computed
-        self.recompute: dict[str, FlatNode] = {}  # nodes computed again in a later sweep
+        self.recompute: dict[str, FlatNode] = {}  # nodes that a later sweep recomputes
         self._storage = storage
         self._known: tuple[dict[tuple[str, str], TritonValue], ...] = ({}, {})
         self._guard = NOWHERE
@@ -77,14 +77,14 @@ class TritonEmitter:
             if len(group.axes) > 1:
                 self._linear.append((group.name, linear(group.axes), group.axes))
 
-    # -- where statements go ----------------------------------------------------------------
+    # -- statements -------------------------------------------------------------------------
 
     def add(self, line: str, level: int) -> None:
-        """A statement."""
+        """Append a statement at a level."""
         self.lines[level].append(line)
 
     def end_loop(self, opening: str) -> None:
-        """The statements of the loop go below the others, indented under its opening."""
+        """End the current loop: append its statements, indented under `opening`."""
         body = self.lines[LOOP]
         self.lines[TOP].append(opening)
         self.lines[TOP].extend(f"    {line}" for line in body or ["pass"])
@@ -97,14 +97,14 @@ class TritonEmitter:
         return f"{stem}{next(self._numbers)}"
 
     def level(self, dims: frozenset[str], level: int = TOP) -> int:
-        """Where a value with these dimensions is computed."""
+        """The level at which a value with these dimensions is computed."""
         inside = level == LOOP or not dims.isdisjoint(INNER)
         return LOOP if self.looping and inside else TOP
 
     # -- values -----------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> TritonValue:
-        """The value of an expression, computed if need be."""
+        """The value of an expression, which is computed if necessary."""
         compute_in_order(
             expr,
             lambda node: self._lookup(node) is not None,
@@ -115,7 +115,7 @@ class TritonEmitter:
         return found
 
     def _context(self, node: Expr) -> str:
-        """What a value must not be used outside of: the guard, for what reads memory."""
+        """The guard outside of which a value is not valid; empty if it reads no memory."""
         return self._guard.text if self._guard.text and any(loads(node)) else ""
 
     def _lookup(self, node: Expr) -> TritonValue | None:
@@ -162,13 +162,13 @@ class TritonEmitter:
 
     @staticmethod
     def _divides_row(node: Call, operands: list[TritonValue]) -> bool:
-        """Whether every element of a row is divided by one number."""
+        """Whether every element of a row is divided by the same number."""
         if node.name != "div" or node.dtype != torch.float32:
             return False
         return "r" in operands[0].dims and "r" not in operands[1].dims
 
     def _row_divided(self, node: Call, operands: list[TritonValue]) -> TritonValue:
-        """A division of many by one: the reciprocal is computed once."""
+        """A division of a row by one number, whose reciprocal is computed once."""
         number, divisor = operands
         key = (f"inverse {node.args[1].key}", "")
         known = next((k[key] for k in reversed(self._known) if key in k), None)
@@ -183,7 +183,7 @@ class TritonEmitter:
         return found if found is not None else self.value(self.recompute[node.buffer].body)
 
     def _guarded(self, node: Guarded) -> TritonValue:
-        """Both values, each read only where it is meant; then a choice."""
+        """Both branches, each with its loads masked, and a choice between them."""
         condition = self.value(node.condition)
         outside = self._guard
         chosen: list[TritonValue] = []
@@ -197,7 +197,7 @@ class TritonEmitter:
         return self._define(text, dims, level)
 
     def _narrowed(self, outside: TritonValue, condition: TritonValue, test: str) -> TritonValue:
-        """A guard within another."""
+        """The conjunction of a test with the enclosing guard."""
         text = f"{outside.text} & {test}" if outside.text else test
         for known in reversed(self._known):
             if found := known.get((text, "")):
@@ -228,7 +228,7 @@ class TritonEmitter:
         return self._define(f"({text}).to(tl.int64)", dims, level)
 
     def address(self, index: Index, *, data: bool = False) -> tuple[str, frozenset[str], int]:
-        """An index as text, along which dimensions it varies, and where it is known."""
+        """An index as text, the dimensions along which it varies, and its level."""
         places = {
             atom.key: self._place_of(atom)
             for atom in sorted(index.atoms, key=lambda a: a.key)
@@ -242,7 +242,7 @@ class TritonEmitter:
         return self._rendered(index, texts, data=data), dims, level
 
     def _rendered(self, index: Index, texts: TritonIndex, *, data: bool) -> str:
-        """The text; what runs through several axes in order is one index, without a division."""
+        """An index as text. Row-major groups of axes use the index of the group, undivided."""
         extra = ""
         for name, whole, axes in self._linear:
             step = index.coefficient(axes[-1])
@@ -279,7 +279,7 @@ class TritonEmitter:
     # -- masks and shapes -------------------------------------------------------------------
 
     def mask(self, dims: frozenset[str], guard: str = "") -> str:
-        """Which elements exist of a value with these dimensions; empty where all do."""
+        """The mask of the elements that exist, for these dimensions; empty if all exist."""
         tests = [f"{g.name}mask" for g in self.tile.groups if g.name in dims and not g.exact]
         return " & ".join([*tests, *([guard] if guard else [])])
 
@@ -289,7 +289,7 @@ class TritonEmitter:
         return f"[{', '.join(sizes)}]"
 
     def spread(self, address: str, dims: frozenset[str]) -> str:
-        """An address for every element of a value with these dimensions."""
+        """An address, broadcast to a value with these dimensions."""
         if not dims:
             return f"({address})"
         if address.lstrip("-").isdigit():
@@ -297,7 +297,7 @@ class TritonEmitter:
         return f"tl.broadcast_to({address}, {self.shape(dims)})"
 
     def store(self, node: FlatNode, value: TritonValue) -> None:
-        """Write the value of a node to its buffer."""
+        """Store the value of a node in its buffer."""
         every = frozenset(g.name for g in self.tile.groups)
         dims = every if node.inside and not node.reduces else frozenset("x")
         address, _, level = self.address(node.address)
@@ -309,28 +309,28 @@ class TritonEmitter:
         self.add(text, self.level(dims, max(level, value.level)))
 
     def scatter(self, node: FlatNode) -> None:
-        """Write a value to the element that data names, or combine it with what is there."""
-        given = brought(node.body, node.into)
-        assert given is not None  # else it is not written in Triton
+        """Store a value at an indirect index, or combine it atomically with the element there."""
+        update = scatter_update(node.body, node.into)
+        assert update is not None  # otherwise `unwritable` rejects the node
         every = frozenset(g.name for g in self.tile.groups)
-        value = self.value(given.value)
+        value = self.value(update.value)
         guard = ""
-        if given.unless is not None:
-            guard = f"({self.value(given.unless).text} == 0)"
+        if update.unless is not None:
+            guard = f"({self.value(update.unless).text} == 0)"
         address, _, _ = self.address(node.address)
         place = f"{self._storage[node.name]} + {self.spread(address, every)}"
         operands = f"{place}, {self.spread(value.text, every)}"
         mask = self.mask(every, guard)
         masked = f", mask={mask}" if mask else ""
-        if given.operation:
-            text = f'tl.atomic_{given.operation}({operands}{masked}, sem="relaxed")'
+        if update.operation:
+            text = f'tl.atomic_{update.operation}({operands}{masked}, sem="relaxed")'
         else:
             text = f"tl.store({operands}{masked})"
         self.add(text, TOP)
 
 
 def linear(axes: tuple[Axis, ...]) -> Index:
-    """The place of a point in row-major order."""
+    """The position of a point in row-major order."""
     total = ZERO
     for axis in axes:
         total = total * axis.size + to_index(axis)
@@ -338,5 +338,5 @@ def linear(axes: tuple[Axis, ...]) -> Index:
 
 
 def _direct_axes(index: Index) -> set[Axis]:
-    """The loop variables written in an index, not those inside indices read from memory."""
+    """The loop variables in an index, without those inside indirect indices."""
     return {atom for atom in index.atoms if isinstance(atom, Axis)}

@@ -1,4 +1,4 @@
-"""Expressions that a GPU computes faster together than one by one: made before they are written."""
+"""Replaces combinations of operations by faster functions of `library`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tcdebug.compiler.ir.expr import Call, Constant, Expr, rewrite
 
 
 def with_idioms(kernel: FlatKernel) -> FlatKernel:
-    """The kernel with operations of `library` in place of what they compute."""
+    """The kernel with combinations of operations replaced by functions of `library`."""
     nodes = tuple(replace(n, body=rewrite(n.body, _one_plus_erf)) for n in kernel.nodes)
     return replace(kernel, nodes=nodes)
 
 
 def _one_plus_erf(expr: Expr) -> Expr:
-    """erf(x) + 1, as GELU has it: without the digits that 1 swallows it is half the work."""
+    """Replace erf(x) + 1, as in GELU. Digits that rounding the sum drops need not be computed."""
     if not (isinstance(expr, Call) and expr.name == "add" and expr.dtype == torch.float32):
         return expr
     for function, one in (expr.args, expr.args[::-1]):

@@ -1,4 +1,4 @@
-"""A kernel as a Triton function."""
+"""Writes a kernel as a Triton function."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tcdebug.compiler.ir.operations import SCANS
 ROW = frozenset(("x",))
 BOTH = frozenset(("x", "r"))
 TEXTS = TritonIndex({})
-"""How sizes are written, in which nothing is read from memory."""
+"""Writes sizes, which have no indirect indices."""
 
 
 def places(axes: Sequence[Axis], whole: str) -> Iterator[str]:
-    """The axes out of an index that runs through all of them, the last fastest."""
+    """Statements that compute axes from their row-major index."""
     for position, axis in enumerate(axes):
         behind = product(a.size for a in axes[position + 1 :])
         text = whole if behind == 1 else f"{whole} // ({render(behind, TEXTS)})"
@@ -37,7 +37,7 @@ def lines_of_origin(kernel: FlatKernel) -> list[str]:
 
 
 class TritonKernelWriter:
-    """Writes one kernel: indices of the tile, then the nodes, sweep by sweep."""
+    """Writes one kernel: the indices of the tile, then the nodes, sweep by sweep."""
 
     def __init__(
         self, kernel: FlatKernel, tile: Tile, storage: Mapping[str, str], arguments: Sequence[str]
@@ -50,7 +50,7 @@ class TritonKernelWriter:
         self.emit = TritonEmitter(tile, storage)
 
     def write(self) -> str:
-        """The function as text."""
+        """The source of the function."""
         self._tile_indices()
         if not self.kernel.accumulates:
             for node in self.kernel.nodes:
@@ -78,7 +78,7 @@ class TritonKernelWriter:
     # -- indices of the tile ----------------------------------------------------------------
 
     def _tile_indices(self) -> None:
-        """Where the program stands: offsets, indices and masks of all but the inner loops."""
+        """Write the offsets, indices and masks of a program, except those of the inner loops."""
         emit = self.emit
         groups = [g for g in self.tile.groups if g.name != "r" and g.axes]
         emit.add("program = tl.program_id(0).to(INDEX)", TOP)
@@ -108,7 +108,7 @@ class TritonKernelWriter:
         self._axes(group.axes, "rindex", level)
 
     def _axes(self, axes: Sequence[Axis], whole: str, level: int) -> None:
-        """The axes of a group out of its index, the last fastest."""
+        """Compute the axes of a group from its index."""
         for line in places(axes, whole):
             self.emit.add(line, level)
 
@@ -118,7 +118,7 @@ class TritonKernelWriter:
     # -- nodes ------------------------------------------------------------------------------
 
     def _point(self, node: FlatNode) -> None:
-        """A value wherever the tile stands."""
+        """Compute a node over the tile, and store it if needed."""
         if node.scatters:
             self.emit.scatter(node)
             return
@@ -133,7 +133,7 @@ class TritonKernelWriter:
         )
 
     def _masked(self, accumulator: TritonAccumulator, node: FlatNode, level: int) -> str:
-        """The values of a tile, the neutral element where there are none."""
+        """The values of a tile, with the neutral element where the mask is false."""
         value = accumulator.taken(self.emit.value(node.body).text)
         shape = self.emit.shape(BOTH)
         name = self.emit.name("v")
@@ -143,7 +143,7 @@ class TritonKernelWriter:
         return name
 
     def _place(self, accumulator: TritonAccumulator | TritonScan, level: int) -> str:
-        """The places of a tile in row-major order, for what has a place in its state."""
+        """The row-major positions of a tile, if the state of the accumulator has a position."""
         if not (
             accumulator.has_places if isinstance(accumulator, TritonScan) else accumulator.by_place
         ):
@@ -156,7 +156,7 @@ class TritonKernelWriter:
         return name
 
     def _whole(self, node: FlatNode) -> None:
-        """A node where the tile has whole rows."""
+        """Compute a node over a tile of whole rows."""
         if not node.kind:
             self._point(node)
             return
@@ -210,7 +210,7 @@ class TritonKernelWriter:
                 self._accumulate_distances(node)
             elif not node.kind:
                 self._point(node)
-            elif node.name not in grouped:  # else the sum of distances takes the values in
+            elif node.name not in grouped:  # `_accumulate_distances` computes those
                 self._accumulate(node, accumulators[node.name])
         size = self._text(self.tile.group("r").size)
         self.emit.end_loop(f"for roffset in range(0, {size}, RBLOCK):")
@@ -238,12 +238,12 @@ class TritonKernelWriter:
         self._keep(node, TritonValue(f"result_{node.name}", BOTH, LOOP))
 
     def _groups(self, elements: str = "") -> str:
-        """The shape of the states of groups: neighbours that one thread loads at once."""
+        """The shape of states per group, where a group is the elements of one vector load."""
         size = min(16 // widest(self.kernel), self.tile.group("r").block)
         return f"[XBLOCK, RBLOCK // {size}{elements and f', {size}'}]"
 
     def _accumulate_distances(self, node: FlatNode) -> None:
-        """A maximum and a sum of distances from it; the states are of few elements each."""
+        """Accumulate a maximum and a sum of exp(x - maximum), with one state per group."""
         largest = self.online[node.name]
         accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
@@ -252,7 +252,7 @@ class TritonKernelWriter:
         self.emit.add(f"{states} = library.add_distances({states}, {groups})", LOOP)
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:
-        """Values of earlier sweeps are computed again where a later one needs them."""
+        """Forget values of earlier sweeps, which are recomputed where needed."""
         current = {n.name for n in segment.nodes}
         for node in self.kernel.nodes:
             if node.inside and not node.kind and node.name not in current:

@@ -1,4 +1,4 @@
-"""What generated Triton kernels call: operations that Triton has not, or has with other rules."""
+"""Functions for generated Triton kernels: operations that Triton lacks or defines differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def trunc_mod(a, b):
 
 @triton.jit
 def int_floor_div(a, b):
-    """Integer division that rounds down. What division by zero gives is not defined."""
+    """Integer division that rounds down. The result of division by zero is undefined."""
     quotient = a // b
     rest = a - quotient * b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
@@ -37,7 +37,7 @@ def remainder(a, b):
 
 @triton.jit
 def floor_div(a, b):
-    """Division of floats that rounds down, as eager does it: by the exact remainder."""
+    """Division of floats that rounds down. As in eager, it uses the exact remainder."""
     rest = libdevice.fmod(a, b)
     quotient = (a - rest) / b
     quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1.0, quotient)
@@ -49,7 +49,7 @@ def floor_div(a, b):
 
 @triton.jit
 def shift_left(a, b):
-    """Bits shifted out are lost, also by a count that is negative or too large."""
+    """Shift left. The result is 0 for a count that is negative or too large."""
     bits: tl.constexpr = a.dtype.primitive_bitwidth
     out = (b < 0) | (b >= bits)
     return tl.where(out, a * 0, a << tl.where(out, b * 0, b))
@@ -57,7 +57,7 @@ def shift_left(a, b):
 
 @triton.jit
 def shift_right(a, b):
-    """The sign stays, also for a count that is negative or too large."""
+    """Arithmetic shift right. A negative or too large count shifts by the largest valid one."""
     last: tl.constexpr = a.dtype.primitive_bitwidth - 1
     out = (b < 0) | (b > last)
     return a >> tl.where(out, b * 0 + last, b)
@@ -65,7 +65,7 @@ def shift_right(a, b):
 
 @triton.jit
 def sign(x):
-    """-1, 0 or 1; 0 for a NaN."""
+    """-1, 0 or 1; 0 for NaN."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 
 
@@ -83,19 +83,19 @@ def minimum(a, b):
 
 @triton.jit
 def multiply(a, b):
-    """The product, as a combination."""
+    """The product, as a function for `tl.reduce` and scans."""
     return a * b
 
 
 @triton.jit
 def plus(a, b):
-    """The sum, as a combination."""
+    """The sum, as a function for scans."""
     return a + b
 
 
 @triton.jit
 def log_add_exp(a, b):
-    """log(exp(a) + exp(b)); of two equal infinities that."""
+    """log(exp(a) + exp(b)). For two equal infinities the result is that infinity."""
     largest = maximum(a, b)
     distance = minimum(a, b) - largest
     same = (a == b) & (tl.abs(a) == float("inf"))
@@ -104,7 +104,8 @@ def log_add_exp(a, b):
 
 @triton.jit
 def last_max(value, place, other, other_place):
-    """The larger of two with its place: of equal ones the last; a NaN is the largest."""
+    """The larger of two values, with its position. The last of equal values wins. NaN is largest.
+    """
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place > other_place))
@@ -113,7 +114,8 @@ def last_max(value, place, other, other_place):
 
 @triton.jit
 def last_min(value, place, other, other_place):
-    """The smaller of two with its place: of equal ones the last; a NaN is the smallest."""
+    """The smaller of two values, with its position. The last of equal values wins. NaN is smallest.
+    """
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place > other_place))
@@ -122,7 +124,8 @@ def last_min(value, place, other, other_place):
 
 @triton.jit
 def argmax(value, place, other, other_place):
-    """The larger of two with its place: of equal ones the first; a NaN is the largest."""
+    """The larger of two values, with its position. The first of equal values wins. NaN is largest.
+    """
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place < other_place))
@@ -131,7 +134,8 @@ def argmax(value, place, other, other_place):
 
 @triton.jit
 def argmin(value, place, other, other_place):
-    """The smaller of two with its place: of equal ones the first; a NaN is the smallest."""
+    """The smaller of two values, with its position. The first of equal ones wins. NaN is smallest.
+    """
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place < other_place))
@@ -144,10 +148,10 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def add_distances(best, total, values):
-    """The largest of each group so far, and the sum of exp(x - largest), with more of the group.
+    """Update the maximum of each group, and the sum of exp(x - maximum), with more values.
 
-    `values` has the elements of a group along its last dimension. An infinity stays the largest;
-    distances are taken from a finite one, so that they are not NaN where no value was there.
+    The last dimension of `values` is that of a group. The maximum may be infinite; differences are
+    taken from a finite number, so that they are not NaN for groups without values.
     """
     largest = maximum(best, tl.reduce(values, 2, maximum))
     finite = tl.maximum(largest, LOWEST)
@@ -157,9 +161,9 @@ def add_distances(best, total, values):
 
 @triton.jit
 def sum_of_distances(best, total, largest):
-    """The sums along r, each for a largest value of its own, as one for the largest of all.
+    """Combine the sums along r, each relative to its own maximum, into one for the overall maximum.
 
-    NaN where that is an infinity: there eager takes inf from inf.
+    NaN if that is infinite, because eager then computes inf - inf.
     """
     scaled = tl.where(best == largest, total, total * tl.exp(best - largest))
     result = tl.sum(scaled, 1, keep_dims=True)
@@ -168,7 +172,7 @@ def sum_of_distances(best, total, largest):
 
 @triton.jit
 def inverse(x):
-    """(s, r) such that y * s * r is y / x, within 2 ulp: s keeps r from overflow and underflow."""
+    """(s, r) such that y * s * r is y / x within 2 ulp. s prevents overflow and underflow of r."""
     size = tl.abs(x)
     scale = tl.where(size < 2.0**-60, 2.0**60, tl.where(size > 2.0**60, 2.0**-60, 1.0))
     return scale, tl.div_rn(1.0, x * scale)
@@ -176,9 +180,9 @@ def inverse(x):
 
 @triton.jit
 def one_plus_erf(x):
-    """erf(x) + 1, for a negative x exp2(-q(|x|)), within 1.2e-7.
+    """erf(x) + 1 within 1.2e-7. For negative x it is exp2(-q(|x|)).
 
-    q fits -log2(erfc) from 0 to 10, weighted with what an error of it changes.
+    q is a fit of -log2(erfc) from 0 to 10, weighted by the effect of its error on the result.
     """
     size = tl.abs(x)
     q = size * 4.5359236537478864e-05 - 0.0004455121816135943
@@ -209,14 +213,14 @@ def philox(seed, stream, place):
 
 @triton.jit
 def index_div(a, b):
-    """Division of indices that rounds down; the divisor is positive."""
+    """Division of indices that rounds down, for a positive divisor."""
     quotient = a // b
     return tl.where(a - quotient * b < 0, quotient - 1, quotient)
 
 
 @triton.jit
 def index_mod(a, b):
-    """The remainder of indices; the divisor is positive."""
+    """The non-negative remainder of indices, for a positive divisor."""
     rest = a % b
     return tl.where(rest < 0, rest + b, rest)
 
@@ -225,8 +229,8 @@ def index_mod(a, b):
 def beside(program, rows, columns, together):
     """(row, column, rest) of a program among the tiles of a matrix.
 
-    Programs that run at the same time go down `together` rows of tiles before they go on to the
-    next column, so that they find what they read in the cache.
+    Consecutive programs take `together` rows of tiles before the next column, so that programs that
+    run at the same time share operands in the cache.
     """
     rest = program // (rows * columns)
     place = program % (rows * columns)

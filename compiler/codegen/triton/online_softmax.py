@@ -1,8 +1,8 @@
-"""A maximum, and a sum of exponentials of distances from it, in one sweep over a row.
+"""Computes a maximum m and the sum of exp(x - m) in one sweep over a row.
 
-Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018): where the maximum
-grows, the sum so far is multiplied by exp(old - new). Softmax then reads a long row twice instead
-of three times.
+The method is that of Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018):
+when the maximum grows, the sum so far is multiplied by exp(old - new). Softmax then reads a long
+row twice instead of three times.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.expr import Call, Expr, Load, loads, rewrite
 
 KIND = "sum_exp"
-"""The kind of a node that sums exp(body - m), m the maximum of the same body."""
+"""The kind of a node that sums exp(body - m), where m is the maximum of the same body."""
 
 
 def online(kernel: FlatKernel) -> tuple[FlatKernel, dict[str, str]]:
-    """The kernel with such sums made independent of the maximum; sum -> maximum."""
+    """The kernel with such sums made independent of the maximum, and a map sum -> maximum."""
     made = {n.name: n for n in kernel.nodes}
     partner: dict[str, str] = {}
     nodes: list[FlatNode] = []
@@ -33,7 +33,7 @@ def online(kernel: FlatKernel) -> tuple[FlatKernel, dict[str, str]]:
 
 
 def _distances(node: FlatNode, made: dict[str, FlatNode]) -> tuple[str, Expr] | None:
-    """(m, x) of a sum of exp(x - m), where m is the maximum of x."""
+    """(m, x) if a node is a sum of exp(x - m) and m is the maximum of x, else None."""
     if node.kind != "sum":
         return None
     body = _whole(node.body, made)
@@ -51,7 +51,7 @@ def _distances(node: FlatNode, made: dict[str, FlatNode]) -> tuple[str, Expr] | 
 
 
 def _whole(body: Expr, made: dict[str, FlatNode]) -> Expr:
-    """A body with what the kernel computes at the same point written out."""
+    """A body with pointwise nodes of the same kernel substituted."""
 
     def change(expr: Expr) -> Expr:
         if isinstance(expr, Load) and not expr.index:

@@ -1,7 +1,7 @@
-"""The template of a product of matrices: tiles of the result, operands in steps, then an epilogue.
+"""The template of a matrix product: a loop over tiles of the operands, then an epilogue.
 
-The tile of a program is (y, x); operands are tiles (y, r) and (k, x), where k is r the other way
-up. What follows the product is written as in any other kernel, by the same emitter.
+The tile of a program is (y, x). Operands are tiles (y, r) and (k, x), where k is r as a column.
+The epilogue is written by the emitter of all other kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tcdebug.compiler.schedule.kernel import Kernel, Template
 
 RESULT = frozenset(("y", "x"))
 SMALLEST = 16
-"""Of each dimension of what tensor cores multiply."""
+"""The smallest size of each dimension of an operand of tensor cores."""
 CUTS = (
     (128, 256, 64, 8, 3),
     (128, 256, 64, 8, 4),
@@ -43,18 +43,18 @@ CUTS = (
     (16, 32, 256, 4, 3),
     (16, 16, 256, 4, 4),
 )
-"""Rows, columns, depth in halves, warps and stages: large tiles where arithmetic takes longest, of
-which one or two fit a multiprocessor, and narrow ones for few rows."""
+"""Rows, columns, depth in half-precision elements, warps and stages. Large tiles, of which one or
+two fit a multiprocessor, are for products limited by arithmetic, narrow ones for few rows."""
 MOST = 6
-"""Cuts that are worth trying for one product."""
+"""The most cuts that are tried for one product."""
 
 STEP = TileDimension("r", (), SMALLEST)
-"""Of a tile that has no product yet."""
+"""The default depth of a tile."""
 
 
 @dataclass(frozen=True)
 class ProductTile(Tile):
-    """The tile of a product: the groups are those of the result, `depth` that of the sums."""
+    """The tile of a product. `groups` are the dimensions of the result, `depth` that of the sum."""
 
     depth: TileDimension = STEP
     together: int = 8
@@ -86,17 +86,17 @@ def tile_of(kernel: Kernel) -> ProductTile:
 
 
 def templates(kernel: Kernel, dtype: torch.dtype, sizes: Mapping[str, int]) -> list[Template]:
-    """The templates that are worth trying for a product, those that fit its sizes best first.
+    """The templates to try for a product, those that fit its sizes best first.
 
-    `sizes` has numbers for the symbols. In float32 steps are half as deep; where torch does not
-    allow TF32 no tensor core is used, and large tiles do not fit the registers.
+    `sizes` gives the values of symbols. In float32, steps are half as deep. If torch does not allow
+    TF32, tensor cores are not used, and large tiles do not fit the registers.
     """
     node = kernel.nodes[0]
     assert isinstance(node, Reduction)
     rows, columns = (estimate(s, sizes) for s in node.out.size[-2:])
     batch = estimate(product(node.out.size[:-2]), sizes)
     wide = dtype not in HALVES
-    # allow_tf32 cannot be read where a program has set this
+    # reading allow_tf32 raises in a program that has set fp32_precision
     ieee = wide and torch.backends.cuda.matmul.fp32_precision != "tf32"
     found: list[tuple[float, Template]] = []
     for y, x, r, warps, stages in CUTS:
@@ -109,7 +109,7 @@ def templates(kernel: Kernel, dtype: torch.dtype, sizes: Mapping[str, int]) -> l
         wasted = -(-rows // y) * y * -(-columns // x) * x / max(1, rows * columns)
         programs = -(-rows // y) * -(-columns // x) * batch
         idle = max(1.0, MULTIPROCESSORS / max(1, programs))
-        again = (1 / y + 1 / x) * 32  # of an operand for each element of the result
+        again = (1 / y + 1 / x) * 32  # the cost of loading operands per element of the result
         if template not in [known for _, known in found]:
             found.append((wasted * idle * (1 + again), template))
     ranked = sorted(found, key=lambda pair: pair[0])
@@ -117,7 +117,7 @@ def templates(kernel: Kernel, dtype: torch.dtype, sizes: Mapping[str, int]) -> l
 
 
 class ProductWriter:
-    """Writes one kernel with a template."""
+    """Writes one kernel that has a template."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ProductWriter:
         self._names = count(1)
 
     def write(self) -> str:
-        """The function as text."""
+        """The source of the function."""
         body = [*self._where(), *self._sums(), *self._epilogue()]
         constants = ", ".join(f"{c}: tl.constexpr" for c in ("INDEX", *self.tile.constants))
         given = ", ".join([*self.arguments, constants])
@@ -141,7 +141,7 @@ class ProductWriter:
         return f"@triton.jit\ndef {self.kernel.name}({given}):\n{lines}\n"
 
     def _where(self) -> list[str]:
-        """Which tile of the result a program computes."""
+        """Statements that compute the tile of the result of a program."""
         y, x = self.tile.groups
         tiles = ", ".join(f"tl.cdiv({_text(g.size)}, {g.name.upper()}BLOCK)" for g in (y, x))
         found = f"library.beside(program, {tiles}, TOGETHER)"
@@ -153,7 +153,7 @@ class ProductWriter:
         return [*lines, *places(self.tile.alone, "program")]
 
     def _sums(self) -> list[str]:
-        """The loop over the common dimension; what does not change in it stands before."""
+        """The loop over the common dimension, preceded by the values that are constant in it."""
         y, x = self.tile.groups
         r = self.tile.depth
         (inner,) = r.axes
@@ -184,13 +184,13 @@ class ProductWriter:
     def _operand(
         self, operand: Expr, first: TileDimension, second: TileDimension
     ) -> tuple[TritonEmitter, str]:
-        """A tile of an operand, which is zero where there is none."""
+        """A tile of an operand, with zeros outside of the operand."""
         tile = Tile((first, second), self.tile.alone, self.tile.warps)
         emitter = TritonEmitter(tile, self.storage, self._names)
         emitter.looping = True
         whole = frozenset((first.name, second.name))
         varying = frozenset(g.name for g in (first, second) if operand.axes & set(g.axes))
-        if not varying.isdisjoint(INNER):  # a load that is broadcast would not be pipelined
+        if not varying.isdisjoint(INNER):  # Triton does not pipeline a load that is broadcast
             emitter.spread_loads[varying] = whole
         value = emitter.value(operand)
         name = emitter.name("o")
@@ -204,7 +204,7 @@ class ProductWriter:
         return emitter, name
 
     def _epilogue(self) -> list[str]:
-        """What is computed of the sums, and stored."""
+        """Statements that compute the epilogue and store the results."""
         emitter = TritonEmitter(
             Tile(self.tile.groups, self.tile.alone, 1), self.storage, self._names
         )
@@ -218,7 +218,8 @@ class ProductWriter:
 
 
 def _operands(body: Expr) -> tuple[Expr, Expr]:
-    """What is multiplied; halves as they are, since tensor cores widen them by themselves."""
+    """The two factors. Half-precision factors stay unconverted: tensor cores accumulate in float32.
+    """
     assert isinstance(body, Call) and body.name == "mul"
     left, right = body.args
     narrow = [e.args[0] for e in (left, right) if isinstance(e, Call) and e.name == "cast"]
@@ -228,7 +229,7 @@ def _operands(body: Expr) -> tuple[Expr, Expr]:
 
 
 def _indices(group: TileDimension, whole: str) -> list[str]:
-    """The index along a group, what of it exists, and its axes."""
+    """Statements that compute the index along a group, its mask, and its axes."""
     name = group.name
     lines = [f"{name}index = {whole}"]
     if not group.exact:

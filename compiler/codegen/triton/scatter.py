@@ -1,7 +1,7 @@
-"""What a point of a scatter does to memory in Triton: a store, or an atomic operation.
+"""Writes a scatter in Triton as a store or an atomic operation.
 
-Points run in no order, as in eager on a GPU: of several that replace one element any may win, and
-the rounding of sums differs from run to run.
+Points run in any order, as in eager on a GPU. If several points replace one element, any of them
+may win, and the rounding of sums differs from run to run.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ ADDED = (*FLOATS, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
-class Brought:
-    """What a point brings to its element: `operation` is empty where that is replaced."""
+class ScatterUpdate:
+    """The update of an element: an atomic operation, or a store if `operation` is empty."""
 
     operation: str
     value: Expr
     unless: Expr | None = None
-    """Where this holds, nothing is done."""
+    """Where this condition holds, the element is not updated."""
 
 
-def brought(body: Expr, memory: str) -> Brought | None:
-    """What a body does with what is in memory so far; None where no atomic operation does that."""
+def scatter_update(body: Expr, memory: str) -> ScatterUpdate | None:
+    """The update that the body of a scatter makes; None if no atomic operation can make it."""
     if not _reads(body, memory):
-        return Brought("", body)
+        return ScatterUpdate("", body)
     if not isinstance(body, Call):
         return None
     if body.name == "where" and not _reads(body.args[0], memory) and _is_old(body.args[1], memory):
-        inner = brought(body.args[2], memory)
+        inner = scatter_update(body.args[2], memory)
         if inner is None or inner.unless is not None:
             return None
-        return Brought(inner.operation, inner.value, body.args[0])
+        return ScatterUpdate(inner.operation, inner.value, body.args[0])
     if body.name not in ATOMIC or body.dtype not in ADDED:
         return None
-    if body.name != "add" and body.dtype in FLOATS:  # a NaN would lose
+    if body.name != "add" and body.dtype in FLOATS:  # atomic max and min ignore NaN
         return None
     old, new = body.args
     if not _is_old(old, memory) or _reads(new, memory):
         return None
-    return Brought(ATOMIC[body.name], new)
+    return ScatterUpdate(ATOMIC[body.name], new)
 
 
 def _reads(expr: Expr, memory: str) -> bool:

@@ -1,4 +1,4 @@
-"""The Triton kernels of a graph as one Python module."""
+"""Writes the Triton kernels of a graph as one Python module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.kernel import TritonKernelWriter
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
-from tcdebug.compiler.codegen.triton.scatter import brought
+from tcdebug.compiler.codegen.triton.scatter import scatter_update
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
 from tcdebug.compiler.codegen.triton.tiles import Tile, choose
 from tcdebug.compiler.gate.gate import Gate
@@ -29,40 +29,40 @@ from triton.language.extra import libdevice
 from tcdebug.compiler.codegen.triton import library
 """
 NARROW = 2**31 - 1
-"""The largest place that an int32 can say."""
+"""The largest index that fits int32."""
 
 
 @dataclass(frozen=True)
 class TritonKernel:
-    """A kernel, how the wrapper calls it, and what Triton has to know to compile it."""
+    """A kernel, its call, and what Triton needs to compile it."""
 
     call: KernelCall
     tile: Tile
     flat: FlatKernel
     memory: tuple[Buffer, ...]
-    """What it is given addresses of, in order."""
+    """The buffers whose addresses it takes, in order."""
     signature: Mapping[str, str]
-    """Argument -> Triton's name of its type; `size` for one whose width is chosen at the call."""
+    """Argument -> Triton's name of its type; `size` if its width is chosen at the call."""
     checked: bool
-    """Whether it stops the device at an index out of range."""
+    """Whether it asserts on the device that indices are in range."""
 
 
 def unwritable(node: LoopNode) -> str:
-    """Why a node cannot be written in Triton, empty where it can."""
+    """Why a node cannot be written in Triton; empty if it can."""
     if not isinstance(node, Pointwise) and node.kind not in KINDS:
         return f"{node.kind} in Triton"
     if isinstance(node, Scatter):
         if torch.are_deterministic_algorithms_enabled():
-            return "points in no order"
-        if brought(node.body, node.into) is None:
-            return "an operation on memory that is not atomic"
+            return "a scatter in nondeterministic order"
+        if scatter_update(node.body, node.into) is None:
+            return "a scatter with an operation that is not atomic"
     calls = {e.name for e in walk(node.body) if isinstance(e, Call)}
     return ", ".join(sorted(calls - WRITABLE))
 
 
 @dataclass(frozen=True)
 class TritonSource:
-    """The module of kernels, and each of them by name."""
+    """The module of the kernels, and each kernel by name."""
 
     text: str
     kernels: Mapping[str, TritonKernel]
@@ -71,14 +71,14 @@ class TritonSource:
 
     @property
     def calls(self) -> dict[str, KernelCall]:
-        """How the wrapper calls each kernel."""
+        """Name of a kernel -> its call."""
         return {name: kernel.call for name, kernel in self.kernels.items()}
 
 
 def write_triton(
     kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
 ) -> TritonSource:
-    """The Triton of kernels."""
+    """Write kernels as one Triton module."""
     written = {k.name: _write(k, buffers, gate) for k in kernels}
     calls = shared(
         {name: kernel.call for name, kernel in written.items()},
@@ -90,24 +90,24 @@ def write_triton(
 
 
 def _compiled(kernel: TritonKernel) -> str:
-    """What decides on the machine code, and where it is loaded."""
+    """A text that determines the machine code of a kernel and its device."""
     tile = kernel.tile
     launched = (tile.constants, tile.warps, tile.stages, kernel.checked, kernel.call.kernel.device)
     return f"{canonical(kernel)}\n{launched}"
 
 
 def module_text(kernels: Iterable[TritonKernel]) -> str:
-    """The module that kernels are compiled from."""
+    """The source of the module that kernels are compiled from."""
     return "\n\n".join([HEADER, *(k.call.source for k in kernels if k.call.source)])
 
 
 def alone(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
-    """A kernel by itself, written as it is when everything is allowed."""
+    """A single kernel, written with every unit allowed."""
     return _write(kernel, buffers, Gate())
 
 
 def canonical(kernel: TritonKernel) -> str:
-    """What is compiled, without what changes nothing: names, the user's lines."""
+    """The source of a kernel without parts that do not matter: names and the user's lines."""
     return "\n".join([numbered_text(kernel.call, "#"), *kernel.signature.values()])
 
 
@@ -157,7 +157,7 @@ def _cut(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> tuple[Fla
 
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
-    """The tile; only what makes a difference is asked of the gate."""
+    """The tile of a kernel. The gate is asked only about choices that matter for it."""
     if any(n.scatters for n in flat.nodes):
         return choose(flat, tiled=False)
     best = choose(flat)
@@ -172,7 +172,7 @@ def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
 
 
 def _extent(tile: Tile, call: KernelCall, buffers: Mapping[str, Buffer]) -> tuple[str, ...]:
-    """As Python: whether places need int64, then the points along x and y, then those alone."""
+    """Python expressions: whether indices need int64, and the points along x, y and `alone`."""
     x, y = tile.group("x").size, product(g.size for g in tile.groups if g.name == "y")
     alone = product(a.size for a in tile.alone)
     return (_wide(tile, call, buffers), render(x), render(y), render(alone))
@@ -189,5 +189,5 @@ def _wide(tile: Tile, call: KernelCall, buffers: Mapping[str, Buffer]) -> str:
 
 
 def _last_place(buffer: Buffer) -> Index:
-    """The place of the last element, and one more."""
+    """The offset of the last element, plus one."""
     return buffer.address([size - 1 for size in buffer.size]) + 1

@@ -1,4 +1,4 @@
-"""How dtypes, literals, indices and operations are written in Triton."""
+"""Writes dtypes, literals, indices and operations in Triton."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TRITON = {
     "exp": "tl.exp", "exp2": "tl.exp2", "sqrt": "tl.sqrt_rn", "rsqrt": "tl.rsqrt", "abs": "tl.abs",
     "floor": "tl.floor", "ceil": "tl.ceil", "where": "tl.where",
 }  # fmt: skip
-"""Operations that Triton itself has; exp, exp2 and rsqrt are the hardware's, within 2 ulp."""
+"""Operations of Triton itself. exp, exp2 and rsqrt are those of the hardware, within 2 ulp."""
 
 LIBDEVICE = frozenset(
     (
@@ -56,10 +56,10 @@ LIBDEVICE = frozenset(
         "atan2", "hypot", "fmod", "copysign", "nextafter",
     )
 )  # fmt: skip
-"""Operations of CUDA's libdevice under the same name."""
+"""Operations of CUDA's libdevice with the same name."""
 
 LIBRARY = frozenset(("philox", "sign", "shift_left", "shift_right", "trunc_mod", "one_plus_erf"))
-"""Operations of `library` under the same name."""
+"""Operations of `library` with the same name."""
 
 WRITABLE = (
     frozenset(INFIX) | frozenset(TRITON) | LIBDEVICE | LIBRARY
@@ -77,19 +77,19 @@ def literal(constant: Constant) -> str:
     if dtype in INTEGERS or dtype == torch.bool:
         return f"tl.full([], {int(value)}, {TYPES[dtype]})"
     number = float(value)
-    if number == 0 and str(number) == "-0.0":  # tl.full makes every zero a positive one
+    if number == 0 and str(number) == "-0.0":  # tl.full loses the sign of a zero
         return f"{full(0.0, dtype)} * -1.0"
     return full(number, dtype)
 
 
 def full(number: float, dtype: torch.dtype) -> str:
-    """A float of a dtype."""
+    """A float scalar of a dtype."""
     plain = repr(number) if number - number == 0 else f'float("{number}")'
     return f"tl.full([], {plain}, {TYPES[dtype]})"
 
 
 class TritonIndex(TruncatingText):
-    """Indices in Triton: axes and sizes by name, in int64 where they are data."""
+    """Writes indices in Triton. If `data`, axes and sizes are converted to int64."""
 
     division = "//"
     functions = ("library.index_div", "library.index_mod")
@@ -151,9 +151,9 @@ def _divided(integers: str, floats: str) -> Callable[[list[str], torch.dtype], s
 
 
 SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
-    # Triton takes -x for 0 - x, which loses the sign of a zero
+    # Triton computes -x as 0 - x, which loses the sign of a zero
     "neg": lambda o, d: f"{o[0]} * -1.0" if d in FLOATS else f"-{o[0]}",
-    # plain division of float32 is within 2 ulp; eager's is rounded right
+    # plain division of float32 is within 2 ulp; eager's is correctly rounded
     "div": lambda o, d: f"tl.div_rn({', '.join(o)})" if d == torch.float32 else " / ".join(o),
     "bitwise_not": lambda o, d: f"{o[0]} == 0" if d == torch.bool else f"~{o[0]}",
     "isnan": lambda o, d: f"{o[0]} != {o[0]}",

@@ -1,8 +1,8 @@
-"""How the loops of a kernel are cut into the tiles of Triton programs.
+"""Divides the loops of a kernel into the tiles of Triton programs.
 
-A tile has two dimensions: `y` and `x` of a kernel that only visits points, `x` and `r` of one that
-accumulates, r over the inner loops. The sizes are a first choice, without trying: enough bytes in
-flight for each multiprocessor, vectors of 16 bytes, no register spilled.
+A tile has two dimensions: `y` and `x` in a pointwise kernel, `x` and `r` in one that accumulates,
+where r runs over the inner loops. The sizes are chosen without measuring: enough bytes in flight
+for each multiprocessor, vectors of 16 bytes, no spilled registers.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from tcdebug.compiler.schedule.cost import itemsize
 
 WARP = 32
 MULTIPROCESSORS = 132
-"""Of an H100 or H200; what is chosen by it is good enough on other devices."""
+"""The number of an H100 or H200. Choices based on it are good enough on other devices."""
 ROW = 1 << 15
-"""Elements of a row that the registers of one program can hold."""
+"""The longest row, in elements, that the registers of one program can hold."""
 THREAD_BYTES = 32
-"""Of the widest buffer for each thread: two loads of 16 bytes in flight."""
+"""Bytes of the widest buffer per thread: two loads of 16 bytes in flight."""
 PROGRAM_BYTES = 4096
-"""Of the widest buffer for a program that only visits points."""
+"""Bytes of the widest buffer per program of a pointwise kernel."""
 COLUMN_TILE = 2048
-"""Elements of a tile that reduces across memory, for 4 warps."""
+"""Elements of a tile that reduces over a strided axis, for 4 warps."""
 FULL = 1.15
-"""The last tile of a row may stand over its end by so much of the row."""
+"""The most elements that the tiles of a row may cover, relative to the length of the row."""
 COLUMN_BYTES = 128
-"""Of a row of such a tile."""
+"""Bytes of a row of a tile that reduces over a strided axis."""
 HELD_BYTES = 1 << 13
-"""Of rows that two sweeps read: more is read from the cache again rather than kept."""
+"""The most bytes of rows, read by two sweeps, to hold in registers; longer rows are read again."""
 LONG = 1 << 16
-"""Elements of a row that is worth twice the bytes in flight."""
+"""The length of a row, in elements, from which twice the bytes are in flight."""
 SQUARE = 64
+"""The side of a square tile of elements of at most 4 bytes."""
 
 
 @dataclass(frozen=True)
 class TileDimension:
-    """Loops that one dimension of a tile runs along, the last axis fastest."""
+    """The axes that one dimension of a tile covers, in row-major order."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -49,13 +50,13 @@ class TileDimension:
 
     @property
     def size(self) -> Index:
-        """The points along the group."""
+        """The number of points along the dimension."""
         return product(a.size for a in self.axes)
 
     @property
     def exact(self) -> bool:
-        """Whether blocks surely end where the group ends, so that nothing need be masked."""
-        if self.block == 1 and self.name != "r":  # there are as many programs as points
+        """Whether the size is known to be a multiple of the block, so that no mask is needed."""
+        if self.block == 1 and self.name != "r":  # one program per point
             return True
         size = self.size.constant
         return size is not None and size > 0 and size % self.block == 0
@@ -63,38 +64,38 @@ class TileDimension:
 
 @dataclass(frozen=True)
 class Tile:
-    """The dimensions of a tile; `alone` are axes of which a program has one value."""
+    """The dimensions of a tile. A program has a single value of each axis in `alone`."""
 
     groups: tuple[TileDimension, TileDimension]
     alone: tuple[Axis, ...]
     warps: int
     persistent: bool = False
-    """Whether a program holds all of the inner loops at once."""
+    """Whether the tile covers the inner loops completely."""
     stages: int = 3
-    """Loads of a loop that Triton has on their way at once, where it can."""
+    """Software pipelining: the loads of a loop that Triton keeps in flight, where it can."""
 
     @property
     def constants(self) -> dict[str, int]:
-        """What a kernel is compiled for: constants of it -> their values."""
+        """The compile-time constants of a kernel and their values."""
         return {f"{g.name.upper()}BLOCK": g.block for g in self.groups}
 
     def group(self, name: str) -> TileDimension:
-        """The dimension of a name."""
+        """The dimension with a name."""
         return next(g for g in self.groups if g.name == name)
 
     def resized(self, blocks: dict[str, int], warps: int) -> Tile:
-        """The same tile in other sizes."""
+        """The tile with other block sizes and another number of warps."""
         groups = [replace(g, block=blocks.get(g.name, g.block)) for g in self.groups]
         return replace(self, groups=(groups[0], groups[1]), warps=warps)
 
 
 def power_of_two(value: int) -> int:
-    """The smallest power of two that is not below a number."""
+    """The smallest power of two that is at least `value`."""
     return 1 << max(0, value - 1).bit_length()
 
 
 def choose(kernel: FlatKernel, *, tiled: bool = True, persistent: bool = True) -> Tile:
-    """The tile of a kernel. `tiled` allows squares, `persistent` whole rows in registers."""
+    """The tile of a kernel. `tiled` allows square tiles, `persistent` whole rows in registers."""
     if kernel.accumulates:
         return _rows(kernel, persistent=persistent)
     across = _across(kernel) if tiled else None
@@ -102,7 +103,7 @@ def choose(kernel: FlatKernel, *, tiled: bool = True, persistent: bool = True) -
 
 
 def widest(kernel: FlatKernel) -> int:
-    """Bytes of the widest element that varies along the loops that a program runs."""
+    """The bytes of the widest element accessed that varies along the loops of a program."""
     along = frozenset(kernel.inner if kernel.accumulates else (*kernel.outer, *kernel.inner))
     touched = [(n.address, n.dtype) for n in kernel.nodes if n.name in kernel.stored]
     touched += [(e.index[0], e.dtype) for n in kernel.nodes for e in loads(n.body) if e.index]
@@ -130,7 +131,7 @@ def _points(kernel: FlatKernel) -> Tile:
 
 
 def _across(kernel: FlatKernel) -> tuple[Axis, Axis] | None:
-    """(y, x) where some run along x in memory and others along y."""
+    """(y, x) if some accesses are contiguous along x and others along y, else None."""
     along: list[Axis] = []
     for address in addresses(kernel):
         axis = _contiguous(address, (*kernel.outer, *kernel.inner))
@@ -186,7 +187,7 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
 
 
 def _row_bytes(kernel: FlatKernel) -> int:
-    """Bytes that are read for each element of a row, without what every row reads."""
+    """The bytes read per element of a row, without loads that are the same for all rows."""
     inner, outer = frozenset(kernel.inner), frozenset(kernel.outer)
     read = {e.key: e for n in kernel.nodes for e in loads(n.body) if e.index}
     axes = [(e.index[0].axes, itemsize(e.dtype)) for e in read.values()]
@@ -213,9 +214,9 @@ def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -
 
 
 def _runs_along_outer(kernel: FlatKernel) -> bool:
-    """Whether what the inner loops touch lies along an outer axis in memory.
+    """Whether most loads of the inner loops are contiguous along an outer axis.
 
-    What is the same for all of a row is read once, and does not count.
+    Loads that are the same for a whole row do not count.
     """
     inside = (n for n in kernel.nodes if n.inside)
     read = [load.index[0] for n in inside for load in loads(n.body) if load.index]

@@ -1,4 +1,4 @@
-"""Kernels that follow each other are launched by one call: a call from Python takes 0.5 us."""
+"""Launches consecutive kernels with one call, because a call from Python takes 0.5 us."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ VIEWS = frozenset(
         aten.unsqueeze.default, aten.view.default,
     )
 )  # fmt: skip
-"""Operators that make another view of memory and never look at what is in it."""
+"""Operators that make a view of memory and never read its contents."""
 HELD = 4 << 20
-"""Bytes that may be free and are not freed before the last kernel of a launch has run."""
+"""About the most bytes of dead buffers that are kept until the last kernel of a launch has run."""
 
 
 @dataclass(frozen=True)
 class Launch:
     """Kernels that one call runs in order.
 
-    An argument is passed once; `kinds` has a letter for each: t a tensor, i an integer, n a number.
-    `places` has for each kernel which arguments it takes.
+    `given` are the arguments, each passed once. `kinds` has a letter for each: t for a tensor, i
+    for an integer, n for a floating-point number. `places` lists the arguments of each kernel by
+    position.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Launch:
 
 
 def launch(name: str, calls: Sequence[KernelCall]) -> Launch:
-    """One call for kernels of which every one `joins`."""
+    """One call for several kernels, all of which have `joins` set."""
     places: dict[tuple[str, str], int] = {}
     taken = tuple(
         tuple(places.setdefault(argument, len(places)) for argument in arguments(call))
@@ -55,7 +56,7 @@ def launch(name: str, calls: Sequence[KernelCall]) -> Launch:
 
 
 def arguments(call: KernelCall) -> list[tuple[str, str]]:
-    """What a kernel that `joins` is given, as Python, and of which kind each is."""
+    """The arguments of a kernel with `joins`, as Python, and the kind of each."""
     return [
         *((name, "t") for name in (*call.loads, *call.stores)),
         *((symbol, "i") for symbol in call.symbols),
@@ -70,11 +71,11 @@ def together(
     last_use: Mapping[str, int],
     buffers: Mapping[str, Buffer],
 ) -> Iterator[range]:
-    """The places of all steps in order, those of one launch together.
+    """The positions of all steps in order, grouped by launch.
 
-    Views may stand between the kernels of a launch, unless a kernel reads them: those are laid out
-    anew where ATen gave other strides than were promised. What has had its last use stays until the
-    launch ends: about HELD bytes of it.
+    Views may come between the kernels of a launch, unless a kernel reads them: such a view is
+    copied if ATen returned other strides than expected. Dead buffers are kept until the launch
+    ends, up to about HELD bytes.
     """
     read = {name for call in calls.values() for name in call.loads}
     dying: dict[int, list[str]] = {}

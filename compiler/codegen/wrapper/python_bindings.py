@@ -1,7 +1,7 @@
-"""Operators that the wrapper calls through torch's Python bindings, which is some 4 us faster.
+"""Operators that the wrapper calls through torch's Python bindings, which is about 4 us faster.
 
-An overload as an object goes through the interpreter of schemas at each call; a binding has its
-arguments parsed in C++ that was generated for it.
+A call of an overload object interprets its schema each time. A binding parses its arguments with
+C++ code that is generated for it.
 """
 
 from __future__ import annotations

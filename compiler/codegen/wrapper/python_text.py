@@ -1,4 +1,4 @@
-"""Sizes, paths and functions as Python."""
+"""Writes sizes, paths and functions as Python."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tcdebug.compiler.ir.index import Index, render
 
 
 def function_text(parameters: str, lines: Sequence[str]) -> str:
-    """A function named `call`."""
+    """The source of a function named `call`."""
     body = "\n".join(f"    {line}" for line in lines)
     return f"def call({parameters}):\n{body}\n"
 
 
 def items_text(items: Sequence[str]) -> str:
-    """The items of a tuple, also of one."""
+    """The items of a tuple, with a trailing comma if there is only one."""
     return f"{items[0]}," if len(items) == 1 else ", ".join(items)
 
 
@@ -25,7 +25,7 @@ def tuple_text(indices: Sequence[Index]) -> str:
 
 
 def path_text(name: str, path: Sequence[tuple[str, Any]]) -> str:
-    """A part of a value; see `seams.path_steps`."""
+    """An expression for a part of a value. `seams.path_steps` describes the path."""
     text = name
     for step, argument in path:
         match step:

@@ -1,4 +1,4 @@
-"""The schedule as a Python function: allocate, call kernels, call ATen, free, return."""
+"""Writes the schedule as a Python function that allocates, calls kernels and ATen, and frees."""
 
 from __future__ import annotations
 
@@ -36,36 +36,36 @@ from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 aten = torch.ops.aten
 SIZES = frozenset((aten.expand.default, aten.view.default))
-"""Operators that take sizes one by one too, which torch reads 0.5 us faster than a list."""
+"""Operators that also take sizes as separate arguments, which is 0.5 us faster than a list."""
 REUSE = "memory.reuse"
 LITTLE = 1 << 20
-"""Bytes that a GPU can spare."""
+"""The largest dead buffer on a GPU, in bytes, that is kept for reuse."""
 
 
 @dataclass(frozen=True)
 class WrapperSource:
-    """The text of a function `call(args)`, and the objects that its names stand for."""
+    """The source of a function `call(args)`, and the objects that its names refer to."""
 
     text: str
     names: Mapping[str, Any]
     device: torch.device | None = None
-    """The GPU that all launches are for, None where there are none or several."""
+    """The GPU of all launches; None if there is none, or several."""
     streams: bool = False
-    """Whether it launches on streams of GPUs."""
+    """Whether it launches kernels on streams of GPUs."""
     launches: tuple[Launch, ...] = ()
-    """Those of several kernels."""
+    """The launches of several kernels."""
     straight: str = ""
-    """For inference, a `call` that takes its arguments as they are and turns gradients off itself.
+    """For inference, a `call` that takes its arguments one by one and disables gradients itself.
 
-    Empty where operators are called of which only torch knows what they need around them.
+    Empty if the graph calls operators other than ATen's, which may need AOTAutograd's wrappers.
     """
 
 
 class WrapperWriter:
     """Writes the wrapper of one schedule.
 
-    What a `backward` is given, hooks on saved tensors may have laid out in rows. What a `forward`
-    returns, autograd looks at.
+    Hooks on saved tensors may have made the inputs of a `backward` contiguous. Autograd inspects
+    the results of a `forward`.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class WrapperWriter:
         self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
         self.memory = {n: memory for c in calls.values() for n, memory in c.into.items()}
         self.last_use = self._last_uses()
-        self.dying: dict[int, list[str]] = {}  # step -> what it is the last to read
+        self.dying: dict[int, list[str]] = {}  # step -> the values that it is the last to read
         for name, position in self.last_use.items():
             self.dying.setdefault(position, []).append(name)
-        self.last_wanted = {  # layout -> the last step that asks for memory of it
+        self.last_wanted = {  # layout -> the last step that allocates memory of that layout
             _layout(self.buffers[name]): position
             for position, step in enumerate(schedule.steps)
             if isinstance(step, Kernel)
@@ -104,10 +104,10 @@ class WrapperWriter:
         self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
         self.launches: list[Launch] = []
-        self.late: list[str] | None = None  # what waits for the launch to end, None outside of one
+        self.late: list[str] | None = None  # deletions after the current launch, None outside one
 
     def write(self) -> WrapperSource:
-        """The whole function."""
+        """The source of the wrapper."""
         names = [spec.name for spec in self.graph.inputs]
         taken = [f"{items_text(names)} = args"] if names else []
         self._arguments()
@@ -125,12 +125,12 @@ class WrapperWriter:
         )
 
     def _straight(self, names: Sequence[str]) -> str:
-        """The text of `WrapperSource.straight`, once all lines are there."""
+        """The text of `WrapperSource.straight`. Call it after all lines are written."""
         externs = [step.target for step in self.schedule.steps if isinstance(step, Extern)]
         if self.direction != "inference" or not all(map(_is_plain, externs)):
             return ""
         lines = self.lines
-        if externs or any(call.parameters for call in self.calls.values()):  # torch is called
+        if externs or any(call.parameters for call in self.calls.values()):  # torch is used
             off, on = (f"    set_grad_enabled({value})" for value in (False, True))
             lines = [f"    {line}" for line in lines]
             lines = ["if grad_enabled := is_grad_enabled():", off, "try:", *lines]
@@ -140,7 +140,7 @@ class WrapperWriter:
     # -- lifetimes --------------------------------------------------------------------------
 
     def _last_uses(self) -> dict[str, int]:
-        """For each value the last step that reads it, those that are returned left out."""
+        """Value -> the last step that reads it, without values that the graph returns."""
         last: dict[str, int] = {}
         for position, step in enumerate(self.schedule.steps):
             names: Sequence[str]
@@ -152,7 +152,7 @@ class WrapperWriter:
             last.update(dict.fromkeys(names, position))
         for name in output_refs(self.graph):
             last.pop(name, None)
-        # it lives as long as what was stored into it, also that into which more was stored
+        # memory lives as long as every value stored over it
         for name, memory in reversed(self.memory.items()):
             if name not in last:
                 last.pop(memory, None)
@@ -170,7 +170,8 @@ class WrapperWriter:
         self._delete(*gone)
 
     def _is_kept(self, buffer: Buffer, position: int) -> bool:
-        """Whether memory waits for a later kernel: on a GPU, where to ask is cheap, only little."""
+        """Whether memory is kept for a later kernel. On a GPU, where allocation is cheap, only if
+        small."""
         little = buffer.device.type == "cpu" or bytes_of(buffer) <= LITTLE
         return little and self.last_wanted.get(_layout(buffer), -1) > position
 
@@ -199,7 +200,7 @@ class WrapperWriter:
             self.lines.append(f"stream_{index} = current_stream({index})")
 
     def _bind_sizes(self, buffer: Buffer, known: set[Symbol]) -> None:
-        """Sizes that no argument gives, from the shapes of tensors."""
+        """Read sizes that no argument gives from the shapes of tensors."""
         for method, indices in (("size", buffer.size), ("stride", buffer.stride)):
             for dim, index in enumerate(indices):
                 atoms = index.direct_atoms
@@ -214,7 +215,7 @@ class WrapperWriter:
                     self.lines.append(f"{atoms[0].name} = {buffer.name}.{method}({dim})")
 
     def _steps(self, positions: range) -> None:
-        """Some steps, of which the kernels, if they are several, are launched together."""
+        """Write some steps. If they have several kernels, these are launched together."""
         steps = [self.schedule.steps[p] for p in positions]
         kernels = [s for s in steps if isinstance(s, Kernel)]
         self.late = [] if len(kernels) > 1 else None
@@ -232,7 +233,7 @@ class WrapperWriter:
             self.late = None
 
     def _memory(self, call: KernelCall) -> None:
-        """Memory for what a kernel stores."""
+        """Allocate memory for the values that a kernel stores."""
         for name in call.stores:
             if name in call.into:
                 self.lines.append(f"{name} = {call.into[name]}")  # the same memory
@@ -240,7 +241,7 @@ class WrapperWriter:
                 self._allocate(self.buffers[name])
 
     def _launch(self, kernels: Sequence[Kernel]) -> None:
-        """One call for several kernels."""
+        """Write one call for several kernels."""
         name = f"launch_{len(self.launches)}"
         self.launches.append(made := launch(name, [self.calls[k.name] for k in kernels]))
         self.names[name] = None  # filled in when the kernels are built
@@ -300,10 +301,10 @@ class WrapperWriter:
         if node.out is not None:
             self._lay_out(node.out)
         for name in (*extern_refs(node), node.alias_of or ""):
-            self.owned.discard(self.memory.get(name, name))  # others may hold on to its memory
+            self.owned.discard(self.memory.get(name, name))  # its memory may be shared now
 
     def _lay_out(self, buffer: Buffer) -> None:
-        """Make sure of the strides of what kernels read and others have made."""
+        """Ensure the strides of a tensor that kernels read and did not make themselves."""
         if (name := buffer.name) in self.read_by_kernels:
             size, stride = tuple_text(buffer.size), tuple_text(buffer.stride)
             layout = f"{self._dtype(buffer)}, {size}, {stride}"
@@ -321,12 +322,13 @@ class WrapperWriter:
         return f"{target}({', '.join([*args, *kwargs])})"
 
     def _returned(self, output: Any) -> str:
-        """A result; a view without its tie to what it is a view of.
+        """A result. In a forward, a view is detached from its base.
 
-        That may be a result too, and need a gradient: then torch takes the view to need one.
+        The base may be a result that needs a gradient. torch would then assume that the view needs
+        one too.
         """
-        looked_at = self.direction == "forward"
-        if looked_at and isinstance(output, Ref) and output.name in self.views:
+        inspected = self.direction == "forward"
+        if inspected and isinstance(output, Ref) and output.name in self.views:
             return f"{self._value(output)}.detach()"
         return self._value(output)
 
@@ -341,7 +343,7 @@ class WrapperWriter:
                 return render(value)
             case None | bool() | int() | str():
                 return repr(value)
-            case tuple():  # stays one: higher-order operators tell it from a list
+            case tuple():  # not a list: higher-order operators distinguish the two
                 inner = "".join(f"{self._value(v)}, " for v in value)
                 return f"({inner.rstrip()})"
             case list():
@@ -366,17 +368,17 @@ class WrapperWriter:
 
 
 def _in_rows(buffer: Buffer) -> bool:
-    """Whether the elements surely lie one after the other."""
+    """Whether a buffer is known to be contiguous."""
     return buffer.stride == contiguous_strides(buffer.size)
 
 
 def _is_plain(target: Any) -> bool:
-    """Whether a callable is an operator of torch's own that runs as it is."""
+    """Whether a callable is an ATen operator, or getitem."""
     return target is operator.getitem or getattr(target, "namespace", "") == "aten"
 
 
 def _is_alias(node: Node) -> bool:
-    """Whether a node names memory of another as a tensor."""
+    """Whether a node is a tensor that shares the memory of another."""
     return isinstance(node, Extern) and node.alias_of is not None and node.out is not None
 
 
