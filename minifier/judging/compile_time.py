@@ -2,7 +2,8 @@
 
 It measures CPU time of this process, so that neither other processes nor a C++ compiler, whose
 kernels may be cached, affect the result. The clock starts when the backend gets the graph. The run
-time of the program is subtracted.
+time of the program is subtracted. A compile that takes far too long is interrupted, in forward and
+in backward; a program that runs is not.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from types import FrameType
 from typing import Any
 
 from torch._dynamo.utils import compilation_time_metrics
+from torch._guards import CompileContext
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.replay import run
 
 CERTAINLY = 3.0
-"""The compile of a forward is interrupted at this multiple of the limit."""
+"""A compile is interrupted after this many times the allowed seconds."""
+TICK = 0.1
+"""CPU-seconds between two looks at whether torch is compiling."""
 SHOWN = 5
 """The limit on compile phases in a message."""
 
@@ -44,25 +48,31 @@ class CompileTime:
     """The limit on CPU-seconds of a compile."""
     notify: Notify
     began: float = 0.0
+    compiling: float = 0.0
+    """CPU-seconds of compiling that were seen so far, a multiple of TICK."""
 
     def follow(self, phase: str) -> None:
         """Enter the next phase of the run."""
         if phase == "compile" and not self.began:
             self.began = time.process_time()
-            signal.setitimer(signal.ITIMER_PROF, CERTAINLY * self.longer_than)
-        elif phase in ("forward", "backward"):
-            signal.setitimer(signal.ITIMER_PROF, 0.0)  # it runs; backward may be compiled later
+            signal.setitimer(signal.ITIMER_PROF, TICK, TICK)
         self.notify(phase)
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Raise Interrupted in this block if a compile takes far too long."""
-        before = signal.signal(signal.SIGPROF, _interrupt)
+        """Within the block a compile that takes far too long raises Interrupted."""
+        before = signal.signal(signal.SIGPROF, self._tick)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
             signal.signal(signal.SIGPROF, before)
+
+    def _tick(self, number: int, frame: FrameType | None) -> None:
+        if CompileContext.current_compile_id() is not None:
+            self.compiling += TICK
+            if self.compiling > CERTAINLY * self.longer_than:
+                raise Interrupted
 
     def __call__(
         self,
@@ -78,8 +88,8 @@ class CompileTime:
         return self.outcome(ended - self.began - running)
 
     def interrupted(self) -> Outcome:
-        """Return the outcome of a compile that was interrupted."""
-        return self._slow(max(time.process_time() - self.began, CERTAINLY * self.longer_than))
+        """The outcome of a compile that was interrupted."""
+        return self._slow(self.compiling)
 
     def outcome(self, seconds: float) -> Outcome:
         """Return the outcome of a compile that took this many CPU-seconds."""
@@ -98,7 +108,3 @@ def longest_phases() -> str:
     sums = {name: sum(seconds) for name, seconds in compilation_time_metrics.items()}
     longest = sorted(sums, key=lambda name: -sums[name])[:SHOWN]
     return ", ".join(f"{name} {sums[name]:.1f}" for name in longest if sums[name] >= 0.1)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted

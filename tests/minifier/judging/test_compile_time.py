@@ -12,9 +12,12 @@ import pytest
 import torch
 from captured import captured
 from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Wanted
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.compile_time import longest_phases
@@ -26,6 +29,7 @@ from tcdebug.minifier.repros.verify import verify
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 CASE = captured(lambda x: (x + 1).tanh(), torch.ones(3))
+TRAINING = captured(lambda x: (x + 1).tanh(), torch.ones(3, requires_grad=True))
 LONGER_THAN = 0.5
 
 
@@ -43,10 +47,10 @@ def compute(seconds: float) -> None:
         pass
 
 
-def judged(backend: Any, folder: Path) -> Outcome:
+def judged(backend: Any, folder: Path, case: Case = CASE) -> Outcome:
     wanted = Wanted("compile-time", longer_than=LONGER_THAN)
     subject = GraphSubject(backends.target(backend), EventLog(folder), wanted)
-    return graph_oracle(subject, Limits(60.0), Budget()).ask(CASE, Toggles(), "how long it takes")
+    return graph_oracle(subject, Limits(60.0), Budget()).ask(case, Toggles(), "how long it takes")
 
 
 def compiles_slowly(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -72,6 +76,18 @@ def runs_slowly(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., 
     return call
 
 
+def plain(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    return make_boxed_func(module.forward)
+
+
+def runs_for_long(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
+        compute(4 * LONGER_THAN)
+        return module(*values)
+
+    return make_boxed_func(call)
+
+
 def test_a_slow_compile_is_a_failure(tmp_path: Path) -> None:
     found = judged(compiles_slowly, tmp_path)
     assert (found.kind, found.phase, found.signature) == (Kind.SLOW, "compile", "compile | slow")
@@ -82,6 +98,17 @@ def test_a_slow_compile_is_a_failure(tmp_path: Path) -> None:
 def test_a_compile_without_an_end_is_interrupted(tmp_path: Path) -> None:
     found = judged(never_compiles, tmp_path)
     assert (found.kind, found.signature, found.times) == (Kind.SLOW, "compile | slow", 3.0)
+
+
+def test_a_compile_of_a_backward_without_an_end_is_interrupted(tmp_path: Path) -> None:
+    backend = aot_autograd(fw_compiler=plain, bw_compiler=never_compiles)
+    found = judged(backend, tmp_path, TRAINING)
+    assert (found.kind, found.signature, found.times) == (Kind.SLOW, "compile | slow", 3.0)
+
+
+def test_a_backward_that_runs_for_long_is_not_interrupted(tmp_path: Path) -> None:
+    backend = aot_autograd(fw_compiler=plain, bw_compiler=runs_for_long)
+    assert judged(backend, tmp_path, TRAINING).kind is Kind.OK
 
 
 @pytest.mark.parametrize("backend", [backends.right, waits, runs_slowly])
