@@ -73,8 +73,11 @@ def surely(
 
     Of a failure that is flaky, passes go on to be repeated as often afterwards. A failure that
     shows in MANY runs of MANY is not flaky: then nothing is asked twice, and a verdict that is not
-    confirmed stays so.
+    confirmed stays so. Nothing is repeated either where the failing run had to be interrupted.
     """
+    if failure.interrupted:
+        verdict = search(asked.ask)
+        return Sure(verdict, Rate(1, 1), wanted if verdict.faults else 0.0)
     rate = asked.rate(base, failure, FURTHER)
     doubt = 1 - wanted
     if rate.failed == rate.runs:

@@ -44,13 +44,15 @@ def find_graph_layer(
 ) -> LayerFinding:
     """Climb down the ladder of torch's own backends with a graph that fails under `backend`.
 
-    Every pass is repeated as often as the rate of the failure asks for. Raises BudgetUsed.
+    Every pass is repeated as often as the rate of the failure asks for, unless the failing run had
+    to be interrupted. Raises BudgetUsed.
     """
-    rate = asked.rate(base, failure, FURTHER)
-    passes = passes_needed(rate, len(ladder.BELOW), confidence)
-    if passes is None:
-        return LayerFinding(notes=("it fails too rarely to tell which layer is at fault",))
-    asked.need(passes)
+    if not failure.interrupted:
+        rate = asked.rate(base, failure, FURTHER)
+        passes = passes_needed(rate, len(ladder.BELOW), confidence)
+        if passes is None:
+            return LayerFinding(notes=("it fails too rarely to tell which layer is at fault",))
+        asked.need(passes)
     layer, rungs = asked.searched(lambda ask: ladder.climb_down(ask, base))
     suspects = ladder.in_doubt(failure, rungs)
     notes = [_note(layer, rungs, backend)]

@@ -42,6 +42,8 @@ class Kind(StrEnum):
     """Not a valid case: eager fails on it, or Dynamo does not capture it."""
 
 
+INTERRUPTED_AFTER = 3.0
+"""A compile is interrupted after this many times the seconds that it is allowed."""
 PHASES = ("eager", "capture", "compile", "forward", "backward")
 """The phases of a run, in order."""
 
@@ -62,7 +64,7 @@ class Outcome:
     seconds: float = field(default=0.0, compare=False)
     cpu_seconds: float = field(default=0.0, compare=False)
     times: float = field(default=0.0, compare=False)
-    """The run time as a multiple of eager's, if slowness is the failure."""
+    """The time as a multiple of the limit, if slowness is the failure."""
 
     @property
     def failed(self) -> bool:
@@ -78,6 +80,12 @@ class Outcome:
     def event(self) -> GraphFailure:
         """The event that records this failure."""
         return GraphFailure(self.kind.value, self.signature, self.direction, self.message[:2000])
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it is a compile that was interrupted. Luck has no part in that."""
+        slow_compile = self.kind is Kind.SLOW and self.phase == "compile"
+        return slow_compile and self.times >= INTERRUPTED_AFTER
 
     def still_shown_by(self, smaller: Outcome) -> bool:
         """Return whether a smaller case fails in the same way and as clearly.

@@ -31,6 +31,8 @@ class Branch(Generic[CandidateType]):
     """Faults that bring about the same failure in the same candidate."""
     is_layer: bool = False
     """Whether no unit is at fault, but a whole layer of torch."""
+    misregistered: list[str] = field(default_factory=list)
+    """What is wrong with the registration of the user's custom operators."""
     enabled: Enabled | None = None
     passing: deque[CandidateType] = field(default_factory=lambda: deque(maxlen=RECENT))
     stages: StageDiff | None = None

@@ -25,6 +25,7 @@ from tcdebug.minifier.bisection.bisect import (
 from tcdebug.minifier.bisection.certainty import Sure, surely
 from tcdebug.minifier.bisection.enabled import fewest_enabled
 from tcdebug.minifier.bisection.layers import LayerFinding
+from tcdebug.minifier.cases.layer_names import SCRIPT
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.report import Report
@@ -299,6 +300,8 @@ class Investigation(Generic[CandidateType]):
     def _document(self, branch: Branch[CandidateType], number: int) -> bool:
         """Compare the stages of a fault and write its repro; False where the budget ended."""
         in_budget = self.oracle.spending.seconds_left > 0
+        if in_budget:
+            self._attempt("checking custom operators", lambda: self._custom_operators(branch))
         compared = branch.off and (not branch.is_layer or self._wrong_in_autograd(branch))
         if in_budget and compared and self.subject.keeps_stages:
             try:
@@ -314,6 +317,13 @@ class Investigation(Generic[CandidateType]):
     def _folder(self) -> Path:
         assert self.log.folder is not None
         return self.log.folder
+
+    def _custom_operators(self, branch: Branch[CandidateType]) -> None:
+        """No layer of torch is at fault where a custom operator is registered wrongly."""
+        branch.misregistered = self.subject.misregistered(branch.best)
+        if branch.misregistered and branch.is_layer:
+            self.notes = [note for note in self.notes if note not in self.layer.notes]
+            self.layer = replace(self.layer, layer=SCRIPT)
 
     def _wrong_in_autograd(self, branch: Branch[CandidateType]) -> bool:
         """Whether AOTAutograd as a whole is at fault for a wrong value."""

@@ -69,6 +69,9 @@ class ReportedFault(msgspec.Struct, frozen=True):
     stand for: it passes only with the whole group off. Without any of `requires` the decision is
     not taken, or the graph fails in another way.
 
+    `misregistered` says what is wrong with the registration of the user's custom operators that are
+    left in the repro. Where it is not empty, a layer is no culprit.
+
     `fails` and `passes` are command lines that show both, run in the folder of the repro;
     `only_fails` shows it with nothing on but what it takes. `lines` are the user's source lines
     that are left in the repro. `stages` says where in the pipeline it comes
@@ -77,6 +80,7 @@ class ReportedFault(msgspec.Struct, frozen=True):
 
     failure: ReportedFailure
     culprits: list[Culprit] = []
+    misregistered: list[str] = []
     alternatives: list[str] = []
     partners: list[str] = []
     either: list[list[str]] = []

@@ -72,7 +72,8 @@ class InvestigationState(Generic[CandidateType]):
         enabled = branch.enabled
         return report.ReportedFault(
             failure=_failure(branch.failure),
-            culprits=report.culprits(branch.fault.decisions) if branch.fault else [],
+            culprits=_culprits(branch),
+            misregistered=branch.misregistered,
             alternatives=[fault.unit for fault in branch.alternatives],
             partners=list(enabled.partners) if enabled else [],
             either=[list(group) for group in enabled.either] if enabled else [],
@@ -86,6 +87,13 @@ class InvestigationState(Generic[CandidateType]):
             lines=self.subject.lines(branch.best),
             stages=branch.stages,
         )
+
+
+def _culprits(branch: Branch[CandidateType]) -> list[report.Culprit]:
+    """The decisions at fault. A layer is not, where it was told wrong things of an operator."""
+    if branch.fault is None or (branch.is_layer and branch.misregistered):
+        return []
+    return report.culprits(branch.fault.decisions)
 
 
 def _failure(outcome: Outcome) -> report.ReportedFailure:

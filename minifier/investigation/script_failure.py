@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
@@ -29,7 +29,8 @@ from tcdebug.minifier.search.repeats import Rate, confidence
 from tcdebug.minifier.subjects.script import LONGER
 from tcdebug.minifier.targets.ladder import AUTOGRAD
 
-HAS_UNITS = ("layer.autograd", "layer.decompositions", "layer.backend")
+BACKEND = "layer.backend"
+HAS_UNITS = ("layer.autograd", "layer.decompositions", BACKEND)
 """Layers some of whose steps are units: a search for the unit says more."""
 
 
@@ -40,11 +41,20 @@ class ScriptFailure:
     job: Job
     failure: Outcome
     finding: ScriptLayer
-    processes: int
-    """How many times it has to run with the same caches until it fails."""
-    reruns: int
-    logs: Mapping[Off, Path]
-    """What the runs printed."""
+    runs: ScriptRuns
+    search: Search
+
+    @property
+    def in_backend(self) -> bool:
+        """Whether the backend is at fault, which `within_backend` looks into."""
+        return self.finding.settled and self.finding.layer == BACKEND
+
+    def within_backend(self) -> ScriptFailure:
+        """The same failure, its layer distinguished from the backend's caches and reuse of code.
+
+        Raises BudgetUsed.
+        """
+        return replace(self, finding=self.search.within_backend())
 
     @property
     def has_units(self) -> bool:
@@ -95,28 +105,28 @@ class ScriptFailure:
             shown, named, confirmed=confirmed, repro=str(path),
             fails=command if failing.reproduced else "",
             passes=" ".join([command, *(f"--off={layer}" for layer in off)]) if passed else "",
-            lines=lines_of_error(self.logs[()].read_text(errors="replace")),
+            lines=lines_of_error(self.runs.logs[()].read_text(errors="replace")),
         )  # fmt: skip
         return Report(
             "confirmed" if confirmed else "unconfirmed", shown, culprits=named, faults=[fault],
             layer=self.finding.layer, ladder=self.ladder, confirmed=confirmed, repro=str(path),
-            confidence=confidence(Rate(1, 1), 2), reruns=self.reruns, run_dir=str(folder),
+            confidence=confidence(Rate(1, 1), 2), reruns=self.runs.runs, run_dir=str(folder),
             notes=[*notes, "the script fails as a whole, none of its graphs alone"],
         )  # fmt: skip
 
     def write_repro(self) -> Path:
         """Write the repro into the run folder."""
         path = Path(self.job.run_dir) / "repro.py"
-        write_repro(self.job, self.failure, self.finding.off, path, self.processes)
+        write_repro(self.job, self.failure, self.finding.off, path, self.runs.processes)
         return path
 
     def _eager_report(self, folder: Path) -> Report:
-        path = self.logs[(DYNAMO,)]
+        path = self.runs.logs[(DYNAMO,)]
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
         failure = ReportedFailure("exception", "eager", "forward", lines[-1] if lines else "")
         how = self.finding.runs[(DYNAMO,)].message.partition("\n")[0][:160]
         return Report(
-            "fails_in_eager", failure, layer=SCRIPT, ladder=self.ladder, reruns=self.reruns,
+            "fails_in_eager", failure, layer=SCRIPT, ladder=self.ladder, reruns=self.runs.runs,
             run_dir=str(folder), notes=[f"{how}; its output is in {path}"],
         )  # fmt: skip
 
@@ -137,8 +147,7 @@ def judge_script(
         return None
     say("it fails: looking for the layer at fault")
     search = Search(runs.ask, failure, {(): failure})
-    finding = search.find()
-    return ScriptFailure(job, failure, finding, runs.processes, runs.runs, runs.logs)
+    return ScriptFailure(job, failure, search.find(), runs, search)
 
 
 def _both(path: Path, off: Off) -> tuple[Verified, Verified | None]:

@@ -89,7 +89,10 @@ class Search:
     runs: dict[Off, Outcome] = field(default_factory=dict)
 
     def find(self) -> ScriptLayer:
-        """Ask the cheapest questions first: what needs no backend, then what needs it."""
+        """Ask the cheapest questions first. None of them runs the script's own backend.
+
+        Where it is the backend, `within_backend` asks about its caches and its reuse of code.
+        """
         self._run((DYNAMO,), ("layer.autograd",))
         if self._same(DYNAMO):
             return self._settled(SCRIPT)
@@ -100,7 +103,7 @@ class Search:
         passing = [layer for layer in ORDER if self._passes(layer)]
         if not lowest:
             if "layer.backend" in passing:
-                return self._above_torchs_backends()
+                return self._settled("layer.backend")
             return self._unsettled(passing)
         layer = ORDER[ORDER.index(lowest) - 1]
         if layer not in passing:
@@ -123,8 +126,8 @@ class Search:
             return self._settled(guards, CACHE)
         return self._settled(layer)
 
-    def _above_torchs_backends(self) -> ScriptLayer:
-        """The backend, its caches, or its reuse of code."""
+    def within_backend(self) -> ScriptLayer:
+        """The backend, its caches, or its reuse of code, where `find` has found the backend."""
         guards = GUARDS["layer.backend"]
         self._run((CACHE,), (guards,))
         if self._passes(CACHE):

@@ -20,11 +20,9 @@ from torch._dynamo.utils import compilation_time_metrics
 from torch._guards import CompileContext
 
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.outcome import INTERRUPTED_AFTER, Kind, Outcome
 from tcdebug.minifier.judging.replay import run
 
-CERTAINLY = 3.0
-"""A compile is interrupted after this many times the allowed seconds."""
 TICK = 0.1
 """CPU-seconds between two looks at whether torch is compiling."""
 SHOWN = 5
@@ -71,7 +69,7 @@ class CompileTime:
     def _tick(self, number: int, frame: FrameType | None) -> None:
         if CompileContext.current_compile_id() is not None:
             self.compiling += TICK
-            if self.compiling > CERTAINLY * self.longer_than:
+            if self.compiling > INTERRUPTED_AFTER * self.longer_than:
                 raise Interrupted
 
     def __call__(
@@ -99,7 +97,7 @@ class CompileTime:
         message = f"compiling took {seconds:.1f} CPU-seconds; the limit is {self.longer_than:g}"
         if phases := longest_phases():
             message += f"; wall seconds by phase, which may be nested: {phases}"
-        times = min(seconds / self.longer_than, CERTAINLY)
+        times = min(seconds / self.longer_than, INTERRUPTED_AFTER)
         return Outcome(Kind.SLOW, "compile", "compile | slow", message, times=times)
 
 

@@ -24,6 +24,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.placement import devices, placed
 from tcdebug.minifier.cases.provenance import user_lines
 from tcdebug.minifier.cases.surroundings import surroundings
+from tcdebug.minifier.judging.custom_operators import custom_operators, misregistered
 from tcdebug.minifier.judging.endings import outcome_of
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, Spending
@@ -255,3 +256,22 @@ class GraphSubject:
     def lines(self, candidate: Case) -> list[str]:
         """Return the user's lines that Dynamo recorded for the remaining nodes."""
         return user_lines(candidate)
+
+    def misregistered(self, candidate: Case) -> list[str]:
+        """What `torch.library.opcheck` says of the custom operators that are left in a candidate.
+
+        They are called in a child. A child that fails is a fallback, and says nothing.
+        """
+        if not any(custom_operators(candidate.module)):
+            return []
+
+        def work(notify: Callable[[str], None]) -> bytes:
+            case = self._in_place(candidate)
+            return msgspec.json.encode([] if isinstance(case, Outcome) else misregistered(case))
+
+        ended = finished(self._forked(work, Limits()))
+        if ended.answer is None:
+            why = "the process that called them failed: see candidates.log"
+            self.log.emit(Fallback("custom operators were not checked", why))
+            return []
+        return msgspec.json.decode(ended.answer, type=list[str])

@@ -185,6 +185,10 @@ class ScriptSubject:
         """Return nothing: no line of a script is more suspect than another."""
         return []
 
+    def misregistered(self, candidate: WholeScript) -> list[str]:
+        """The operators that a script calls are not known."""
+        return []
+
 
 def outcome_of(status: int | None, text: str) -> Outcome:
     """Return the outcome of a script, given its exit status and its output."""

@@ -77,3 +77,7 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
     def lines(self, candidate: CandidateType) -> list[str]:
         """Return the user's source lines that remain in a candidate."""
         ...
+
+    def misregistered(self, candidate: CandidateType) -> list[str]:
+        """What is wrong with the registration of the user's custom operators in a candidate."""
+        ...

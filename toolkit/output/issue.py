@@ -131,6 +131,8 @@ def _needs(script: Path) -> str:
 def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
     if found.nodes_before:
         yield f"The graph was minimised from {found.nodes_before} to {found.nodes_after} nodes."
+    for operator in fault.misregistered:
+        yield f"The cause is in the script: {operator}"
     for culprit in fault.culprits:
         yield f"It passes when `{culprit.unit}` is left out at `{culprit.subject}`."
     if found.layer:

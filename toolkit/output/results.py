@@ -39,7 +39,7 @@ def _fault(fault: ReportedFault) -> Result:
         command=f"python {repro}" if repro else "",
         identity=fault.failure.signature,
         details=(
-            ("culprit", ", ".join(c.unit for c in fault.culprits)),
+            ("culprit", ", ".join([*fault.misregistered, *(c.unit for c in fault.culprits)])),
             ("passes only without", ", ".join(fault.alternatives)),
             ("only if on", ", ".join([*fault.partners, *map(" or ".join, fault.either)])),
             ("stage", fault.stages.stage if fault.stages else ""),

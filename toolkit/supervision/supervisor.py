@@ -9,7 +9,7 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
@@ -27,7 +27,7 @@ from tcdebug.display.removed import show_removed
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
-from tcdebug.minifier.investigation.script_failure import judge_script
+from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script, passes_without
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -138,10 +138,11 @@ class Supervisor:
         except KeyboardInterrupt:
             return self._unfinished("interrupted")
 
-    def _unfinished(self, status: str, when: str = "") -> Report:
-        """The best so far of a search that was ended before its time."""
+    def _unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
+        """The best so far of a search that was ended before its time, and what else is known."""
         report = self._read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
-        notes = [*report.notes, *([f"the budget was used up while {when}"] if when else [])]
+        late = [f"the budget was used up while {when}"] if when else []
+        notes = [*known, *report.notes, *late]
         return msgspec.structs.replace(report, status=status, confirmed=False, notes=notes)
 
     def _sometimes_failing(self) -> Report | None:
@@ -210,31 +211,40 @@ class Supervisor:
 
     def _by_layers(self, recorded: int) -> Report:
         """Run the script as it is; if it fails, find the layer at fault, and then the unit."""
+        known: list[str] = []
         try:
             failed = judge_script(self.job, self.log, self._seconds_left, self.progress.say)
+            if failed is None:
+                return self._healthy(recorded)
+            if self.job.bisect and failed.in_backend:
+                slow = self._slow_compile(failed)
+                if isinstance(slow, Report):
+                    return slow
+                known += slow
+            if failed.in_backend:
+                failed = failed.within_backend()
         except BudgetUsed:
-            return self._unfinished("budget", "the script ran as a whole")
-        notes = self._whole_notes(recorded)
-        if failed is None:
-            healthy = Report("no_failure", run_dir=str(self.folder), notes=notes)
-            return self._sometimes_failing() or healthy
+            return self._unfinished("budget", "the script ran as a whole", known)
         report = failed.report()
-        notes = [*self._candidates_notes(), *notes]
-        report = msgspec.structs.replace(report, notes=[*notes, *report.notes])
+        known += [*self._candidates_notes(), *self._whole_notes(recorded)]
+        report = msgspec.structs.replace(report, notes=[*known, *report.notes])
         of_dynamo = report.layer in (DYNAMO, GUARDS[DYNAMO])
         if self.job.bisect and of_dynamo and report.status == "confirmed":
             # where Dynamo raises it says at which line
             return report if report.faults[0].lines else self._with_line(report)
         if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
             return report
-        report = self._slow_compile(report)
-        if report.graph is not None:
-            return report
         units = self._whole_script(recorded, failed.known_layer)
         if units.status == "confirmed":
             return msgspec.structs.replace(units, layer=report.layer, ladder=report.ladder)
         failed.write_repro()
         return report
+
+    def _healthy(self, recorded: int) -> Report:
+        """The report of a script that passed, unless one of its graphs fails at times."""
+        notes = self._whole_notes(recorded)
+        healthy = Report("no_failure", run_dir=str(self.folder), notes=notes)
+        return self._sometimes_failing() or healthy
 
     def _with_line(self, report: Report) -> Report:
         """The report of a script that Dynamo makes fail, with the statement where it does."""
@@ -245,14 +255,14 @@ class Supervisor:
         note = f"it fails once Dynamo captures this statement ({found.unit}): {found.subject}"
         return msgspec.structs.replace(report, notes=[note, *report.notes])
 
-    def _slow_compile(self, whole: Report) -> Report:
+    def _slow_compile(self, failed: ScriptFailure) -> Report | list[str]:
         """The report of a slow graph, if the script passes without the unit that makes it slow.
 
-        Otherwise the report of the whole script, which says what is slow.
+        Otherwise what is known of the slowest graph, nothing where no graph is slow.
         """
         seconds = slowest_graph(self.folder)
         if seconds < SLOW_GRAPH:
-            return whole
+            return []
         self.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: looking for what takes them")
         wanted = msgspec.structs.replace(
             self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
@@ -260,22 +270,21 @@ class Supervisor:
         self._session("search", wanted=wanted, minimise=False)
         report = self._read_report(REPORT)
         (self.folder / REPORT).unlink(missing_ok=True)
+        slow = slow_graph(self.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
         if report is None or report.status != "confirmed":
-            slow = slow_graph(self.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
-            return msgspec.structs.replace(whole, notes=[slow, *whole.notes])
+            return [slow]
         units = [culprit.unit for culprit in report.culprits]
         off = ", ".join(units)
         self.progress.say(f"running the script with {off} off")
         if not passes_without(self.job, self.log, self._seconds_left, units):
-            slow = f"a graph compiles faster with {off} off; the script was not seen to pass so"
-            return msgspec.structs.replace(whole, notes=[slow, *whole.notes])
-        assert whole.failure is not None
+            faster = f"it compiles faster with {off} off; the script was not seen to pass so"
+            return [slow, faster]
         notes = [
-            f"the script fails with {whole.failure.signature}; with {off} off it passes",
+            f"the script fails with {failed.failure.signature}; with {off} off it passes",
             "the graph was not minimised: tcdebug minify --oracle compile-time does that",
         ]
         return msgspec.structs.replace(
-            report, layer=whole.layer, ladder=whole.ladder, notes=[*notes, *report.notes]
+            report, layer=failed.finding.layer, ladder=failed.ladder, notes=[*notes, *report.notes]
         )
 
     def _whole_notes(self, recorded: int) -> list[str]:

@@ -31,7 +31,11 @@ def found(runs: Runs) -> tuple[ScriptLayer, list[Off]]:
         asked.extend(questions)
         return {off: runs.get(off, PASSES) for off in questions}
 
-    return Search(ask, FAILS, {(): FAILS}).find(), asked
+    search = Search(ask, FAILS, {(): FAILS})
+    finding = search.find()
+    if finding.settled and finding.layer == "layer.backend":
+        finding = search.within_backend()
+    return finding, asked
 
 
 FAILING: dict[str, tuple[Off, ...]] = {

@@ -1,0 +1,87 @@
+"""Custom operators whose registration does not say what their kernels do.
+
+A compiler trusts what a custom operator is registered with: its schema, for what it writes and
+which results share memory, and its fake kernel, for the sizes, strides and dtypes of its results.
+Where these are wrong no layer of torch is at fault, although the graph fails only when compiled.
+`torch.library.opcheck` calls the operator with copies of the arguments that it has in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload, OpOverloadPacket
+
+from tcdebug.minifier.cases.case import Case, attributes
+from tcdebug.minifier.judging.replay import run
+
+TORCHS = frozenset(
+    (
+        "aten", "prim", "prims", "rngprims", "debugprims", "quantized", "mkldnn", "onednn",
+        "inductor", "_inductor_test", "_test", "c10d", "c10d_functional", "_c10d_functional",
+        "fsdp", "streams", "symm_mem",
+    )
+)  # fmt: skip
+"""Namespaces of operators that torch registers itself."""
+CHECKS = ("test_schema", "test_faketensor")
+"""What opcheck is asked: the schema, and the fake kernel."""
+
+
+def custom_operators(module: fx.GraphModule) -> Iterator[OpOverload]:
+    """The operators of a graph, and of graphs inside it, that torch did not register."""
+    for node in module.graph.nodes:
+        if operator := custom_operator(node.target):
+            yield operator
+    for inner in attributes(module, module.graph).values():
+        if isinstance(inner, fx.GraphModule):
+            yield from custom_operators(inner)
+
+
+def custom_operator(target: Any) -> OpOverload | None:
+    """The custom operator that a node calls; None of one with several overloads, of which one runs.
+
+    Of `torch.ops.mine.f` that is `torch.ops.mine.f.default`.
+    """
+    if isinstance(target, OpOverloadPacket):
+        names = target.overloads()  # type: ignore[no-untyped-call] # torch has no annotation
+        target = getattr(target, names[0]) if len(names) == 1 else None
+    if isinstance(target, OpOverload) and target.namespace not in TORCHS:
+        return target
+    return None
+
+
+def misregistered(case: Case) -> list[str]:
+    """What opcheck objects to in the custom operators of a case, one line per operator and check.
+
+    The case runs once in eager. Raises what it raises. Of graphs inside the graph nothing is said.
+    """
+    checking = _Checking(case.module)
+    run(checking.run, case)
+    return [
+        f"the custom operator {name} is registered wrongly, says {check} of "
+        f"torch.library.opcheck: {what}"
+        for (name, check), what in checking.objections.items()
+    ]
+
+
+class _Checking(fx.Interpreter):
+    """Runs a graph, and checks each custom operator before it is called."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.objections: dict[tuple[str, str], str] = {}
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Check and call."""
+        if operator := custom_operator(target):
+            said = torch.library.opcheck(
+                operator, args, kwargs, test_utils=CHECKS, raise_exception=False
+            )
+            for check, found in said.items():
+                if isinstance(found, BaseException):
+                    text = " ".join(str(found).split())
+                    self.objections.setdefault((str(operator), check), text)
+        return super().call_function(target, args, kwargs)
