@@ -302,8 +302,7 @@ class Investigation(Generic[CandidateType]):
         in_budget = self.oracle.spending.seconds_left > 0
         if in_budget:
             self._attempt("checking custom operators", lambda: self._custom_operators(branch))
-        compared = branch.off and (not branch.is_layer or self._wrong_in_autograd(branch))
-        if in_budget and compared and self.subject.keeps_stages:
+        if in_budget and self._comparable(branch):
             try:
                 self._attempt("the comparison of stages", lambda: self._stages(branch, number))
             except BudgetUsed:
@@ -319,15 +318,21 @@ class Investigation(Generic[CandidateType]):
         return self.log.folder
 
     def _custom_operators(self, branch: Branch[CandidateType]) -> None:
-        """No layer of torch is at fault where a custom operator is registered wrongly."""
+        """Nothing of torch is at fault where a custom operator is registered wrongly."""
         branch.misregistered = self.subject.misregistered(branch.best)
-        if branch.misregistered and branch.is_layer:
+        if branch.misregistered:
             self.notes = [note for note in self.notes if note not in self.layer.notes]
             self.layer = replace(self.layer, layer=SCRIPT)
+            if branch.off:
+                trusting = ", ".join(branch.off)
+                self.notes.append(f"it passes with {trusting} off, which trusts the registration")
 
-    def _wrong_in_autograd(self, branch: Branch[CandidateType]) -> bool:
-        """Whether AOTAutograd as a whole is at fault for a wrong value."""
-        return self.layer.switch == AUTOGRAD and branch.failure.kind is Kind.WRONG
+    def _comparable(self, branch: Branch[CandidateType]) -> bool:
+        """Whether its stages can be compared: those with a unit off, or AOTAutograd's values."""
+        if not branch.off or branch.misregistered or not self.subject.keeps_stages:
+            return False
+        wrong_in_autograd = self.layer.switch == AUTOGRAD and branch.failure.kind is Kind.WRONG
+        return not branch.is_layer or wrong_in_autograd
 
     def _stages(self, branch: Branch[CandidateType], number: int) -> None:
         """Where in the pipeline the fault comes in, with nothing on but what it takes."""

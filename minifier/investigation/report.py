@@ -70,7 +70,7 @@ class ReportedFault(msgspec.Struct, frozen=True):
     not taken, or the graph fails in another way.
 
     `misregistered` says what is wrong with the registration of the user's custom operators that are
-    left in the repro. Where it is not empty, a layer is no culprit.
+    left in the repro. Where it is not empty, there are no culprits.
 
     `fails` and `passes` are command lines that show both, run in the folder of the repro;
     `only_fails` shows it with nothing on but what it takes. `lines` are the user's source lines

@@ -69,12 +69,13 @@ class InvestigationState(Generic[CandidateType]):
         command = f"python {branch.repro.name}" if branch.repro else ""
         only = [f"--only={unit}" for unit in branch.only]
         off = [f"--off={unit}" for unit in branch.off]
-        enabled = branch.enabled
+        units = _culprits(branch)
+        enabled = branch.enabled if units else None
         return report.ReportedFault(
             failure=_failure(branch.failure),
-            culprits=_culprits(branch),
+            culprits=units,
             misregistered=branch.misregistered,
-            alternatives=[fault.unit for fault in branch.alternatives],
+            alternatives=[fault.unit for fault in branch.alternatives] if units else [],
             partners=list(enabled.partners) if enabled else [],
             either=[list(group) for group in enabled.either] if enabled else [],
             requires=list(enabled.requires) if enabled else [],
@@ -90,8 +91,8 @@ class InvestigationState(Generic[CandidateType]):
 
 
 def _culprits(branch: Branch[CandidateType]) -> list[report.Culprit]:
-    """The decisions at fault. A layer is not, where it was told wrong things of an operator."""
-    if branch.fault is None or (branch.is_layer and branch.misregistered):
+    """The decisions at fault: none where the registration of a custom operator is."""
+    if branch.fault is None or branch.misregistered:
         return []
     return report.culprits(branch.fault.decisions)
 

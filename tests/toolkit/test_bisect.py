@@ -222,6 +222,35 @@ torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
     assert python(done.json["repro"], "--off=layer.backend").status == 0
 
 
+def test_a_custom_operator_that_is_registered_wrongly_is_the_culprit(
+    tcdebug: Command, script: Script
+) -> None:
+    name = script("""
+@torch.library.custom_op("planted::first_half", mutates_args=())
+def first_half(x: torch.Tensor) -> torch.Tensor:
+    return x[: x.shape[0] // 2].clone()
+
+@first_half.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+torch.compile(lambda x: first_half(x) + 1, backend="tcdebug")(torch.randn(8))
+""")
+    done = tcdebug("bisect", "--json", name)
+    (fault,) = done.json["faults"]
+    assert done.json["layer"] == "layer.script"
+    assert (done.json["culprits"], fault["culprits"], fault["alternatives"]) == ([], [], [])
+    assert fault["misregistered"] == [
+        "the custom operator planted.first_half.default is registered wrongly, says "
+        "test_faketensor of torch.library.opcheck: When comparing the output of "
+        "planted.first_half.default on FakeTensor and concrete Tensors, found mismatched tensor "
+        "metadata: Shapes torch.Size([0]) and torch.Size([1]) are not equal!"
+    ]
+    assert "it passes with lower.aten.add.Tensor off, which trusts the registration" in (
+        done.json["notes"]
+    )
+
+
 def test_a_used_up_budget_is_status_6_and_keeps_the_best(tcdebug: Command, script: Script) -> None:
     name = script(
         WRONG_SIN
