@@ -1,1 +1,1 @@
-"""Which decisions of a compiler are at fault: search, confirmation, and how sure the answer is."""
+"""Finds the decisions of a compiler that are at fault, and confirms them with stated confidence."""

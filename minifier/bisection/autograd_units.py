@@ -1,8 +1,8 @@
-"""The unit of AOTAutograd at fault, where the layer at fault is AOTAutograd.
+"""Finds the unit of AOTAutograd at fault, if AOTAutograd is the layer at fault.
 
-AOTAutograd's units are asked where torch's backend `aot_eager` stands in for all that comes after
-it: what is decided there is AOTAutograd's, and a run costs a trace. What is found is then switched
-off under the backend that failed, which has to pass.
+AOTAutograd's units are consulted when torch's backend `aot_eager` replaces everything after it. All
+decisions are then AOTAutograd's, and a run costs no more than a trace. The units found are finally
+switched off under the backend that failed, which must then pass.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 
 class Askable(Protocol):
-    """What can be asked about a candidate."""
+    """A candidate that can be asked about."""
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome: ...
 
 
 @dataclass(frozen=True)
 class AutogradFinding:
-    """The faults within AOTAutograd, none where they are not found; what there is to say."""
+    """The faults within AOTAutograd, empty if none is found, and notes for the report."""
 
     faults: tuple[Fault, ...] = ()
     notes: tuple[str, ...] = ()
@@ -39,8 +39,8 @@ def find_autograd_units(
 ) -> AutogradFinding:
     """Bisect the decisions of AOTAutograd, given that it is the layer at fault.
 
-    `failure` is how it fails under `base`; `bisected` bisects a failure under toggles. Raises
-    BudgetUsed.
+    `failure` is how the candidate fails under `base`. `bisected` bisects a failure under toggles.
+    Raises BudgetUsed.
     """
     toggles = base.without(off=[DECOMPOSITIONS])
     alone = asked.ask(toggles, "AOTAutograd alone")
@@ -50,11 +50,11 @@ def find_autograd_units(
     if verdict.core:
         return AutogradFinding(notes=("no unit of AOTAutograd is at fault",))
     if not verdict.confirmed:
-        return AutogradFinding(notes=("which unit of AOTAutograd is at fault was not confirmed",))
+        return AutogradFinding(notes=("no unit of AOTAutograd was confirmed to be at fault",))
     units = verdict.units()
     without = asked.ask(base.without(off=units), f"without {', '.join(units)}")
     if without.kind is not Kind.OK:
-        note = f"AOTAutograd alone passes without {', '.join(units)}, the backend does not"
+        note = f"AOTAutograd alone passes without {', '.join(units)}, but the backend does not"
         return AutogradFinding(notes=(note,))
     faults = tuple(replace(f, failure=failure, whole_unit=True) for f in verdict.faults)
     return AutogradFinding(faults)

@@ -1,17 +1,17 @@
-"""Which decisions of the compiler are at fault: a search over prefixes, then confirmation.
+"""Finds the decisions of the compiler at fault by a search over prefixes, and confirms them.
 
-Decisions come in the order of the pipeline, and the first n of a compile are the same whatever
-happens to the rest. So "only the first n decisions let through" is a program between everything
-off and everything on, and a binary search over n finds the decision that brings the failure in.
+Decisions come in the order of the pipeline, and the first n decisions of a compile do not depend on
+the rest. Allowing only the first n decisions therefore gives a program between everything off and
+everything on, and a binary search over n finds the decision that introduces the failure.
 
-A run that fails in another way is unresolved: it neither fails nor passes. Where the prefix before
-the one that fails is unresolved, the culprit is somewhere between the last prefix that passes and
-the first that fails (`suspects`).
+A run that fails in a different way is unresolved: it neither fails nor passes. If the prefix before
+the failing one is unresolved, the culprit is between the last prefix that passes and the first that
+fails (`suspects`).
 
-A culprit is confirmed if the failure shows with it on and the run passes with it off: that decision
-alone, or its unit where the same fault acts in several places, as a lowering that forward and
-backward both use. If the same failure shows with the unit off, another unit brings it about too,
-and the search goes on with this one off.
+A culprit is confirmed if the failure occurs with it on and the run passes with it off. The culprit
+is that decision alone, or its unit if the same fault acts in several places, such as a lowering in
+both forward and backward. If the same failure occurs with the unit off, another unit causes it too,
+and the search continues with this one off.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, Resolution
 from tcdebug.minifier.search.algorithms import first_bad, passing_before
 
 MOST_FAULTS = 8
-"""More independent faults than this are not told apart."""
+"""The limit on independent faults."""
 MOST_PLACES = 4
-"""Decisions of one unit that are found one by one; with more of them the unit is switched off."""
+"""The limit on decisions of one unit that are found singly. Beyond it the unit is switched off."""
 GENERAL = ("fuse", "codegen", "memory")
-"""Families whose units are not about one operator: which of their decisions it is says more."""
+"""Families whose units are not specific to one operator, so that the decision says more."""
 
 Ask = Callable[[Toggles, str], Outcome]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An independent fault: how it fails, and the decisions of one unit that bring it in.
+    """An independent fault: how it fails, and the decisions of one unit that cause it.
 
-    `whole_unit`: the unit has to be off, because without these decisions alone it still fails. The
-    fault acts in more places, or another unit brings it about too.
+    `whole_unit` means that the unit must be off, because the failure persists without just these
+    decisions. The fault acts in more places, or another unit causes it too.
     """
 
     failure: Outcome
@@ -55,7 +55,7 @@ class Fault:
         return self.decisions[0].unit
 
     def held_back(self, toggles: Toggles) -> Toggles:
-        """Toggles with this fault switched off."""
+        """Return the toggles with this fault switched off."""
         if self.whole_unit:
             return toggles.without(off=[self.unit])
         return toggles.without(sites=[d.site for d in self.decisions])
@@ -63,9 +63,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a bisection found: the faults.
+    """The faults that a bisection found.
 
-    `confirmed`: without them it passes, and with any one of them back it fails as that one does.
+    `confirmed`: without them it passes, and with any single one of them it fails as that one does.
     `core`: it fails with everything off, so no unit is at fault.
     """
 
@@ -74,23 +74,23 @@ class Verdict:
     core: bool = False
 
     def units(self) -> list[str]:
-        """The units at fault, each once."""
+        """Return the units at fault, without duplicates."""
         return list(dict.fromkeys(fault.unit for fault in self.faults))
 
     def decisions(self) -> list[Decision]:
-        """One decision of each fault."""
+        """Return one decision of each fault."""
         return [fault.decisions[0] for fault in self.faults]
 
     def alternatives(self) -> tuple[Fault, ...]:
-        """Further faults that fail as the first does: it passes only with all of them off."""
+        """Return the faults that fail as the first does. It passes only with all of them off."""
         return tuple(f for f in self.faults[1:] if f.failure.same_bug(self.faults[0].failure))
 
 
 def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
     """Find the decisions at fault, given that the target fails under `base` with `failure`.
 
-    A failure that shows only with a fault switched off counts as a fault of its own where it may
-    have been hidden: not if it ends the run in an earlier phase than the first one does.
+    A failure that occurs only with a fault switched off counts as another fault if the first one
+    may have hidden it. It does not if it ends the run in an earlier phase.
     """
     if not failure.decisions:
         return Verdict()
@@ -108,7 +108,7 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
         faults.append(fault)
         current, before = left, current
         if current.ends_before(before):
-            break  # switching off brought it about
+            break  # switching the fault off caused this failure
     confirmed = bool(faults) and current.kind is Kind.OK
     if confirmed:
         faults = needed(ask, base, faults)
@@ -124,10 +124,10 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
 
 
 def needed(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> list[Fault]:
-    """Those of several faults that have to be off for it to pass; with all of them off it does.
+    """Return the faults that must be off for it to pass, given that it passes with all of them off.
 
-    Without one that was found first it may have failed in another way. The fault that was then
-    found can be what both failures take.
+    Without one that was found first it may have failed in a different way. The fault found after
+    that may be the one that both failures need.
     """
     left = list(faults)
     for this in faults:
@@ -147,9 +147,9 @@ def _without(base: Toggles, faults: Sequence[Fault]) -> Toggles:
 
 
 def each_matters(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> bool:
-    """Whether each of several faults, with the others off, fails as it was found to."""
+    """Return whether each fault, with the others off, fails as it was found to."""
     if len(faults) == 1:
-        return True  # with the only one on it fails: that is what was reported
+        return True  # with the only fault on, it fails as reported
     for this in faults:
         toggles = _without(base, [other for other in faults if other is not this])
         if not this.failure.same_bug(ask(toggles, f"only {this.unit} of the culprits")):
@@ -160,7 +160,7 @@ def each_matters(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> bool:
 def _one_fault(
     ask: Ask, failure: Outcome, toggles: Toggles, zero: Outcome, log: EventLog
 ) -> tuple[Fault, Outcome] | None:
-    """A fault and what is left without it; None where no prefix shows the failure."""
+    """Return a fault and the outcome without it; None if no prefix shows the failure."""
     decisions = failure.decisions
     bounds = _last_pass_and_first_failure(ask, failure, toggles, zero, log)
     if bounds is None:
@@ -174,7 +174,7 @@ def _one_fault(
         case Resolution.FAILS:
             return _everywhere(ask, fault, left, toggles)
         case Resolution.UNRESOLVED if failure.ends_before(left):
-            return fault, left  # the failure may have hidden that one
+            return fault, left  # the failure may have hidden this one
     first = 0 if passing is None else passing
     suspects = [decisions[first], *reversed(decisions[:failing]), *decisions[failing:]]
     other = passing_unit(ask, suspects, toggles, besides=fault.unit)
@@ -192,9 +192,10 @@ def _one_fault(
 def _last_pass_and_first_failure(
     ask: Ask, failure: Outcome, toggles: Toggles, zero: Outcome, log: EventLog
 ) -> tuple[int | None, int] | None:
-    """How many decisions pass, None if no prefix is known to, and how many of them first fail.
+    """Return the last passing and the first failing number of decisions.
 
-    None where not even all of them, counted, show the failure.
+    The first is None if no prefix is known to pass. Returns None if not even all decisions, counted
+    as a prefix, show the failure.
     """
     decisions = failure.decisions
     log.emit(BisectPlan("decisions", len(decisions), max(1, len(decisions)).bit_length()))
@@ -220,7 +221,7 @@ def _last_pass_and_first_failure(
 
 
 def _everywhere(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tuple[Fault, Outcome]:
-    """A fault that shows without the decision found, with its other places; what is left then."""
+    """Extend a fault that persists without its decision. Also return what is left without it."""
     whole = replace(fault, whole_unit=True)
     without_unit = ask(whole.held_back(toggles), f"without any {fault.unit}")
     if fault.failure.same_bug(without_unit) or fault.unit.partition(".")[0] not in GENERAL:
@@ -231,7 +232,7 @@ def _everywhere(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tupl
             ask, fault.failure, fault.unit, left.decisions, fault.held_back(toggles)
         )
         if place is None or place.site not in known:
-            break  # a step that is taken only because others are not
+            break  # this step is taken only because others are off
         fault = replace(fault, decisions=(*fault.decisions, place))
         left = ask(fault.held_back(toggles), f"without {len(fault.decisions)} of {fault.unit}")
     if left.kind is Kind.OK:
@@ -242,9 +243,10 @@ def _everywhere(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tupl
 def _next_place(
     ask: Ask, failure: Outcome, unit: str, decisions: Sequence[Decision], toggles: Toggles
 ) -> Decision | None:
-    """A decision of a unit that brings a failure in, if there is one.
+    """Return a decision of a unit that causes a failure; None if there is none.
 
-    Given that it fails under `toggles`, with these decisions, and does not with the unit off.
+    It requires that the failure shows under `toggles` with these decisions, but not with the unit
+    off.
     """
     places = [d for d in decisions if d.unit == unit]
 
@@ -258,7 +260,7 @@ def _next_place(
 
 
 def _unit_ends(decisions: Sequence[Decision]) -> list[int]:
-    """Where one family of units ends and the next begins, in order."""
+    """Return the positions where one family of units ends and the next begins, in order."""
     ends = [
         k + 1
         for k in range(len(decisions) - 1)
@@ -274,7 +276,7 @@ def _family(decision: Decision) -> str:
 def _within_units(
     ends: Sequence[int], bad: Callable[[int], bool], log: EventLog
 ) -> tuple[int, int]:
-    """First the run of units, then what is inside it: bounds of the guilty one."""
+    """Return the bounds of the guilty run of units, before the search inside it."""
     found = first_bad(0, len(ends) - 1, lambda k: bad(ends[k]))
     log.emit(BisectStep("units", ends[found - 1], ends[found]))
     return ends[found - 1], ends[found]

@@ -1,13 +1,13 @@
-"""A bisection that is sure of its culprit, or names none: repeats as many as the failure asks for.
+"""Makes a bisection certain of its culprit, or names none, by repeating runs as often as needed.
 
-A failure that shows every time is bisected with one run a question, and only the passes that the
-verdict rests on are repeated. When any question is answered in two ways, or a pass turns out to be
-luck, the rate of the failure is measured and every pass of a new search repeated accordingly;
-answers that are known already are used.
+A failure that shows every time is bisected with one run per question, and only the passes on which
+the verdict rests are repeated. If any question gets contradictory answers, or a pass turns out to
+be luck, the failure rate is measured, and every pass of a new search is repeated accordingly. Known
+answers are reused.
 
-Of the doubt that is allowed each search has half. In the second the rate decides how often is
-repeated, and what is so chosen holds for all rates together with half the doubt for each; see
-`test_what_is_chosen_by_the_rate_holds_for_all_rates_together`.
+Each search gets half of the allowed doubt. In the second search the measured rate determines the
+number of repeats. A choice that depends on the rate holds for all rates together if each gets half
+the doubt; see `test_what_is_chosen_by_the_rate_holds_for_all_rates_together`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.repeats import Rate, passes_needed
 
 FURTHER = 4
-"""Runs of a failure after its first, before it is taken to show every time."""
+"""Runs of a failure after its first before it is assumed to show every time."""
 MANY = 12
-"""Runs by which the rate of one is measured that does not."""
+"""Runs that measure the rate of a failure that does not show every time."""
 EXPECTED_PASSES = 10
-"""Questions of a search that pass, to begin with."""
+"""The initial estimate of the number of passing questions in a search."""
 
 
 class Repeatable(Protocol):
-    """What a bisection asks, able to repeat its runs: `CaseOracle`, `ScriptOracle`."""
+    """What a bisection asks, with repeatable runs, such as a `CandidateOracle`."""
 
     @property
     def contradicted(self) -> bool: ...
@@ -44,14 +44,14 @@ class Repeatable(Protocol):
 
 @dataclass(frozen=True)
 class Sure:
-    """A verdict, confirmed only where it is sure; how often the failure shows; how sure it is."""
+    """A verdict, which is confirmed only if it is certain, the failure rate, and the confidence."""
 
     verdict: Verdict
     rate: Rate
     confidence: float
 
     def notes(self, wanted: float) -> Iterable[str]:
-        """What a report says about it."""
+        """Yield notes for a report."""
         if self.rate.failed < self.rate.runs:
             low = self.rate.lower(wanted)
             yield (
@@ -69,7 +69,7 @@ def surely(
     search: Callable[[Ask], Verdict],
     wanted: float,
 ) -> Sure:
-    """The verdict of a search, given what to ask, once it is sure that no pass was luck.
+    """Return the verdict of a search once it is certain that no pass was luck.
 
     Of a failure that is flaky, passes go on to be repeated as often afterwards. A failure that
     shows in MANY runs of MANY is not flaky: then nothing is asked twice, and a verdict that is not
@@ -82,7 +82,7 @@ def surely(
     doubt = 1 - wanted
     if rate.failed == rate.runs:
         verdict = search(asked.ask)
-        if verdict.core:  # it fails with everything off: no pass is believed
+        if verdict.core:  # it fails with everything off: the verdict rests on no pass
             return Sure(verdict, rate, 1.0)
         if verdict.confirmed and _rests_on_passes(asked, rate, verdict, base, 1 - doubt / 2):
             asked.need(1)
@@ -99,10 +99,10 @@ def surely(
 def _rests_on_passes(
     asked: Repeatable, rate: Rate, verdict: Verdict, base: Toggles, wanted: float
 ) -> bool:
-    """Whether all that a verdict rests on passes again and again.
+    """Return whether every run on which a verdict rests passes repeatedly.
 
-    That is the run with all faults off. Where that takes a whole unit, the place in it rests on
-    the run that ended before it. Where a fault has several places, each of them fails alone.
+    That is the run with all faults off. If a whole unit must be off, its place rests on the run
+    that ended before it. If a fault has several places, each of them must fail alone.
     """
     if asked.contradicted:
         return False
@@ -117,7 +117,7 @@ def _rests_on_passes(
     if passes is None:
         return False
     asked.need(passes)
-    purpose = "once more, what passed"
+    purpose = "repeat of a pass"
     return (
         asked.ask(toggles, purpose).kind is Kind.OK
         and not any(failure.same_bug(asked.ask(q, purpose)) for failure, q in earlier)
@@ -126,7 +126,7 @@ def _rests_on_passes(
 
 
 def _each_place_fails(asked: Repeatable, base: Toggles, verdict: Verdict, fault: Fault) -> bool:
-    """Whether it fails with any one of the places of a fault on, and all else that is found off."""
+    """Return whether each place of a fault fails alone, with everything else that was found off."""
     if len(fault.decisions) == 1:
         return True
     for other in verdict.faults:
@@ -143,7 +143,7 @@ def _each_place_fails(asked: Repeatable, base: Toggles, verdict: Verdict, fault:
 def _repeated(
     asked: Repeatable, rate: Rate, search: Callable[[Ask], Verdict], wanted: float
 ) -> Verdict:
-    """A search with every pass repeated: more often if it needed more passes than expected."""
+    """Search with every pass repeated; again with more repeats if it needed more passes."""
     answers = EXPECTED_PASSES
     while (passes := passes_needed(rate, answers, wanted)) is not None:
         asked.need(passes)

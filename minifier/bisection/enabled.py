@@ -1,7 +1,7 @@
-"""The fewest units that have to be on for a fault: partners of the culprit, and what it builds on.
+"""Finds the fewest units that must be on for a fault: partners of the culprit, and prerequisites.
 
-Asked of a minimised case, where few units take part: the smallest graph and the smallest set of
-units are found for each other.
+It is asked about a minimised case, in which few units take part. The smallest graph and the
+smallest set of units are therefore found for each other.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tcdebug.minifier.search.algorithms import minimal_subset
 
 @dataclass(frozen=True)
 class Enabled:
-    """The fewest units that have to be on for a fault, `unit` included.
+    """The fewest units that must be on for a fault, including `unit`.
 
-    `partners` are those without any one of which its decision is still taken, and it passes: the
-    fault is in what they do together. Each group in `either` is a partner that several units stand
-    for: it passes only with the whole group off. Without any of the others, `requires`, the
-    decision is not taken, or the case fails in another way.
+    Without any of the `partners` the unit's decision is still taken, but the case passes, so the
+    fault is in their combination. Each group in `either` is one partner with several substitutes:
+    the case passes only with the whole group off. Without any of `requires`, the decision is not
+    taken, or the case fails in a different way.
     """
 
     unit: str
@@ -31,14 +31,14 @@ class Enabled:
     either: tuple[tuple[str, ...], ...] = ()
 
     def units(self) -> list[str]:
-        """All of them, and the first of each group."""
+        """Return all of them, with the first of each group."""
         return [*self.requires, *(group[0] for group in self.either), *self.partners, self.unit]
 
 
 LIKELY = ("lower", "fuse")
-"""Families of which much is made: looked at first."""
+"""Families with many units, which are tried first."""
 MOST_SUBSTITUTES = 3
-"""More units than this are not taken for one partner."""
+"""The limit on units in a group."""
 
 
 def _family(unit: str) -> str:
@@ -46,10 +46,10 @@ def _family(unit: str) -> str:
 
 
 def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> Enabled | None:
-    """The fewest units with which a small case fails in the same way, None where it does not.
+    """Return the fewest units with which a small case fails in the same way; None if none do.
 
-    `failure` is how the case fails under `toggles`, its decisions included. Meant for a minimised
-    case: it asks about twice for each unit that takes part.
+    `failure` is how the case fails under `toggles`, with its decisions. It is meant for a minimised
+    case, because it asks about twice for each unit that takes part.
     """
     units = [u for u in dict.fromkeys(d.unit for d in failure.decisions if d.allowed) if u != unit]
 
@@ -64,7 +64,7 @@ def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> E
     needed = _needed(units, fails_with)
 
     def needed_without(off: Sequence[str]) -> list[str]:
-        """What else it takes with some units off."""
+        """Return what else is needed with some units off."""
         left = [u for u in units if u not in off]
         if not fails_with(left, off):
             return []
@@ -87,7 +87,7 @@ def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> E
 
 
 def _needed(units: Sequence[str], bad: Callable[[Sequence[str]], bool]) -> list[str]:
-    """A smallest set of units that is bad, whole families first."""
+    """Return a minimal bad set of units, reduced first by whole families."""
     families = sorted({_family(u) for u in units}, key=lambda f: (f not in LIKELY, f))
     kept = minimal_subset(families, lambda some: bad([u for u in units if _family(u) in some]))
     return minimal_subset([u for u in units if _family(u) in kept], bad)
@@ -100,7 +100,7 @@ def _group(
     unit: str,
     needed_without: Callable[[Sequence[str]], list[str]],
 ) -> tuple[str, ...]:
-    """A unit with those that do the same in its place, empty where these are not found."""
+    """Return a unit with its substitutes; empty if they are not found."""
     off = [unit]
     while len(off) <= MOST_SUBSTITUTES:
         substitutes = needed_without(off)

@@ -1,4 +1,4 @@
-"""The layer of torch at fault, where no unit of a backend is."""
+"""Finds the layer of torch at fault if no unit of a backend is."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Result = TypeVar("Result")
 
 
 class Searchable(Repeatable, Protocol):
-    """What can be asked, and can run a search with its next questions asked ahead."""
+    """A candidate that can be asked about, also by a search that asks ahead."""
 
     def searched(self, search: Callable[[Ask], Result]) -> Result:
-        """The result of a search."""
+        """Return the result of a search."""
         ...
 
 
@@ -28,8 +28,8 @@ class Searchable(Repeatable, Protocol):
 class LayerFinding:
     """A layer, and the rungs that were run. `switch` is the unit that switches the layer off.
 
-    `layer` is empty where the runs do not tell; `switch` is empty where the layer cannot be
-    switched off. `in_doubt` are layers of which any may be at fault, where more than one may be.
+    `layer` is empty if the runs do not identify one. `switch` is empty if the layer cannot be
+    switched off. `in_doubt` lists the layers that may be at fault if there are several.
     """
 
     layer: str = ""
@@ -59,7 +59,7 @@ def find_graph_layer(
     if len(suspects) > 1:
         notes = [f"any of {', '.join(suspects)} may be at fault"]
     notes += [
-        f"{rung.backend} fails in another way: {rung.outcome.message}"
+        f"{rung.backend} fails in a different way: {rung.outcome.message}"
         for rung in rungs
         if rung.outcome.failed and not failure.same_bug(rung.outcome)
     ]

@@ -1,4 +1,4 @@
-"""The unit at fault where prefixes do not tell: the one without which alone the run passes."""
+"""Finds the unit at fault if prefixes do not: the single unit without which the run passes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 MOST_ALONE = 40
-"""Units that are switched off one by one."""
+"""The limit on units that are switched off one by one."""
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A decision of a unit, and how the run ends with that unit off."""
+    """A decision of a unit, and the outcome with that unit off."""
 
     decision: Decision
     outcome: Outcome
@@ -27,10 +27,10 @@ def passing_unit(
     toggles: Toggles,
     besides: str,
 ) -> Suspect | None:
-    """The first unit among those of the decisions without which alone the run passes.
+    """Return the first unit of the decisions without which the run passes; None if there is none.
 
-    Asks about each unit but `besides` once, in the order of the decisions, until one passes or
-    MOST_ALONE are asked about. None where no unit does.
+    It asks about each unit except `besides` once, in the order of the decisions, until one passes
+    or MOST_ALONE units have been asked about.
     """
     units: dict[str, Decision] = {}
     for decision in decisions:

@@ -1,1 +1,1 @@
-"""From a failure to a report: minimise, bisect, compare stages, write and verify repros."""
+"""Leads from a failure to a report: minimises, bisects, compares stages, writes repros."""

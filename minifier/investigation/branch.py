@@ -1,4 +1,4 @@
-"""One fault on its way to a repro: the candidate that shows it alone, and what is known of it."""
+"""One fault under investigation: the candidate that isolates it, and what is known about it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.question import CandidateType
 
 RECENT = 32
-"""Passing candidates that are remembered: the nearest one is shown beside the repro."""
+"""The number of passing candidates that are kept. The nearest is shown beside the repro."""
 
 
 @dataclass
 class Branch(Generic[CandidateType]):
-    """One fault and the candidate that shows it alone."""
+    """One fault, and the candidate that isolates it."""
 
     failure: Outcome
     base: Toggles
-    """What is off because it belongs to other faults."""
+    """The toggles that switch off what belongs to other faults."""
     best: CandidateType
     fault: Fault | None = None
     alternatives: tuple[Fault, ...] = ()
-    """Faults that bring about the same failure in the same candidate."""
+    """Faults that cause the same failure in the same candidate."""
     is_layer: bool = False
-    """Whether no unit is at fault, but a whole layer of torch."""
+    """Whether a whole layer of torch is at fault rather than a unit."""
     misregistered: list[str] = field(default_factory=list)
-    """What is wrong with the registration of the user's custom operators."""
+    """Errors in the registration of the user's custom operators."""
     enabled: Enabled | None = None
     passing: deque[CandidateType] = field(default_factory=lambda: deque(maxlen=RECENT))
     stages: StageDiff | None = None
@@ -42,7 +42,7 @@ class Branch(Generic[CandidateType]):
     passes: bool = False
     """Whether it was seen to pass with the culprit off."""
     only_fails: bool = False
-    """Whether it was seen to fail with nothing on but what the fault takes."""
+    """Whether it was seen to fail with only the units on that the fault needs."""
     confirmed: bool = False
 
     @property
@@ -57,10 +57,10 @@ class Branch(Generic[CandidateType]):
 
     @property
     def only(self) -> list[str]:
-        """The only units that have to be on, where they are known."""
+        """The only units that must be on, if they are known."""
         return self.enabled.units() if self.enabled is not None else []
 
     @property
     def nearest_passing(self) -> CandidateType | None:
-        """The passing candidate that differs least in size, the latest of them."""
+        """The passing candidate that is closest in size; the latest of several."""
         return min(reversed(self.passing), key=lambda c: abs(c.size - self.best.size), default=None)

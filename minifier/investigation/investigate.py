@@ -1,4 +1,4 @@
-"""From a candidate that fails to culprits and repros: minimise, bisect, write, verify."""
+"""Leads from a failing candidate to culprits and repros: minimise, bisect, write, verify."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 @dataclass
 class Investigation(Generic[CandidateType]):
-    """One failure on its way to a report. What is known so far is in it at any time."""
+    """The investigation of one failure. It holds what is known so far at any time."""
 
     found: FailureFound[CandidateType]
     subject: Subject[CandidateType]
@@ -54,17 +54,17 @@ class Investigation(Generic[CandidateType]):
     minimising: bool = True
     wanted_confidence: float = 0.99
     save: Callable[[Report], None] = lambda report: None
-    """Keeps what is known so far, for when this process is ended."""
+    """Saves what is known so far, in case this process is ended."""
     confidence: float = 1.0
-    """How sure it is that no pass that a verdict rests on was luck."""
+    """The confidence that no pass on which a verdict rests was luck."""
     confirmed: bool = False
-    """Whether without the faults found the whole subject passes, and each of them matters."""
+    """Whether the whole subject passes without the faults found, and each of them is needed."""
     layer: LayerFinding = field(default_factory=LayerFinding)
     branches: list[Branch[CandidateType]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> Report:
-        """Everything, in order. Ends early, with the best so far, when the budget is used up."""
+        """Run all steps in order. If the budget is used up, stop with the best result so far."""
         in_budget = True
         try:
             if self.minimising:
@@ -73,7 +73,7 @@ class Investigation(Generic[CandidateType]):
                 self._attempt("the search in the whole", self._whole)
         except BudgetUsed:
             in_budget = False
-            self.notes.append("the budget is used up: the best so far is kept")
+            self.notes.append("the budget is used up; this is the best result so far")
         if not self.branches:
             self.branches = [Branch(self.found.outcome, self.base, self.found.candidate)]
         self.save(self._report("budget"))
@@ -82,15 +82,15 @@ class Investigation(Generic[CandidateType]):
         return self._report(self._status(in_budget))
 
     def _attempt(self, what: str, step: Callable[[], None]) -> None:
-        """Take a step. An exception ends the step, not the investigation. Raises BudgetUsed."""
+        """Run a step. An exception ends the step, not the investigation. Raises BudgetUsed."""
         try:
             step()
         except BudgetUsed:
             raise
         except Exception as problem:
-            self.log.emit(Fallback(f"{what} was given up", traceback.format_exc()))
+            self.log.emit(Fallback(f"{what} was abandoned", traceback.format_exc()))
             text = f"{type(problem).__name__}: {problem}".splitlines()[0]
-            self.notes.append(f"{what} was given up, by a fault of tcdebug: {text}")
+            self.notes.append(f"{what} was abandoned because of an error in tcdebug: {text}")
 
     def _status(self, in_budget: bool) -> str:
         if not in_budget:
@@ -99,10 +99,10 @@ class Investigation(Generic[CandidateType]):
             return "minimized" if self.branches[0].fails else "unconfirmed"
         return "confirmed" if all(b.confirmed for b in self.branches) else "unconfirmed"
 
-    # -- minimise, then bisect what is left -------------------------------------------------
+    # -- minimise, then bisect what remains -------------------------------------------------
 
     def _fault_by_fault(self) -> None:
-        """Minimise and bisect; switch the culprit off in the whole graph, and again."""
+        """Minimise and bisect, switch the culprit off in the whole graph, and repeat."""
         toggles, left = self.base, self.found.outcome
         while left.failed and len(self.branches) < MOST_FAULTS:
             branch = Branch(left, toggles, self.found.candidate)
@@ -128,16 +128,16 @@ class Investigation(Generic[CandidateType]):
         )
 
     def _named_before(self, fault: Fault) -> bool:
-        """Whether switching the unit off did not help: then there are no more faults to find."""
+        """Return whether a unit that is already off is named again, which ends the search."""
         before = [b.fault.unit for b in self.branches[:-1] if b.fault is not None]
         if fault.unit not in before:
             return False
         self.branches.pop()
-        self.notes.append(f"with {fault.unit} off it fails too, and {fault.unit} is named again")
+        self.notes.append(f"it fails with {fault.unit} off too, and {fault.unit} is named again")
         return True
 
     def _brought_about(self, branch: Branch[CandidateType]) -> bool:
-        """Whether a small candidate passes with nothing off: then switching off made it fail."""
+        """Return whether switching units off caused a failure: the small candidate passes as is."""
         if branch.base == self.base:
             return False
         alone = CandidateOracle(self.oracle, branch.best).ask(self.base, "by itself")
@@ -145,8 +145,8 @@ class Investigation(Generic[CandidateType]):
             return False
         self.branches.remove(branch)
         self.notes.append(
-            f"with {', '.join(self.branches[-1].off)} off the graph fails in another way, and what "
-            f"is left of it passes with nothing off: {branch.failure.signature}"
+            f"with {', '.join(self.branches[-1].off)} off the graph fails in a different way, but "
+            f"its minimised form passes with nothing off: {branch.failure.signature}"
         )
         return True
 
@@ -154,7 +154,7 @@ class Investigation(Generic[CandidateType]):
         return self.oracle.ask(self.found.candidate, toggles, purpose)
 
     def _minimise(self, branch: Branch[CandidateType]) -> None:
-        """The smallest candidate that fails in the same way and, once known, for the same unit."""
+        """Find the smallest candidate with the same failure and, once known, the same culprit."""
 
         def ask(question: Question[CandidateType]) -> Outcome:
             outcome = self.oracle.answer(question)
@@ -186,7 +186,7 @@ class Investigation(Generic[CandidateType]):
             branch.best = reducer.best
 
     def _bisect(self, branch: Branch[CandidateType]) -> None:
-        """The unit at fault in the small candidate, and what else has to be on for it."""
+        """Find the unit at fault in the small candidate, and the other units it needs."""
         asked = CandidateOracle(self.oracle, branch.best)
         if branch.base != self.base:
             alone = asked.ask(self.base, "by itself")
@@ -200,7 +200,7 @@ class Investigation(Generic[CandidateType]):
             branch.fault = sure.verdict.faults[0]
             branch.alternatives = sure.verdict.alternatives() if sure.verdict.confirmed else ()
             if sure.rate.failed < sure.rate.runs:
-                self._minimise(branch)  # with as many repeats as it takes
+                self._minimise(branch)  # with as many repeats as needed
                 asked = CandidateOracle(self.oracle, branch.best)
                 failure = asked.ask(branch.base, "the smallest graph")
             unit = branch.fault.unit
@@ -213,7 +213,7 @@ class Investigation(Generic[CandidateType]):
     def _surely(
         self, asked: CandidateOracle[CandidateType], failure: Outcome, base: Toggles
     ) -> Sure:
-        """Bisect a candidate until it is sure, or name nothing."""
+        """Bisect a candidate until the verdict is certain, or name nothing."""
 
         def search(ask: Ask) -> Verdict:
             return asked.searched(
@@ -230,7 +230,7 @@ class Investigation(Generic[CandidateType]):
     def _find_layer(
         self, branch: Branch[CandidateType], asked: CandidateOracle[CandidateType], failure: Outcome
     ) -> None:
-        """The layer of torch at fault, where no unit is."""
+        """Find the layer of torch at fault if no unit is."""
         self.layer = self.subject.find_layer(
             asked, branch.base, failure, self.wanted_confidence
         )
@@ -245,14 +245,14 @@ class Investigation(Generic[CandidateType]):
     def _within_autograd(
         self, branch: Branch[CandidateType], asked: CandidateOracle[CandidateType], failure: Outcome
     ) -> None:
-        """The units of AOTAutograd at fault, in place of the layer."""
+        """Replace the layer by the units of AOTAutograd at fault."""
 
         def bisected(failure: Outcome, toggles: Toggles) -> Verdict:
             self.oracle.hunted = failure
             return self._surely(asked, failure, toggles).verdict
 
         hunted = self.oracle.hunted
-        asked.need(1)  # the search itself says what has to be repeated
+        asked.need(1)  # the search itself decides what to repeat
         try:
             found = find_autograd_units(asked, branch.base, failure, bisected)
         finally:
@@ -266,7 +266,7 @@ class Investigation(Generic[CandidateType]):
     # -- bisect the whole, then minimise ----------------------------------------------------
 
     def _whole(self) -> None:
-        """Where the small candidate did not tell, or is not wanted: bisect first."""
+        """Bisect the whole candidate, if minimising failed to settle it or was not wanted."""
         failure = self.oracle.hunted = self.found.outcome
         asked = CandidateOracle(self.oracle, self.found.candidate)
         if not failure.decisions:
@@ -289,7 +289,7 @@ class Investigation(Generic[CandidateType]):
                 self._minimise(branch)
 
     def _whole_layer(self, asked: CandidateOracle[CandidateType], failure: Outcome) -> None:
-        """The layer at fault in what is not made smaller."""
+        """Find the layer at fault for a candidate that is not minimised."""
         branch = Branch(failure, self.base, self.found.candidate)
         self.branches = [branch]
         self._find_layer(branch, asked, failure)
@@ -298,7 +298,7 @@ class Investigation(Generic[CandidateType]):
     # -- stages, repro, report --------------------------------------------------------------
 
     def _document(self, branch: Branch[CandidateType], number: int) -> bool:
-        """Compare the stages of a fault and write its repro; False where the budget ended."""
+        """Compare the stages of a fault and write its repro. Return False if the budget ended."""
         in_budget = self.oracle.spending.seconds_left > 0
         if in_budget:
             self._attempt("checking custom operators", lambda: self._custom_operators(branch))
@@ -307,7 +307,7 @@ class Investigation(Generic[CandidateType]):
                 self._attempt("the comparison of stages", lambda: self._stages(branch, number))
             except BudgetUsed:
                 in_budget = False
-                self.notes.append("the budget is used up: its stages are not compared")
+                self.notes.append("the budget is used up; the stages were not compared")
         name = "repro.py" if number == 1 else f"repro_{number}.py"
         self._attempt("writing the repro", lambda: self._repro(branch, self._folder / name))
         return in_budget
@@ -335,7 +335,7 @@ class Investigation(Generic[CandidateType]):
         return not branch.is_layer or wrong_in_autograd
 
     def _stages(self, branch: Branch[CandidateType], number: int) -> None:
-        """Where in the pipeline the fault comes in, with nothing on but what it takes."""
+        """Find where in the pipeline the fault appears, with only the units on that it needs."""
         fails = branch.base.allowing(branch.only) if branch.only else branch.base
         folder = self._folder / "stages" / str(number)
         if branch.is_layer:
@@ -346,7 +346,7 @@ class Investigation(Generic[CandidateType]):
             return
         branch.stages = find_stage(self.oracle, branch.best, fails, branch.off, folder)
         if branch.stages is None:
-            self.notes.append("its stages are not compared: with the culprit off it did not end")
+            self.notes.append("the stages were not compared: with the culprit off it did not pass")
 
     def _repro(self, branch: Branch[CandidateType], path: Path) -> None:
         note = Reproduction(self.subject, self.oracle, self.log).write(branch, path)
@@ -355,7 +355,7 @@ class Investigation(Generic[CandidateType]):
         branch.confirmed = branch.fails and branch.passes and sure
 
     def _report(self, status: str) -> Report:
-        """What is known so far."""
+        """Report what is known so far."""
         branches = self.branches or [
             Branch(self.found.outcome, self.base, self.found.candidate)
         ]

@@ -1,4 +1,4 @@
-"""What an investigation found, as data: what `--json` prints and the last screen shows."""
+"""The findings of an investigation as data, for `--json` and the final screen."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ STATUS_EXIT = {
     "budget": 6,
     "interrupted": 130,
 }
-"""Exit status by report status. Usage errors are 2, internal errors 3."""
+"""Exit status by report status. Usage errors are 2, and internal errors 3."""
 
 
 class ReportedFailure(msgspec.Struct, frozen=True):
-    """What failed: the kind, and the signature that makes two failures the same."""
+    """What failed: the kind, and the signature by which two failures are the same."""
 
     kind: str
     signature: str
@@ -30,7 +30,7 @@ class ReportedFailure(msgspec.Struct, frozen=True):
 
 
 class Culprit(msgspec.Struct, frozen=True):
-    """A decision without which the failure goes away."""
+    """A decision without which the failure disappears."""
 
     unit: str
     subject: str
@@ -39,17 +39,17 @@ class Culprit(msgspec.Struct, frozen=True):
 
 
 def culprits(decisions: Sequence[Decision]) -> list[Culprit]:
-    """Decisions as a report has them."""
+    """Convert decisions to their form in a report."""
     return [Culprit(d.unit, d.subject, d.site, d.ordinal) for d in decisions]
 
 
 class StageDiff(msgspec.Struct, frozen=True):
-    """Where a fault comes in, by the texts of the stages of two compiles, with it and without.
+    """Where a fault appears, by the texts of the stages of two compiles, with it and without it.
 
-    `stage` is the first one that differs, empty where none does: then it is in what no text shows.
-    `last_equal` is the one before it. `ended_before` is the first stage that the failing compile
-    did not live to write, empty where it wrote all. `path` is the diff, from passing to failing,
-    and `lines` how it begins.
+    `stage` is the first stage that differs, or empty if none does: the fault is then in what no
+    text shows. `last_equal` is the stage before it. `ended_before` is the first stage that the
+    failing compile did not write because it ended, or empty if it wrote all. `path` is the diff
+    from passing to failing, and `lines` are its first lines.
     """
 
     stage: str
@@ -96,9 +96,9 @@ class ReportedFault(msgspec.Struct, frozen=True):
 
 
 class ReportedRung(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A backend of torch's that does less than the failing one, and how the case ended there.
+    """A backend of torch that does less than the failing one, and how the case ended with it.
 
-    Of a script that fails as a whole, any run without some layers: `off` names them.
+    For a script that fails as a whole, it is a run without some layers, which `off` names.
     """
 
     backend: str
@@ -109,11 +109,11 @@ class ReportedRung(msgspec.Struct, frozen=True, omit_defaults=True):
 class Report(msgspec.Struct, frozen=True):
     """The result of bisect or minify.
 
-    `graph` is the graph's place among those that the script compiles, from 0; None when the
-    failure belongs to the script as a whole. `culprits` has one decision of each fault, `repro`
-    and `nodes_after` are those of the first fault. `layer` is the layer of torch at fault where
-    that is all that can be said, as `ladder` shows. `confidence` is how sure it is that no pass was
-    luck; `others` are failures met on the way, signature -> repro script.
+    `graph` is the ordinal of the graph among those that the script compiles, from 0; None if the
+    failure belongs to the script as a whole. `culprits` has one decision of each fault. `repro` and
+    `nodes_after` belong to the first fault. `layer` is the layer of torch at fault if nothing more
+    specific is known, as `ladder` shows. `confidence` is the confidence that no pass was luck.
+    `others` maps the signatures of other failures that were found to their repro scripts.
     """
 
     status: str

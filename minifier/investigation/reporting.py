@@ -1,4 +1,4 @@
-"""What an investigation found so far, as a report."""
+"""Turns the current state of an investigation into a report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tcdebug.minifier.subjects.subject import Subject
 
 @dataclass(frozen=True)
 class FailureFound(Generic[CandidateType]):
-    """A candidate that fails, and how. `graph` is its place among the graphs of the script.
+    """A candidate that fails, and its outcome. `graph` is its ordinal among the script's graphs.
 
-    `graph` is None where the script fails as a whole.
+    `graph` is None if the script fails as a whole.
     """
 
     candidate: CandidateType
@@ -30,7 +30,7 @@ class FailureFound(Generic[CandidateType]):
 
 @dataclass(frozen=True)
 class InvestigationState(Generic[CandidateType]):
-    """All that a report is made of."""
+    """Everything a report is made from."""
 
     found: FailureFound[CandidateType]
     subject: Subject[CandidateType]
@@ -41,7 +41,7 @@ class InvestigationState(Generic[CandidateType]):
     others: Mapping[str, Path] = field(default_factory=dict)
 
     def as_report(self, status: str, oracle: Oracle[CandidateType], run_dir: Path) -> report.Report:
-        """The report. A command is in it only if it was run, and did what it is there for."""
+        """Make the report. It shows only commands that were run and behaved as it claims."""
         first = self.branches[0]
         faults = [self._fault(branch) for branch in self.branches]
         return report.Report(

@@ -1,4 +1,4 @@
-"""The repro of a fault: written in one way after another, until one is seen to fail by itself."""
+"""Writes the repro of a fault in one way after another until one is seen to fail by itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tcdebug.minifier.repros.verify import (
 )
 from tcdebug.minifier.subjects.subject import ReproFacts, Subject
 
-NOT_ALONE = "the repro script does not fail by itself: what the script sets up is missing from it"
+NOT_ALONE = "the repro script does not fail by itself: it lacks something that the script sets up"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Reproduction(Generic[CandidateType]):
     log: EventLog
 
     def write(self, branch: Branch[CandidateType], path: Path) -> str:
-        """Write the repro of a branch, and note in it what was seen of it; what there is to say."""
+        """Write the repro of a branch, and record in the branch how it ended. Return a note."""
         facts = ReproFacts(
             branch.best, branch.failure, tuple(branch.off), branch.base, branch.nearest_passing,
             self.oracle.passes_needed, self.oracle.limits,
@@ -45,7 +45,7 @@ class Reproduction(Generic[CandidateType]):
             self.log.emit(ReproWrite(str(path), branch.best.size, written.inputs))
             branch.repro = path
             if self.oracle.spending.seconds_left <= 0:
-                return "the repro was not run: the budget is used up"
+                return "the repro was not run, because the budget is used up"
             self._verify(branch, path)
             if branch.fails:
                 if branch.off and not branch.passes:
@@ -72,7 +72,7 @@ class Reproduction(Generic[CandidateType]):
 def verified(
     criteria: Wanted, path: Path, off: list[str], only: list[str], folder: Path, seconds: float
 ) -> tuple[Verified, Verified | None, Verified | None]:
-    """How a repro ends as it is, with units off, and under `only`, as its failure was judged."""
+    """Run a repro as it is, with units off, and under `only`, with the judge of its failure."""
     if not criteria.check:
         return verify_switched(path, off, only, seconds)
 

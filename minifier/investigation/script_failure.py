@@ -1,4 +1,4 @@
-"""A script that fails as a whole: whose fault it is, by layers, with a repro that shows it."""
+"""Finds the layer at fault for a script that fails as a whole, and writes a repro that shows it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 BACKEND = "layer.backend"
 HAS_UNITS = ("layer.autograd", "layer.decompositions", BACKEND)
-"""Layers some of whose steps are units: a search for the unit says more."""
+"""Layers that contain units, so that a search for the unit says more."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ScriptFailure:
 
     @property
     def known_layer(self) -> LayerFinding | None:
-        """AOTAutograd, where the runs say so: no unit of a backend has to be looked at."""
+        """AOTAutograd if the runs settle on it, so that no units of a backend need be searched."""
         layer = self.finding.layer
         if not self.finding.settled or layer != AUTOGRAD:
             return None
@@ -71,7 +71,7 @@ class ScriptFailure:
 
     @property
     def ladder(self) -> list[ReportedRung]:
-        """The runs as a report has them."""
+        """The runs, as in a report."""
         return [
             ReportedRung(_backend(off), outcome.kind.value, list(off))
             for off, outcome in self.finding.runs.items()
@@ -79,9 +79,9 @@ class ScriptFailure:
         ]
 
     def report(self) -> Report:
-        """The report; what it claims of the layer is run once more, as it is and without the layer.
+        """Make the report. Its claims are verified by running the repro with and without the layer.
 
-        A command is in it only if it was run and did what it is there for.
+        It shows only commands that were run and behaved as it claims.
         """
         folder = Path(self.job.run_dir)
         if self.finding.layer == SCRIPT:
@@ -111,11 +111,11 @@ class ScriptFailure:
             "confirmed" if confirmed else "unconfirmed", shown, culprits=named, faults=[fault],
             layer=self.finding.layer, ladder=self.ladder, confirmed=confirmed, repro=str(path),
             confidence=confidence(Rate(1, 1), 2), reruns=self.runs.runs, run_dir=str(folder),
-            notes=[*notes, "the script fails as a whole, none of its graphs alone"],
+            notes=[*notes, "the script fails as a whole, but none of its graphs fails alone"],
         )  # fmt: skip
 
     def write_repro(self) -> Path:
-        """Write the repro into the run folder."""
+        """Write the repro to the run folder."""
         path = Path(self.job.run_dir) / "repro.py"
         write_repro(self.job, self.failure, self.finding.off, path, self.runs.processes)
         return path
@@ -134,24 +134,24 @@ class ScriptFailure:
 def judge_script(
     job: Job, log: EventLog, seconds: float, say: Callable[[str], None]
 ) -> ScriptFailure | None:
-    """Run the script as it is and, if it fails, find the layer at fault; None if it passes.
+    """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
 
-    Every run has empty caches of its own. What passes runs once more with the caches of its first
-    run. Raises BudgetUsed after so many seconds.
+    Each run has its own empty caches. A run that passes is repeated with the caches of its first
+    process. Raises BudgetUsed after `seconds`.
     """
     deadline = time.monotonic() + seconds
     runs = ScriptRuns(job, log, job.limits.seconds * LONGER, deadline)
-    say("no graph fails alone: running the script as it is")
+    say("no graph fails alone; running the script as it is")
     failure = runs.as_it_is()
     if not failure.failed:
         return None
-    say("it fails: looking for the layer at fault")
+    say("it fails; looking for the layer at fault")
     search = Search(runs.ask, failure, {(): failure})
     return ScriptFailure(job, failure, search.find(), runs, search)
 
 
 def _both(path: Path, off: Off) -> tuple[Verified, Verified | None]:
-    """How a repro ends as it is, and with a layer off if there is one; side by side."""
+    """Run a repro as it is and, in parallel, with a layer off if there is one."""
     if not off:
         return verify(path), None
     with ThreadPoolExecutor(2) as pool:
@@ -160,5 +160,5 @@ def _both(path: Path, off: Off) -> tuple[Verified, Verified | None]:
 
 
 def _backend(off: Off) -> str:
-    """The backend of a run, or how it differs from the script as it is."""
+    """Return the backend of a run, or how the run differs from the script as it is."""
     return STAND_INS.get(off[0], described(off)) if len(off) == 1 else described(off)

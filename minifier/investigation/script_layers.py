@@ -1,8 +1,8 @@
-"""Which layer of torch makes a script fail: each statement is a run of the script.
+"""Finds the layer of torch that makes a script fail, by running the script without some layers.
 
-The script fails as it is. It then runs in eager, with torch's own backends in place of its own, and
-with one kind of reuse off. The layer at fault is the one with which it fails in the same way and
-without which it passes.
+The script fails as it is. It then runs in eager, with torch's own backends instead of its own, and
+with one kind of reuse off. The layer at fault is the one with which the script fails in the same
+way and without which it passes.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ IN_WORDS = {
     ),
     "layer.backend": "the backend: it passes with aot_eager_decomp_partition",
     GUARDS[DYNAMO]: (
-        "a guard is missing in Dynamo: with every call compiled anew it passes, also with the "
+        "a guard is missing in Dynamo: it passes if every call is compiled anew, even with the "
         "backend eager"
     ),
     GUARDS["layer.autograd"]: (
-        "AOTAutograd depends on something that no guard checks: with every call compiled anew it "
-        "passes, also with the backend aot_eager"
+        "AOTAutograd depends on something that no guard checks: it passes if every call is "
+        "compiled anew, even with the backend aot_eager"
     ),
     GUARDS["layer.backend"]: (
-        "the backend's code is reused for a call that it is wrong for: with every call compiled "
-        "anew it passes"
+        "the backend's code is reused for a call for which it is wrong: it passes if every call is "
+        "compiled anew"
     ),
-    CACHE: "the caches of compiles, together: with all of them off it passes",
+    CACHE: "the compile caches together: it passes with all of them off",
 }
-"""Layer -> what the runs said."""
+"""Layer -> what the runs showed."""
 
 
 @dataclass(frozen=True)
 class ScriptLayer:
-    """A layer, and the runs that lead to it: what was off, and how the script ended.
+    """A layer, and the runs that led to it: what was off, and how the script ended.
 
-    `layer` is empty where the runs do not tell. `settled` says that the script fails in the same
-    way with the layer and passes without it, and without those in `also`.
+    `layer` is empty if the runs do not identify one. `settled` means that the script fails in the
+    same way with the layer, and passes without it and without those in `also`.
     """
 
     layer: str
@@ -65,24 +65,24 @@ class ScriptLayer:
     settled: bool
     notes: tuple[str, ...] = ()
     also: Off = ()
-    """Layers that have the same fault: it takes all of them off for the script to pass."""
+    """Other layers with the same fault. The script passes only with all of them off."""
 
     @property
     def off(self) -> Off:
-        """What is off when the script passes."""
+        """The layers that are off when the script passes."""
         return (self.layer, *self.also) if self.layer else ()
 
 
 def words(layer: str) -> str:
-    """What the runs say about a layer."""
+    """Describe what the runs showed about a layer."""
     if layer in CACHES:
-        return f"a cache: with {layer} off, and no other layer, it passes"
+        return f"a cache: it passes with {layer} off and no other layer"
     return IN_WORDS[layer]
 
 
 @dataclass
 class Search:
-    """One search for a layer, and the answers it has so far."""
+    """A search for a layer, with the answers it has so far."""
 
     ask: Ask
     failure: Outcome
@@ -114,7 +114,7 @@ class Search:
         return self._settled(layer)
 
     def _with_guards(self, layer: str, above: str) -> ScriptLayer:
-        """A layer that fails with a stand-in for what is `above` it, or only its reuse of code."""
+        """Decide between a layer that fails without those above it and its reuse of code."""
         guards = GUARDS[layer]
         self._run((above, guards), (guards,))
         if not self._passes(above, guards):
@@ -122,7 +122,7 @@ class Search:
         if self._passes(guards):
             return self._settled(guards)
         self._run((guards, CACHE))
-        if self._passes(guards, CACHE):  # what is compiled anew came from a cache all the same
+        if self._passes(guards, CACHE):  # code that was compiled anew came from a cache
             return self._settled(guards, CACHE)
         return self._settled(layer)
 
@@ -156,7 +156,7 @@ class Search:
         return ScriptLayer(layer, self.runs, True, (*notes, *self._others()), also)
 
     def _unsettled(self, passing: list[str]) -> ScriptLayer:
-        """The failure changes on the way: it may be any layer from the last that passes on."""
+        """Blame the layers from the last that passes on, because the failure changes in between."""
         layer = passing[-1] if passing else ""
         note = (
             f"it is {layer} or a later one" if layer else "the runs do not tell which layer it is"
@@ -164,16 +164,16 @@ class Search:
         return ScriptLayer(layer, self.runs, False, (note, *self._others()))
 
     def _others(self) -> tuple[str, ...]:
-        """The runs that failed in another way."""
+        """Describe the runs that failed in a different way."""
         return tuple(
-            f"it fails in another way {described(off)}: {' '.join(outcome.message.split())[:160]}"
+            f"it fails differently {described(off)}: {' '.join(outcome.message.split())[:160]}"
             for off, outcome in self.runs.items()
             if outcome.kind is not Kind.OK and not self.failure.same_bug(outcome)
         )
 
 
 def described(off: Off) -> str:
-    """How a run differs from the script as it is."""
+    """Describe how a run differs from the script as it is."""
     if not off:
         return "as it is"
     parts = []

@@ -1,4 +1,4 @@
-"""The statement at which Dynamo goes wrong, in a script that Dynamo makes fail."""
+"""Finds the statement at which Dynamo goes wrong in a script that Dynamo makes fail."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 
 def find_line(job: Job, log: EventLog, seconds: float) -> Decision | None:
-    """The statement whose capture brings the failure in; None where no single one is confirmed.
+    """Return the statement whose capture causes the failure; None if no single one is confirmed.
 
-    The script is rerun with what Dynamo captures run in eager, up to one statement or another.
+    The script is rerun with captured code running in eager, and with capture cut off after various
+    statements.
     """
     oracle = script_oracle(ScriptSubject(job, log), seconds, "lines")
     asked = CandidateOracle(oracle, WholeScript(job.script, tuple(job.args)))
     base = Toggles.parse(job.toggles).without(off=[AUTOGRAD])
     try:
-        failure = asked.ask(base, "what Dynamo captures, run in eager")
+        failure = asked.ask(base, "captured code, run in eager")
         if not failure.failed or not failure.decisions:
             return None
         oracle.hunted = failure

@@ -1,4 +1,4 @@
-"""Runs of a whole script without some layers, each in fresh processes with caches of its own."""
+"""Runs a whole script without some layers, each time in fresh processes with their own caches."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
 from tcdebug.minifier.subjects.script import outcome_of
 
 GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
-"""Beginnings of the names of folders in inductor's cache that hold more than kernels."""
+"""Prefixes of folders in inductor's cache that hold more than kernels."""
 POLL = 0.05
-"""Seconds between looks at the budget."""
+"""Seconds between checks of the budget."""
 SLOWER = 5.0
 LEAST = 60.0
-"""A run may take this many times the seconds of the failing run, and these seconds more."""
+"""A run may take SLOWER times as long as the failing run, plus LEAST seconds."""
 
 
 @dataclass
 class ScriptRuns:
-    """Answers questions about a script; questions of one call run side by side.
+    """Answers questions about a script. The questions of one call run in parallel.
 
-    `processes`: how many times the script runs with the same caches; the last run counts, unless an
-    earlier one fails.
+    `processes` is how many times the script runs with the same caches. The last run counts, unless
+    an earlier one fails.
     """
 
     job: Job
     log: EventLog
     seconds: float
-    """What a run may take before it counts as a hang."""
+    """The hang limit of a run."""
     deadline: float
-    """When, by the monotonic clock, the budget is used up."""
+    """The time on the monotonic clock at which the budget is used up."""
     hunted: Outcome | None = None
     processes: int = 1
     runs: int = 0
     logs: dict[Off, Path] = field(default_factory=dict)
-    """What the last run of each question printed."""
+    """The output of the last run of each question."""
     left: int = 0
-    """Processes that the last question did without, for an earlier one failed."""
+    """Processes that the last question did not need, because an earlier one failed."""
 
     def ask(self, questions: tuple[Off, ...]) -> Mapping[Off, Outcome]:
-        """How the script ends without these layers.
+        """Return how the script ends without these layers.
 
-        What fails in another way beside another run is run again alone: they may be in each
-        other's way. Raises BudgetUsed.
+        A run that fails in a different way in parallel with others is repeated alone, because they
+        may have disturbed it. Raises BudgetUsed.
         """
         answers = self._side_by_side(questions)
         if len(questions) > 1 and self.hunted is not None:
@@ -68,10 +68,10 @@ class ScriptRuns:
         return answers
 
     def as_it_is(self) -> Outcome:
-        """How the script ends in a first process, and in a second one with the same caches.
+        """Return how the script ends in one process and in a second one with the same caches.
 
-        From now on this failure is looked for: in as many processes as it took, and not in runs
-        that take much longer.
+        The failure becomes the hunted one. Later questions use as many processes as it took, and a
+        hang limit derived from its duration.
         """
         self.processes = 2
         failure = self.ask(((),))[()]
@@ -115,7 +115,7 @@ class ScriptRuns:
 
 
 class _Going:
-    """One question at work: a process, or several one after another."""
+    """One active question: a process, or several one after another."""
 
     def __init__(self, runs: ScriptRuns, off: Off, caches: Path) -> None:
         runs.runs += 1
@@ -139,7 +139,7 @@ class _Going:
         self.child = start(job, self.output, variables, Limits(self.runs.seconds, None))
 
     def take(self, ended: Ended) -> None:
-        """Keep how a process ended; where it did not fail, start the next."""
+        """Record how a process ended, and start the next if it did not fail."""
         self.child = None
         check_session(self.runs.job, ended, self.output)
         if ended.timed_out:
@@ -155,7 +155,7 @@ class _Going:
             self.start()
 
     def stop(self) -> None:
-        """End the process, if it has not ended."""
+        """End the process if it has not ended."""
         if self.child is not None:
             self.child.end()
             self.child = None
@@ -163,10 +163,10 @@ class _Going:
 
 @contextlib.contextmanager
 def own_caches() -> Iterator[Path]:
-    """An empty cache folder for inductor, but for kernels that were compiled before.
+    """Create a cache folder for inductor that is empty except for previously compiled kernels.
 
-    Kernels are kept by their source, so they are right for any compile; a compile without them
-    takes seconds for its C++.
+    Kernels are cached by their source, so they are valid for any compile. Without them a compile
+    spends seconds in the C++ compiler.
     """
     root = Options.from_env().cache_dir.resolve()
     root.mkdir(parents=True, exist_ok=True)
@@ -174,6 +174,6 @@ def own_caches() -> Iterator[Path]:
         known = root / "inductor"
         for entry in known.iterdir() if known.is_dir() else ():
             if entry.is_dir() and not entry.name.startswith(GRAPHS):
-                with contextlib.suppress(OSError):  # a candidate may be writing there
+                with contextlib.suppress(OSError):  # a candidate may be writing it
                     shutil.copytree(entry, Path(folder, entry.name), copy_function=os.link)
         yield Path(folder)

@@ -1,7 +1,7 @@
-"""Where a fault comes in: the first stage that a compile with it and one without write differently.
+"""Finds the first stage whose text differs between a compile with a fault and one without.
 
-A compile that keeps its stages leaves a run folder: the text of each as a file, and events that say
-in which order. Stages are told apart by direction and name, passes and stages alike.
+A compile that keeps its stages leaves a run folder: a file with the text of each stage, and events
+that give their order. Stages and passes alike are identified by direction and name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 BEFORE = {"pregrad": "capture", "passes": "aot"}
-"""Stage of the embedded compiler that keeps the graph it begins with -> the stage that made it."""
+"""A stage of the embedded compiler that keeps its input graph -> the stage that made that graph."""
 KERNELS = "kernels"
-"""What the sources of kernels are called among the stages."""
+"""The name under which the sources of kernels appear among the stages."""
 DIRECTIONS = ("forward", "backward", "inference")
-"""Directions that are said beside the name of a stage."""
+"""Directions that are shown beside the name of a stage."""
 MOST_LINES = 40
-"""Lines of a diff that a report has; the file has all."""
+"""The limit on diff lines in a report. The file has all lines."""
 MEANINGLESS = (
     (re.compile(r"(?<![\w./])(?:/[\w.+-]+)+/"), ""),  # the folders of a path
     (re.compile(r"\b0x[0-9a-f]{8,}\b"), "<address>"),
@@ -41,10 +41,10 @@ MEANINGLESS = (
     (re.compile(r"\bgraph id: \d+"), "graph id"),
     (re.compile(r"\b\d+_(forward|backward|inference)\b"), r"\1"),  # counted by process
 )
-"""What differs between two compiles without meaning -> what stands there instead."""
+"""Differences between two compiles that mean nothing -> their replacement."""
 
 Texts = Mapping[str, str]
-"""Stage -> what it wrote, in the order of the pipeline."""
+"""Stage -> its text, in the order of the pipeline."""
 
 
 def find_stage(
@@ -54,9 +54,9 @@ def find_stage(
     off: Sequence[str],
     folder: Path,
 ) -> StageDiff | None:
-    """Compile a candidate as it fails and with units off, and compare stage by stage.
+    """Compile a candidate as it fails and with units off, and compare the stages. Takes two runs.
 
-    Two runs. None where the compile without the fault did not pass either. Raises BudgetUsed.
+    Returns None if the compile without the fault did not pass either. Raises BudgetUsed.
     """
     good, bad = _made(folder / "good"), _made(folder / "bad")
 
@@ -72,7 +72,7 @@ def find_stage(
 def find_autograd_stage(
     oracle: Oracle[CandidateType], candidate: CandidateType, base: Toggles, folder: Path
 ) -> tuple[StageDiff, str] | None:
-    """The first stage of AOTAutograd whose values differ, and how. One run. Raises BudgetUsed."""
+    """Return the first stage of AOTAutograd whose values differ, and how. Raises BudgetUsed."""
     kept = _made(folder)
     toggles = base.without(off=[DECOMPOSITIONS])
     oracle.keep_stages(Question(candidate, toggles, "the values of AOTAutograd's stages", kept))
@@ -84,7 +84,7 @@ def find_autograd_stage(
 
 
 def _made(folder: Path) -> Path:
-    """A new run folder, which `tcdebug logs` can read; a graph may be investigated twice."""
+    """Create a run folder that `tcdebug logs` can read. An existing one is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     run_folder.write_info(folder, "stages")
@@ -92,9 +92,9 @@ def _made(folder: Path) -> Path:
 
 
 def first_difference(good: Texts, bad: Texts, folder: Path, *, ended: bool = False) -> StageDiff:
-    """The first stage of two compiles that differs, its diff in a file of the folder.
+    """Return the first stage that differs between two compiles, with a diff file in the folder.
 
-    A bad compile that `ended` before its time is compared as far as it came.
+    A bad compile that `ended` early is compared as far as it got.
     """
     missing = [stage for stage in good if stage not in bad]
     stages = [*bad] if ended else [*bad, *missing]
@@ -113,7 +113,7 @@ def first_difference(good: Texts, bad: Texts, folder: Path, *, ended: bool = Fal
 
 
 def read_stages(folder: Path) -> Texts:
-    """The stages in a run folder, in order; that of a compile that crashed will do."""
+    """Return the stages in a run folder, in order. The folder of a crashed compile works too."""
     files = sorted(folder.glob("events*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
     if not files:
         return {}
@@ -127,14 +127,14 @@ def read_stages(folder: Path) -> Texts:
             latest[direction] = _plain((folder / artifact).read_text())
         label = _label(name, direction)
         if not name or direction not in latest or (name == KERNELS and label in texts):
-            continue  # one file has all kernels
+            continue  # one file holds all kernels
         seen[label] += 1
         texts[label if seen[label] == 1 else f"{label} {seen[label]}"] = latest[direction]
     return texts
 
 
 def _kept(record: Mapping[str, Any]) -> tuple[str, str]:
-    """The stage or pass that an event tells of, and its artifact: empty where nothing changed."""
+    """Return the stage or pass of an event, and its artifact, which is empty if nothing changed."""
     data = record["data"]
     match record["event"]:
         case "stage.start" if data["artifact"]:
@@ -142,7 +142,7 @@ def _kept(record: Mapping[str, Any]) -> tuple[str, str]:
         case "pass":
             return record["unit"], data["artifact"]
         case "stage.end" if record["stage"] in BEFORE.values():
-            return "", ""  # it is over when those inside of it are
+            return "", ""  # it ends after the stages inside it
         case "stage.end" | "stage.text":
             return record["stage"], data["artifact"]
         case "kernel":
@@ -156,7 +156,7 @@ def _label(name: str, direction: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text without what differs from compile to compile."""
+    """Remove from a text what differs between compiles."""
     for pattern, replacement in MEANINGLESS:
         text = pattern.sub(replacement, text)
     return text

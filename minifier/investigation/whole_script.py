@@ -1,4 +1,4 @@
-"""A script none of whose graphs fails alone: run as a whole, and investigated if it fails."""
+"""Runs a script as a whole if none of its graphs fails alone, and investigates it if it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_
 
 
 def passes_without(job: Job, log: EventLog, seconds: float, units: Sequence[str]) -> bool:
-    """Whether the script of a job passes with these units off too, within so many seconds."""
+    """Return whether the script of a job also passes with these units off, within the seconds."""
     oracle = script_oracle(ScriptSubject(job, log), seconds, "script")
     toggles = Toggles.parse([*job.toggles, *units])
     script = WholeScript(job.script, tuple(job.args))
@@ -33,9 +33,9 @@ def passes_without(job: Job, log: EventLog, seconds: float, units: Sequence[str]
 def investigate_script(
     job: Job, log: EventLog, seconds: float, layer: LayerFinding | None = None
 ) -> Report:
-    """Run the script of a job compiled, and find out why it fails, within so many seconds.
+    """Run the script of a job compiled, and investigate a failure, for at most `seconds`.
 
-    Where `layer` is known to be at fault, only its units are looked at.
+    If `layer` is known to be at fault, only its units are searched.
     """
     script = WholeScript(job.script, tuple(job.args))
     subject = ScriptSubject(job, log, layer)
@@ -55,5 +55,5 @@ def investigate_script(
         job.bisect, False, job.confidence,
     )  # fmt: skip
     report = investigation.run()
-    note = "the script fails as a whole, none of its graphs alone"
+    note = "the script fails as a whole, but none of its graphs fails alone"
     return msgspec.structs.replace(report, notes=[*report.notes, note])

@@ -1,1 +1,1 @@
-"""Start, limit, watch and kill the processes that candidates and scripts run in."""
+"""Starts, limits, watches and kills the processes that candidates and scripts run in."""

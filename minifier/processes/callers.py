@@ -1,7 +1,7 @@
-"""Who called torch.compile: the user's program, or torch for its own purposes.
+"""Tells whether the user's program called torch.compile, or torch for its own purposes.
 
 Outside compiled code, torch runs `cond`, `scan`, `map`, `associative_scan`, `while_loop` and
-flex_attention by compiling them itself. Such a call is part of eager and is left alone. Any other
+flex_attention by compiling them itself. Such a call is part of eager, and is left alone. Any other
 library that calls torch.compile counts as the user's program.
 """
 
@@ -20,15 +20,15 @@ ENTRANCES = (
 """Files of torch that call torch.compile on behalf of their caller."""
 
 FORWARDS = patching.__file__
-"""The file whose frames stand between a replacement and who called it."""
+"""The file whose frames are between a replacement and its caller."""
 
 
 def called_by_user(frame: FrameType | None) -> bool:
-    """Whether the program called torch.compile, rather than torch for its own purposes.
+    """Return whether the program called torch.compile, rather than torch for its own purposes.
 
-    `frame` is the one that called `torch._dynamo.optimize`. The answer is about the nearest caller
-    outside torch's entrances to torch.compile, outside replacements of `optimize`, which have its
-    name, and outside what forwards to these.
+    `frame` is the one that called `torch._dynamo.optimize`. The nearest caller decides, except for
+    torch's entrances to torch.compile, replacements of `optimize`, which have its name, and the
+    code that forwards to these.
     """
     torch_folder = os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep
     while frame is not None:

@@ -8,17 +8,17 @@ from multiprocessing.connection import Connection
 from typing import TypeAlias
 
 PHASE, REPLY, ANSWER = b"P", b"R", b"A"
-"""How the messages of a child begin."""
+"""The prefixes of a child's messages."""
 PATIENCE = 5.0
-"""Seconds that a parent waits in the middle of a message: the child may have been stopped there."""
+"""Seconds that a parent waits for the rest of a message. The child may have been stopped."""
 LARGEST = 1 << 28
-"""Bytes of the longest message; a longer one is taken for garbage."""
+"""The largest message in bytes. A larger one is treated as garbage."""
 
 Channel: TypeAlias = "Connection[bytes, bytes]"
 
 
 def channel() -> tuple[Channel, Channel]:
-    """The end of a parent, which raises BlockingIOError after `PATIENCE`, and that of its child."""
+    """Return the ends of parent and child. The parent's raises BlockingIOError after `PATIENCE`."""
     ours, theirs = socket.socketpair()
     timeout = struct.pack("ll", int(PATIENCE), 0)  # a timeval
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -27,26 +27,26 @@ def channel() -> tuple[Channel, Channel]:
 
 
 class Parent:
-    """The parent, as its forked child talks to it. Called with a phase, it is told the phase."""
+    """The parent, as seen by its forked child. Calling it with a phase reports that phase."""
 
     def __init__(self, end: Channel) -> None:
         self._end = end
 
     def __call__(self, phase: str) -> None:
-        """Say which phase the work is in."""
+        """Report the phase of the work."""
         self._end.send_bytes(PHASE + phase.encode())
 
     def request(self) -> bytes | None:
-        """Wait for what the parent wants next; None when it wants no more."""
+        """Wait for the next request of the parent. Return None when there are no more."""
         try:
             return self._end.recv_bytes(LARGEST)
         except EOFError:
             return None
 
     def reply(self, reply: bytes) -> None:
-        """Answer a request."""
+        """Reply to a request."""
         self._end.send_bytes(REPLY + reply)
 
     def answer(self, answer: bytes) -> None:
-        """Send the last word."""
+        """Send the final answer."""
         self._end.send_bytes(ANSWER + answer)

@@ -1,8 +1,8 @@
-"""Have a piece of work done in a forked child: it may crash, hang or eat memory.
+"""Does work in a forked child, which may crash, hang or exhaust memory.
 
-The child starts from this very process, so all that a script has set up is in force in it: imports,
-monkeypatches, registrations, options, the data itself; and torch is warm. The parent must not have
-run OpenMP on several threads (see `threads`): a forked pool hangs.
+The child starts as a copy of this process. Everything that a script has set up is in force in it:
+imports, monkeypatches, registrations, options, and data; and torch is warm. The parent must not
+have used OpenMP with several threads (see `threads`), because a forked thread pool hangs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.processes.tree import kill_descendants
 
 Notify = Callable[[str], None]
-"""Told which phase the work is in."""
+"""Called with the phase that the work has reached."""
 Work = Callable[[Parent], bytes]
 Fork = Callable[[], int]
 
 CLONE = {"x86_64": 56, "aarch64": 220}
-"""The number of clone(2) by machine."""
+"""The number of the system call clone(2) by machine."""
 
 
 def fork(
@@ -38,10 +38,10 @@ def fork(
     output: Path | None = None,
     system_call: Fork = os.fork,
 ) -> Child:
-    """Begin `work` in a child that leads a session of its own and dies with its parent.
+    """Start `work` in a child that leads its own session and dies with its parent.
 
-    The work is given the parent, which it may tell its phase. What it returns is the answer. What
-    the child prints is added to the file `output`, or goes nowhere. Ctrl-C does not reach it.
+    The work gets the parent, to which it may report its phase. Its result is the answer. The output
+    of the child is appended to the file `output`, or discarded. Ctrl-C does not reach the child.
     """
     ours, theirs = channel()
     bind = bound_to_this_process()
@@ -61,15 +61,16 @@ def fork(
 
 
 def fork_past_handlers() -> int:
-    """Fork without what libraries have registered for a fork; as os.fork where that is not known.
+    """Fork without the fork handlers that libraries have registered.
 
-    Autograd, once it has started threads for devices, forbids every backward in a forked child by
-    such a handler. The threads are idle, and a child that stays on the CPU needs none of them.
+    Once autograd has started device threads, such a handler makes every backward fail in a forked
+    child. These threads are idle, and a child that stays on the CPU does not need them. On an
+    unknown machine this is os.fork.
     """
     number = CLONE.get(platform.machine())
     if number is None:
         return os.fork()
-    python = ctypes.PyDLL(None)  # the GIL stays held, so that the child has it
+    python = ctypes.PyDLL(None)  # keeps the GIL, so that the child holds it too
     python.PyOS_BeforeFork()
     pid = int(python.syscall(number, int(signal.SIGCHLD), 0, 0, 0, 0))
     if pid == 0:
@@ -84,12 +85,12 @@ def fork_past_handlers() -> int:
 def _child(
     work: Work, ours: Channel, theirs: Channel, output: Path | None, bind: Callable[[], None]
 ) -> NoReturn:
-    """In the child: never returns, whatever happens."""
+    """Run the work in the child. Never returns."""
     status = 1
     try:
         os.setsid()
         bind()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         _redirect(output)
         ours.close()
         parent = Parent(theirs)
@@ -108,8 +109,8 @@ def _child(
 
 
 def _end_descendants() -> None:
-    """End what the work has started and left: only now is all of it still below this process."""
-    with contextlib.suppress(ChildProcessError):  # there is nothing
+    """End what the work has left running, while all of it still descends from this process."""
+    with contextlib.suppress(ChildProcessError):  # no child is left
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         kill_descendants(os.getpid(), remove_unfinished=True)
 

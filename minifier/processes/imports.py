@@ -1,4 +1,4 @@
-"""What forked children import, imported by their parent, so that later children need not."""
+"""Imports in the parent what forked children have imported, so that later children need not."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import sys
 from pathlib import Path
 
 PACKAGES = ("torch", "triton", "sympy")
-"""Packages whose modules may be imported anywhere without changing what a child does."""
+"""Packages whose modules can be imported in advance without changing what a child does."""
 GENERATED = ".compile_tasks."
-"""Part of the names of modules that a compiler makes."""
+"""Part of the names of modules that a compiler generates."""
 
 
 class ImportsOfChildren:
-    """Carries the names of modules from children to this process, in files of a folder."""
+    """Passes the names of modules from children to this process, through files in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: frozenset[str] = frozenset()
 
     def begin(self) -> None:
-        """In a child that has just begun: remember what is imported."""
+        """In a child that has just started, remember what is imported."""
         self._known = frozenset(sys.modules)
 
-    def tell(self) -> None:
-        """In a child that is about to end: write down what it has imported."""
+    def save(self) -> None:
+        """In a child that is about to end, save the names of what it has imported."""
         names = [
             name
             for name in sys.modules
@@ -38,12 +38,12 @@ class ImportsOfChildren:
             self._file(os.getpid()).write_text("\n".join(names))
 
     def take_over(self, pid: int) -> None:
-        """Import here what a child has imported that has ended."""
+        """Import in this process what a child that has ended has imported."""
         path = self._file(pid)
         if not path.exists():
             return
         for name in path.read_text().split():
-            with contextlib.suppress(Exception):  # a child imports it where it is needed
+            with contextlib.suppress(Exception):  # a child that needs it will import it
                 importlib.import_module(name)
         path.unlink()
 

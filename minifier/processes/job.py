@@ -1,4 +1,4 @@
-"""What a session process is asked to do, and how it is started."""
+"""The job of a session process, and how the process is started."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.spawn import spawn
 
 REPORT = "report.json"
-"""Where a session writes what it found."""
+"""The file to which a session writes what it found."""
 PARTIAL = "report.partial.json"
-"""Where it writes what it knows so far, for when it is ended early."""
+"""The file to which it writes what it knows so far, in case it is ended early."""
 SCRIPT_FAILED = 71
-"""Exit status of a session whose script raised; the traceback is on its stderr."""
+"""The exit status of a session whose script raised. The traceback is on its stderr."""
 NO_BACKEND = 72
-"""Exit status of a session whose backend is not registered; the message is in the run folder."""
+"""The exit status of a session whose backend is not registered. The run folder has the message."""
 NO_BACKEND_FILE = "no_backend"
 INVALID_BACKEND = "InvalidBackend"
-"""What torch raises where a script names a backend that is not registered."""
+"""The exception that torch raises if a script names a backend that is not registered."""
 FORKED_BEFORE_CUDA = "candidates were forked from a process that had not initialised CUDA"
-"""What a report says where a graph of a device was searched in forked candidates."""
+"""A report's note that a graph on a device was searched in forked candidates."""
 SCRIPT_ON_DEVICES = "the script, forked before it initialises CUDA"
-"""The purpose of the process that goes on with a script then, as its event says it."""
+"""The purpose, in its event, of the process that continues the script after that fork."""
 FAULT = 70
-"""Exit status of a session that failed by a fault of ours; its traceback is the last it printed."""
+"""The exit status of a session that failed by a fault of tcdebug, with the traceback on stderr."""
 
 
 class SessionFault(Exception):
-    """tcdebug failed in the process that runs the script; the message is its traceback."""
+    """tcdebug failed in the process that runs the script. The message is the traceback."""
 
 
 class UnknownBackend(Exception):
@@ -44,10 +44,10 @@ class UnknownBackend(Exception):
 class Job(msgspec.Struct, frozen=True):
     """A script, and what to do while it runs.
 
-    `mode` names a row of `sessions.modes.MODES`: search (graphs are judged and investigated),
-    eager (nothing is compiled), compiled (as the script says), layers (the same
-    without some layers of torch), watch (failures leave repros), capture (every graph leaves one)
-    or explain (torch is only listened to).
+    `mode` is a key of `sessions.modes.MODES`: search (judges and investigates graphs), eager
+    (compiles nothing), compiled (compiles as the script says), layers (the same without some layers
+    of torch), watch (leaves repros of failures), capture (leaves a repro of every graph), or
+    explain (only records what torch reports).
     """
 
     mode: str
@@ -63,34 +63,34 @@ class Job(msgspec.Struct, frozen=True):
     reruns: int = 2000
     wanted: Wanted = Wanted()
     confidence: float = 0.99
-    """How sure it must be that no pass was luck, or no culprit is named."""
+    """The confidence that no pass was luck, without which no culprit is named."""
     passes: int = 1
-    """Runs of a graph that have to pass before it is taken to be well."""
+    """The number of runs that must pass before a graph counts as healthy."""
     jobs: int = 1
-    """Candidates that run at the same time."""
+    """The number of candidates that run at the same time."""
     resume: str | None = None
-    """An interrupted run of the same job, whose answers still hold."""
+    """An interrupted run of the same job whose answers are reused."""
     compare: bool = False
     """watch: compare compiled results with those of eager."""
     guards: bool = False
-    """watch: compare calls that reuse what Dynamo captured with a capture from scratch."""
+    """watch: compare calls that reuse a capture of Dynamo with a fresh capture."""
     every_call: bool = False
-    """watch: keep the inputs of every call, for a failure that ends the process."""
+    """watch: keep the inputs of every call, for failures that end the process."""
     graph: int | None = None
-    """capture: the only graph that is wanted, counted from 0."""
+    """capture: the ordinal of the only graph to write, from 0."""
     output: str = ""
     """capture: the folder of the repros."""
 
 
 def begun(job: Job, pid: int) -> Path:
-    """The file that says that a session process got as far as running the script."""
+    """Return the file that marks that a session process has reached the script."""
     return Path(job.run_dir) / f"begun-{pid}"
 
 
 def check_session(job: Job, ended: Ended, output: Path) -> None:
-    """Make sure that a session failed by the script, not by tcdebug.
+    """Check that a session failed because of the script, not of tcdebug.
 
-    `output` is what the session printed. Raises SessionFault, UnknownBackend.
+    `output` is the file with the output of the session. Raises SessionFault, UnknownBackend.
     """
     check_backend(job)
     if ended.returncode == NO_BACKEND:
@@ -112,10 +112,10 @@ def check_backend(job: Job) -> None:
 
 
 def own_caches() -> dict[str, str]:
-    """Environment by which inductor keeps kernels of candidates apart from the user's."""
+    """Return environment variables that keep candidates' kernels apart from the user's cache."""
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(Options.from_env().cache_dir.resolve() / "inductor"),
-        # a pool of compilers would not survive the forks, nor be told what a candidate has patched
+        # a compiler pool would not survive forks, nor know what a candidate has patched
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
 
@@ -126,7 +126,7 @@ def start(
     environment: Mapping[str, str],
     limits: Limits | None = None,
 ) -> Child:
-    """Start the session process of a job, with caches of its own; it prints to a file."""
+    """Start the session process of a job, with its own caches and its output in a file."""
     variables = {**os.environ, **own_caches(), **environment}
     return spawn(_command(job), variables, output=output, limits=limits)
 
@@ -134,18 +134,18 @@ def start(
 def start_in_foreground(
     job: Job, environment: Mapping[str, str], output: Path | None = None
 ) -> Child:
-    """Start the session process of a job as the script would be started by hand.
+    """Start the session process of a job as the user would start the script.
 
-    It has our terminal, so Ctrl-C reaches it, and the user's caches.
+    It has our terminal, so that Ctrl-C reaches it, and uses the user's caches.
     """
     variables = {**os.environ, **environment}
     return spawn(_command(job), variables, output=output, foreground=True)
 
 
 def _command(job: Job) -> list[str]:
-    """The command of the session process, and the file that it reads its job from.
+    """Write the job file, and return the command of the session process.
 
-    The file is replaced as a whole: another session of the mode may be reading it.
+    The file is replaced atomically, because another session of the same mode may be reading it.
     """
     path = Path(job.run_dir) / f"job-{job.mode}.json"
     fresh = path.with_suffix(".new")

@@ -1,7 +1,7 @@
-"""How much memory processes hold that is not a copy of a file, see proc_pid_smaps(5).
+"""Measures the memory of processes without file-backed pages; see proc_pid_smaps(5).
 
-Pages of files, such as libraries, are left out: the kernel drops them when memory runs short, and a
-forked child maps those of its parent anew as it touches them.
+File-backed pages, such as those of libraries, do not count. The kernel drops them when memory runs
+short, and a forked child maps those of its parent again when it touches them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pathlib import Path
 
 
 def resident(pid: int) -> int:
-    """Bytes that a process has in memory, shared with others or not; 0 once it has ended."""
+    """Return the resident bytes of a process, shared or not; 0 once it has ended."""
     fields = _fields(f"/proc/{pid}/status")
     return fields.get("RssAnon", 0) + fields.get("RssShmem", 0)
 
 
 def added(pids: Collection[int], parent: int) -> int:
-    """Bytes that processes hold together beyond what they share with `parent`.
+    """Return the bytes that processes hold together beyond what they share with `parent`.
 
-    A page that several of them share counts once. Each process has its part of a page that it
-    shares, so what the parent lacks of a full share of its own pages is what the others have of
-    them. If processes that are not asked about share them too, the answer is too small by the parts
-    of those. The kernel walks all pages for this: tens of milliseconds for a large process.
+    A page that several of them share counts once. A shared page is divided among its processes, so
+    the part of its pages that is missing from the parent's share is held by the others. If other
+    processes share these pages too, the result is too small by their parts. The kernel walks all
+    pages for this, which takes tens of milliseconds for a large process.
     """
     own = _fields(f"/proc/{parent}/smaps_rollup")
     inherited = own.get("Anonymous", 0) - own.get("Pss_Anon", 0)
@@ -31,7 +31,7 @@ def added(pids: Collection[int], parent: int) -> int:
 
 
 def _fields(path: str) -> dict[str, int]:
-    """The sizes in a file of /proc, in bytes; none if its process has ended."""
+    """Return the sizes in a file of /proc, in bytes; none if the process has ended."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""Shared objects that a killed compiler left half-written.
+"""Removes shared objects that a killed compiler left half-written.
 
-Inductor has its compiler write a kernel where it is looked for, and takes one that is there for
-whole. What a candidate is writing goes when it is ended (see `process`); this is for what the end
-of a whole session left.
+Inductor lets its compiler write a kernel directly to its cache path, and treats any file there as
+complete. The files that a candidate is writing are removed when it is ended (see `process`). This
+module handles what the end of a whole session left.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 
 HEADER = struct.Struct("<4s36xQ10xHH2x")
-"""Of a 64-bit ELF file: the magic number, and where, how large and how many its sections are."""
+"""The magic number of a 64-bit ELF file, and the offset, size and number of its sections."""
 
 
 def remove_torn(folder: Path) -> list[Path]:
-    """Remove the shared objects below a folder that are not whole and that nobody writes."""
+    """Remove incomplete shared objects below a folder, unless a process is writing them."""
     torn = {path for path in folder.rglob("*.so") if not is_whole(path)}
     if torn:
         torn -= _open_files()
@@ -27,7 +27,7 @@ def remove_torn(folder: Path) -> list[Path]:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a shared object reaches to its end: the table of sections is written last."""
+    """Return whether a shared object is complete: its section table is written last."""
     try:
         with path.open("rb") as file:
             start = file.read(HEADER.size)
@@ -41,7 +41,7 @@ def is_whole(path: Path) -> bool:
 
 
 def _open_files() -> set[Path]:
-    """The files that processes which may be looked into have open."""
+    """Return the files that are open in processes whose files this process may list."""
     found: set[Path] = set()
     for process in psutil.process_iter():
         try:

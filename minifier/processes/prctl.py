@@ -1,4 +1,4 @@
-"""What a process asks of Linux for itself, by prctl(2)."""
+"""Process settings of Linux: prctl(2)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ ADOPT_ORPHANS = 36
 
 
 def bound_to_this_process(*, adopts: bool = True) -> Callable[[], None]:
-    """A function for a child of this process to call first, before it runs anything else.
+    """Return a function that a child of this process must call before it does anything else.
 
-    From then on Linux kills the child when the thread that started it ends, however that ends. With
+    From then on Linux kills the child when the thread that started it ends, for any reason. With
     `adopts`, a descendant that loses its parent becomes a child of this child, so that it can be
-    found. All that the function needs is loaded here: in the child that could deadlock.
+    found. Everything that the function needs is loaded here, since loading in the child could
+    deadlock.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
@@ -27,7 +28,7 @@ def bound_to_this_process(*, adopts: bool = True) -> Callable[[], None]:
         prctl(DIE_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
         if adopts:
             prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before this was asked for
+        if os.getppid() != parent:  # the parent ended before the request took effect
             os.kill(os.getpid(), signal.SIGKILL)
 
     return bind

@@ -1,6 +1,6 @@
 """Children of this process, forked or spawned: watched, limited, and ended with all they started.
 
-`fork.fork` has a piece of work done by a child, `spawn.spawn` runs a command. Both give a `Child`.
+`fork.fork` does work in a child, and `spawn.spawn` runs a command. Both return a `Child`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tcdebug.minifier.processes.tree import (
 )
 
 POLL = 0.05
-"""Seconds between looks at children that say nothing, and at memory that is limited."""
+"""Seconds between checks of children that send nothing, and of memory that is limited."""
 SELDOM = 0.5
-"""Seconds between looks at what a child has started whose memory is not limited."""
+"""Seconds between checks of the descendants of a child whose memory is not limited."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a child may use: wall seconds, and bytes of memory beyond what its parent has.
+    """The limits of a child: wall seconds, and bytes of memory beyond what its parent has.
 
-    Only those seconds count in which the parent watches it. Memory is that of the child and of all
-    that descends from it, without pages of files; None sets no limit to it.
+    Only seconds count during which the parent watches the child. Memory is that of the child and
+    all its descendants, without file-backed pages. None means no limit.
     """
 
     seconds: float = 120.0
@@ -49,43 +49,43 @@ class Ended:
     """How a child ended."""
 
     answer: bytes | None
-    """What the work of a forked child returned; None where it did not get there."""
+    """What the work of a forked child returned; None if it did not return."""
     phase: str
-    """The last that it told."""
+    """The last phase that it reported."""
     status: int | None
-    """Its exit status; None where a signal or its parent ended it."""
+    """Its exit status; None if a signal or its parent ended it."""
     signal: int
-    """The signal that ended it; 0 where it exited or its parent ended it."""
+    """The signal that ended it; 0 if it exited or its parent ended it."""
     timed_out: bool
     over_memory: bool
     pid: int
     seconds: float
     """Wall seconds from its start to its end."""
     cpu_seconds: float
-    """Of the child and those of its descendants that it has waited for."""
+    """CPU-seconds of the child and of the descendants that it has waited for."""
 
     @property
     def returncode(self) -> int | None:
-        """As subprocess has it: the signal is negative. None where its parent ended it."""
+        """The return code as in subprocess: negative for a signal. None if its parent ended it."""
         return -self.signal if self.signal else self.status
 
 
 @dataclass(eq=False)
 class Child:
-    """A child at work, as its parent knows it."""
+    """A running child, from its parent's point of view."""
 
     pid: int
     limits: Limits | None
     channel: Channel | None = None
-    """What a forked child speaks over."""
+    """The channel to a forked child."""
     fork: Callable[[], int] | None = None
     """The system call that forked it."""
     popen: subprocess.Popen[bytes] | None = None
-    """A spawned child as subprocess knows it, which is told of its end."""
+    """The Popen object of a spawned child, whose return code is set at its end."""
     baseline: int = 0
-    """Resident bytes that it had of its parent's when it was forked."""
+    """Resident bytes that it shared with its parent when it was forked."""
     leads: bool = True
-    """Whether it leads a session of its own; others have the terminal of their parent."""
+    """Whether it leads its own session. Other children share the terminal of their parent."""
     phase: str = ""
     answer: bytes | None = None
     reply: bytes | None = None
@@ -94,31 +94,31 @@ class Child:
     ended: Ended | None = None
     began: float = field(init=False)
     left: float = field(init=False)
-    """Seconds that it may still take."""
+    """The seconds that it has left."""
     exit_signal: int | None = field(init=False, default=None)
-    """A file descriptor that can be read once it has exited."""
+    """A file descriptor that becomes readable when it exits."""
     _listening: bool = True
     _answered: float | None = None
-    """When it gave its answer."""
+    """The time at which it sent its answer."""
     _looked: float = 0.0
-    """When its memory and its descendants were last looked at."""
+    """The time at which its memory and its descendants were last checked."""
     _known: set[Process] = field(default_factory=set)
-    """What it was seen to have started."""
+    """Processes that it was seen to start."""
 
     def __post_init__(self) -> None:
         self.began = self._looked = time.monotonic()
         self.left = self.limits.seconds if self.limits else float("inf")
-        with contextlib.suppress(OSError):  # where there are none it is asked every POLL
+        with contextlib.suppress(OSError):  # without a pidfd it is polled
             self.exit_signal = os.pidfd_open(self.pid)
 
     def ask(self, request: bytes) -> bytes | Ended:
-        """Its reply to a request, or how it ended instead. Its time begins anew."""
+        """Send a request. Return the reply, or how the child ended. Its time limit starts anew."""
         if self.ended is not None:
             return self.ended
         assert self.channel is not None
         self.left = self.limits.seconds if self.limits else float("inf")
         self.phase, self.reply = "", None
-        with contextlib.suppress(OSError):  # it has ended, or does not listen: that is seen below
+        with contextlib.suppress(OSError):  # it has ended or does not listen; see below
             self.channel.send_bytes(request)
         _watch([self], lambda: self.reply is not None)
         if self.reply is not None:
@@ -126,10 +126,10 @@ class Child:
         return self.end()
 
     def end(self) -> Ended:
-        """End it if it is still there, with all that it has started; then how it ended.
+        """End the child, if it is running, and all that it has started. Return how it ended.
 
-        What compilers that a forked child had started were writing is removed. A child that has
-        our terminal and has exited by itself leaves behind what it likes.
+        Files that compilers of a forked child were writing are removed. Processes that a child on
+        our terminal left behind when it exited by itself are kept.
         """
         if self.ended is None:
             exited = has_exited(self.pid)
@@ -142,7 +142,7 @@ class Child:
         return self.ended
 
     def _kill(self) -> None:
-        """Kill it and all that it has started; it is stopped first, so that it starts no more."""
+        """Kill it and all that it has started. It is stopped first, so that it starts no more."""
         send_signal(self.pid, signal.SIGSTOP)
         if self.leads:
             send_signal(self.pid, signal.SIGSTOP, group=True)
@@ -152,23 +152,23 @@ class Child:
             send_signal(self.pid, signal.SIGKILL, group=True)
         send_signal(self.pid, signal.SIGKILL)
 
-    # -- for those who watch it ---------------------------------------------------------------
+    # -- for its watchers -----------------------------------------------------------------------
 
     @property
     def sources(self) -> list[Channel | int]:
-        """What can be read when there is news of it."""
+        """The objects that become readable when there is news of the child."""
         channel = [self.channel] if self.channel is not None and self._listening else []
         return [*channel, *([] if self.exit_signal is None else [self.exit_signal])]
 
     def due(self, now: float) -> bool:
-        """Whether it is time to look at its memory and its descendants."""
+        """Return whether it is time to check its memory and its descendants."""
         limited = self.limits is not None and self.limits.memory is not None
         if not self.leads and not limited:
             return False
         return now - self._looked > (POLL if limited else SELDOM)
 
     def look(self, spent: float, ready: Collection[object], processes: Snapshot | None) -> bool:
-        """Hear what it says, look at the clock and at its memory; whether it is at its end."""
+        """Read its messages and check its limits. Return whether it has exited or must end."""
         self.left -= spent
         if self.channel in ready:
             self._hear()
@@ -191,15 +191,15 @@ class Child:
             self.over_memory = self._is_beyond(limit, [self.pid, *(one.pid for one in tree)])
 
     def _is_beyond(self, limit: int, pids: Collection[int]) -> bool:
-        """Whether processes hold more memory than the limit beyond what they share with ours.
+        """Return whether processes hold more memory beyond what they share with ours than allowed.
 
-        The sum that is quick to read counts a page for each process that has it.
+        The quick sum comes first. It counts a shared page once per process.
         """
         most = sum(map(memory.resident, pids)) - self.baseline
         return most > limit and memory.added(pids, os.getpid()) > limit
 
     def _hear(self) -> None:
-        """Take a message; a child that closes its end or stops within one is not heard again."""
+        """Read one message. Stop listening to a child that closes its end or stops halfway."""
         assert self.channel is not None
         try:
             message = self.channel.recv_bytes(LARGEST)
@@ -215,7 +215,7 @@ class Child:
             self.answer, self._answered = content, time.monotonic()
 
     def _drain(self) -> None:
-        """Hear what it said before it ended."""
+        """Read what it sent before it ended."""
         end = time.monotonic() + PATIENCE
         while self.channel is not None and self._listening and time.monotonic() < end:
             if not self.channel.poll():
@@ -223,9 +223,9 @@ class Child:
             self._hear()
 
     def _waited_for(self) -> tuple[int | None, float]:
-        """Its exit code, negative for a signal, and CPU seconds."""
+        """Reap it. Return its exit code, negative for a signal, and its CPU-seconds."""
         code, cpu_seconds = None, 0.0
-        with contextlib.suppress(ChildProcessError):  # the program has waited for any child
+        with contextlib.suppress(ChildProcessError):  # the program itself has reaped any child
             _, status, usage = os.wait4(self.pid, 0)
             code, cpu_seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         if self.popen is not None:
@@ -256,22 +256,22 @@ class Child:
 
 
 def wait(children: Collection[Child], seconds: float = float("inf")) -> list[tuple[Child, Ended]]:
-    """Watch children until one has ended, or more, or so many seconds have passed.
+    """Watch children until at least one has ended, or until the time in seconds has passed.
 
-    Interrupted, it ends them all but those that have our terminal: they have heard Ctrl-C too.
+    If interrupted, it ends all children except those on our terminal, which receive Ctrl-C too.
     """
     end = time.monotonic() + seconds
     return _watch(children, lambda: time.monotonic() >= end)
 
 
 def finished(child: Child) -> Ended:
-    """Watch a child to its end."""
+    """Watch a child until it ends."""
     ((_, ended),) = wait([child])
     return ended
 
 
 def has_exited(pid: int) -> bool:
-    """Whether a child of this process has ended by itself, or is not its child any more."""
+    """Return whether a child of this process has exited, or is no longer its child."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

@@ -1,9 +1,9 @@
-"""Keeps CUDA uninitialised in a process whose forked children are to use it.
+"""Keeps CUDA uninitialised in a process whose forked children will use it.
 
-No process can use CUDA that was forked after its parent had initialised it. Torch initialises it
-for its own purposes, as Dynamo does before a capture, in scripts that do not use it at all. While
-CUDA sleeps, torch is told that there is no device; the script is told the truth, and the call by
-which it initialises CUDA is announced.
+A process cannot use CUDA if its parent initialised CUDA before the fork. torch initialises CUDA for
+its own purposes, as Dynamo does before a capture, even in scripts that never use it. While CUDA
+sleeps, torch is told that there is no device. The script is told the truth, and the call with which
+it initialises CUDA is announced.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ GUARD = Patch(
 PATCHES = (LAZY_INIT, IS_AVAILABLE, GUARD)
 
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""The variable by which torch counts devices without initialising CUDA.
+"""The variable that makes torch count devices without initialising CUDA.
 
-It has to be set before torch is imported, for some of its modules count devices at once.
+It must be set before torch is imported, because some of its modules count devices on import.
 """
 CACHED = ("torch.utils._triton", "torch._inductor.utils")
-"""Modules whose functions remember what the device can do."""
+"""Modules whose functions cache what the device can do."""
 CACHE = type(functools.cache(print))
 INSIDE = ("torch", "triton", "tcdebug")
 ENTRANCES = ("torch.accelerator", patching.__name__)
-"""Modules that ask for devices on behalf of their caller."""
+"""Modules that query devices on behalf of their caller."""
 
 
 class Sleeping:
-    """CUDA is asleep in this process until `wake`.
+    """CUDA is asleep in this process until `wake` is called.
 
-    `waking` is called when the script is about to initialise CUDA; it may call `wake`.
+    `waking` is called when the script is about to initialise CUDA. It may call `wake`.
     """
 
     def __init__(self, waking: Callable[[], None], log: EventLog) -> None:
@@ -57,9 +57,9 @@ class Sleeping:
         self._installed: tuple[Installed, ...] = tuple(i for i in found if i is not None)
 
     def wake(self) -> None:
-        """Let torch see the devices from now on, and forget what it remembers of there being none.
+        """Let torch see the devices, and clear what it has cached while there were none.
 
-        Nothing is initialised yet. A second call does nothing.
+        This initialises nothing yet. A second call does nothing.
         """
         for installed in self._installed:
             installed.undo()
@@ -69,7 +69,7 @@ class Sleeping:
 
     def _announced(self, original: Callable[[], None]) -> Callable[[], None]:
         def lazy_init() -> None:
-            if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # as elsewhere
+            if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
                 self._waking()
             original()
 
@@ -88,7 +88,7 @@ def _nothing(original: Callable[[], None]) -> Callable[[], None]:
 
 
 def _asked_by_torch(frame: FrameType | None) -> bool:
-    """Whether a part of torch wants to know, for itself."""
+    """Return whether a part of torch asks for its own purposes."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if name not in ENTRANCES:
@@ -98,7 +98,7 @@ def _asked_by_torch(frame: FrameType | None) -> bool:
 
 
 def _forget() -> None:
-    """Clear what functions of torch remember of the devices."""
+    """Clear the caches of torch's functions that query devices."""
     for module in [sys.modules[name] for name in CACHED if name in sys.modules]:
         for value in list(vars(module).values()):
             if isinstance(value, CACHE):

@@ -1,4 +1,4 @@
-"""Run a command in a child."""
+"""Runs a command in a child."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def spawn(
     limits: Limits | None = None,
     foreground: bool = False,
 ) -> Child:
-    """Begin a command that dies with its parent.
+    """Start a command that dies with its parent.
 
-    What it prints goes to the file `output`, its standard error to `errors` if that is given; both
-    are written anew. Without a file they are ours. In the foreground it has our terminal: it reads
-    what is typed and hears Ctrl-C. Otherwise it reads nothing and leads a session of its own.
-    Raises OSError where the command cannot be run.
+    Its standard output goes to the file `output`, and its standard error to `errors` if that is
+    given. Both files are overwritten. Without a file it shares ours. In the foreground it has our
+    terminal: it reads input and receives Ctrl-C. Otherwise it has no input and leads its own
+    session. Raises OSError if the command cannot be run.
     """
     with contextlib.ExitStack() as files:
         printed = files.enter_context(output.open("wb")) if output else None
@@ -39,7 +39,7 @@ def spawn(
             stdout=printed,
             stderr=failed,
             start_new_session=not foreground,
-            # what a script leaves running in the foreground is none of our business
+            # what a script in the foreground leaves running is not ours to end
             preexec_fn=bound_to_this_process(adopts=not foreground),
         )
     return Child(process.pid, limits, popen=process, leads=not foreground)

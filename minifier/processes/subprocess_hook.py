@@ -1,8 +1,8 @@
-"""Extends the environment so that Python processes which a script starts load tcdebug too.
+"""Extends the environment so that Python processes started by a script load tcdebug too.
 
-They inherit a variable and, first on PYTHONPATH, a folder with a `sitecustomize` module. That
-module runs when Python starts, calls `sessions.subprocess_entry.attach`, and then loads the
-sitecustomize that the process would have had. Forked processes need none of this.
+They inherit a variable, and a folder at the front of PYTHONPATH with a `sitecustomize` module. That
+module runs when Python starts. It calls `sessions.subprocess_entry.attach`, and loads the
+sitecustomize that the process would otherwise have had. Forked processes need none of this.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from types import ModuleType
 
 VARIABLE = "TCDEBUG_CHILDREN"
-"""What subprocesses do, and the file that says it: `search:/path/job.json`."""
+"""What subprocesses do, and the file of the job: `search:/path/job.json`."""
 
-SITE = '''"""Lets tcdebug see the graphs of this process; then what there would be without it."""
+SITE = '''"""Lets tcdebug see the graphs of this process, and loads any other sitecustomize."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ finally:
     sys.modules.setdefault("sitecustomize", this)
     try:
         from tcdebug.minifier.sessions.subprocess_entry import attach
-    except ImportError:  # a Python of its own: the session says that it is not watched
+    except ImportError:  # another Python without tcdebug: the session reports it as unwatched
         pass
     else:
         attach()
@@ -64,7 +64,7 @@ def followed(what: str, folder: Path) -> Iterator[None]:
 
 
 def unfollowed() -> dict[str, str]:
-    """The environment of this process for one that is none of the script's."""
+    """Return the environment of this process for a process that does not belong to the script."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     if VARIABLE in os.environ:
         _, *others = environment["PYTHONPATH"].split(os.pathsep)
@@ -81,7 +81,7 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec that the other finders give, with our loader around its own."""
+        """Return the spec from the other finders, with its loader wrapped."""
         if name not in self.wanted:
             return None
         done = self.wanted.pop(name)
@@ -92,18 +92,18 @@ class AfterImport(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Loads as another loader does, and leaves no trace of itself."""
+    """Loads as another loader does, and leaves no trace in the module."""
 
     def __init__(self, inner: Loader, done: Callable[[], None]) -> None:
         self.inner = inner
         self.done = done
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the other loader does."""
+        """Do as the other loader does."""
         return self.inner.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the other loader does, then what was asked for."""
+        """Do as the other loader does, then call the function."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self.inner
         self.inner.exec_module(module)

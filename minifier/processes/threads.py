@@ -1,4 +1,4 @@
-"""The number of threads of a process that forks candidates."""
+"""Limits a process that forks candidates to one thread."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, install
 
 PATCHES = (
-    Patch("torch", "set_num_threads", "a script that asks for threads leaves candidates hanging"),
+    Patch("torch", "set_num_threads", "candidates hang if the script sets its threads"),
 )
 (SET_THREADS,) = PATCHES
 
 
 class Threads:
-    """Keeps this process at one thread, for OpenMP pools do not survive a fork.
+    """Keeps this process at one thread, because OpenMP pools do not survive a fork.
 
-    What the script asks for is remembered, and given to the children.
+    The number that the script asks for is remembered, and used in the children.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Threads:
         self._wanted = count
 
     def restore(self) -> None:
-        """In a child: the threads that the script would have."""
+        """In a child, use the number of threads that the script asked for."""
         os.environ["OMP_NUM_THREADS"] = str(self._wanted)
         self._set(self._wanted)
 

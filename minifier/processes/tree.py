@@ -1,4 +1,4 @@
-"""The processes that descend from one, as /proc has them at one moment."""
+"""The descendants of a process, read from /proc."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import psutil
 
 STATE, PARENT, SESSION, STARTED = 0, 1, 3, 19
-"""Places in /proc/PID/stat behind the name of the program, see proc_pid_stat(5)."""
+"""Positions in /proc/PID/stat after the name of the program; see proc_pid_stat(5)."""
 ZOMBIE = b"Z"
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process. Two are equal that have the same number and began at the same time."""
+    """A process. Two are equal if they have the same pid and start time."""
 
     pid: int
     started: int
-    """Clock ticks after the start of the machine."""
+    """Clock ticks between the boot of the machine and its start."""
     parent: int = field(compare=False)
     session: int = field(compare=False)
 
@@ -31,13 +31,13 @@ Snapshot = Mapping[int, Process]
 
 
 def snapshot() -> Snapshot:
-    """All processes that have not ended, by number."""
+    """Return all processes that have not ended, by pid."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return {pid: found for pid in pids if (found := process(pid))}
 
 
 def process(pid: int) -> Process | None:
-    """A process, None where there is none or it has ended."""
+    """Return a process; None if it does not exist or has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -50,7 +50,7 @@ def process(pid: int) -> Process | None:
 
 
 def descendants(root: int, processes: Snapshot) -> set[Process]:
-    """Those that descend from a process, and what is left of the session that it leads."""
+    """Return the descendants of a process, and the remaining members of the session it leads."""
     children: dict[int, list[Process]] = {}
     for one in processes.values():
         children.setdefault(one.parent, []).append(one)
@@ -67,29 +67,29 @@ def descendants(root: int, processes: Snapshot) -> set[Process]:
 def kill_descendants(
     root: int, known: Collection[Process] = (), *, remove_unfinished: bool = False
 ) -> None:
-    """Kill all that descends from a process, also what has left its group.
+    """Kill all descendants of a process, including those that left its process group.
 
-    `known` are processes that have descended from it earlier. With `remove_unfinished`, the files
-    that compilers among them are writing are removed: the next to use one would take a part for the
-    whole. Files that this process has open, or that Python processes write, are the user's.
+    `known` are processes that descended from it earlier. With `remove_unfinished`, files that
+    compilers among them are writing are removed, because the next user would take a partial file
+    for a whole one. Files that this process has open, or that Python processes write, are kept.
     """
     stopped = list(_stopped(root, known))
     if remove_unfinished:
         written = {path for one in stopped for path in _written_by_compiler(one.pid)}
         for path in written - set(_open_for_writing(os.getpid())):
-            path.unlink(missing_ok=True)  # while a lock on it is still held
+            path.unlink(missing_ok=True)  # while the writer still holds its lock
     for one in stopped:
         send_signal(one.pid, signal.SIGKILL)
 
 
 def send_signal(pid: int, number: signal.Signals, *, group: bool = False) -> None:
-    """Send a signal to a process, or to the group that it leads, if it is there and ours."""
+    """Send a signal to a process or to the group it leads. Ignore missing and foreign processes."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         (os.killpg if group else os.kill)(pid, number)
 
 
 def _stopped(root: int, known: Collection[Process]) -> Iterator[Process]:
-    """Stop what descends from a process. What has stopped starts nothing, so this ends."""
+    """Stop all descendants of a process. Stopped processes start no others, so this terminates."""
     seen: set[Process] = set()
     while fresh := _members(root, known, snapshot()) - seen:
         for one in fresh:
@@ -99,20 +99,20 @@ def _stopped(root: int, known: Collection[Process]) -> Iterator[Process]:
 
 
 def _members(root: int, known: Collection[Process], processes: Snapshot) -> set[Process]:
-    """What descends from a process, and from those known that are still there."""
+    """Return the descendants of a process, and the known processes that still exist with theirs."""
     there = {one for one in known if processes.get(one.pid) == one}
     return there.union(*(descendants(pid, processes) for pid in (root, *(p.pid for p in there))))
 
 
 def _written_by_compiler(pid: int) -> Iterator[Path]:
-    """The files that a process writes, unless it runs the Python that this process runs."""
+    """Yield the files that a process writes, unless it runs the same Python as this process."""
     with contextlib.suppress(OSError):
         if not Path(f"/proc/{pid}/exe").samefile("/proc/self/exe"):
             yield from _open_for_writing(pid)
 
 
 def _open_for_writing(pid: int) -> Iterator[Path]:
-    """The files that a process has open for writing, besides its standard streams."""
+    """Yield the files that a process has open for writing, except its standard streams."""
     with contextlib.suppress(psutil.Error):
         for file in psutil.Process(pid).open_files():
             if file.fd > 2 and file.mode != "r":

@@ -1,7 +1,7 @@
 """The mode `search` in a process that the script has started.
 
-The search goes on in the process itself: it judges its graphs, and investigates the first that
-fails. One process at a time does so, for ranks compile the same graphs.
+The search runs in that process itself: it judges the process's graphs and investigates the first
+that fails. One process at a time does so, because ranks compile the same graphs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.targets.backends import Backend
 
 COLLECTIVES = ("c10d", "torch.distributed")
-"""Parts of the names of operators that need the other ranks."""
+"""Parts of the names of operators that communicate with other ranks."""
 
 
 def process_name() -> str:
-    """What tells this process from its siblings."""
+    """Return a name that distinguishes this process from its siblings."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     own: str = multiprocessing.current_process().name if multiprocessing else "MainProcess"
     if own == "MainProcess":
@@ -49,7 +49,7 @@ class ChildSession(Session):
         self.sleeping = Sleeping(lambda: self.sleeping.wake(), self.log)
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
-        """As in the session; the process ends with the first graph that fails."""
+        """Judge a graph as the session does. The process ends with the first graph that fails."""
         if self.broken:
             return
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
@@ -70,13 +70,13 @@ class ChildSession(Session):
             self.log.emit(Fallback(what, "a fault of tcdebug"))
 
     def write(self, report: Report, name: str = REPORT) -> None:
-        """Write the report, with the process that it comes from."""
-        note = f"the graph is of a process that the script started: {process_name()}"
+        """Write the report, with a note that names the process."""
+        note = f"the graph belongs to a process that the script started: {process_name()}"
         super().write(msgspec.structs.replace(report, notes=[note, *report.notes]), name)
 
 
 def _collective(case: Case) -> bool:
-    """Whether the graph waits for other ranks: alone it would hang."""
+    """Return whether the graph waits for other ranks, so that it would hang alone."""
     return any(part in _named(node.target) for node in case.calls for part in COLLECTIVES)
 
 

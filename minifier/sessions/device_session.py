@@ -1,10 +1,10 @@
 """The mode `search` for a script that may initialise CUDA.
 
-No process can use CUDA that was forked after its parent had initialised it. So the session's
-process stops when the script is about to do so, with all in force that the script has set up until
-then: it never initialises CUDA itself, and forks candidates that do. A child of it goes on with the
-script, runs the graphs in eager on the device, and hands each over to be judged. Once one fails,
-that child is ended.
+A process cannot use CUDA if its parent initialised CUDA before the fork. The session's process
+therefore stops when the script is about to initialise CUDA, with everything that the script has set
+up until then in force. It never initialises CUDA itself, but forks candidates that do. A child
+continues the script, runs the graphs in eager on the device, and hands each over to be judged. When
+a graph fails, that child is ended.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
 NEXT = b"next"
-"""What the script's process is asked for: the next graph."""
+"""The request to the script's process for the next graph."""
 MEMORY = "CUDA out of memory"
 NOT_FORKED = "candidates on a GPU run the whole script, each in a fresh process"
 
 
 class DeviceSession(Session):
-    """The session of a script; `parent` is set in the process that goes on with it."""
+    """The session of a script. `parent` is set in the process that continues the script."""
 
     def __init__(self, job: Job, threads: Threads) -> None:
         super().__init__(job, threads)
@@ -72,28 +72,28 @@ class DeviceSession(Session):
         self.handed: Handover | None = None
         self.told = False
         self.serving = False
-        """Whether this process has stopped before it initialises CUDA."""
+        """Whether this process has stopped before initialising CUDA."""
         self.imports = ImportsOfChildren(self.folder)
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
-        """As in the session, or in the process that the graph is handed to."""
+        """Judge a graph in this process, or hand it over to the process that judges."""
         if self.parent is not None:
             self._hand_over(self.parent, case, backend, ordinal, call)
         elif self._can_fork():
             super().judge(case, backend, ordinal, call)
 
     def write(self, report: Report, name: str = REPORT) -> None:
-        """Write the report; it says how candidates came to the device."""
+        """Write the report, with a note on how candidates reached the device."""
         if self.handed is not None:
             report = msgspec.structs.replace(report, notes=[FORKED_BEFORE_CUDA, *report.notes])
         super().write(report, name)
 
-    # -- the process that goes on with the script ---------------------------------------------
+    # -- the process that continues the script ------------------------------------------------
 
     def _hand_over(
         self, parent: Parent, case: Case, backend: Backend, ordinal: int, call: int
     ) -> None:
-        """Let the other process judge a graph, and wait until it has."""
+        """Let the other process judge a graph, and wait until it has done so."""
         path = self.folder / f"graph-{ordinal}-{call}.handover"
         try:
             lifted = _without_constants(case)
@@ -110,7 +110,7 @@ class DeviceSession(Session):
         self.log.emit(Fallback(what, str(problem)[:2000]))
 
     def _can_fork(self) -> bool:
-        """Whether candidates can be forked from this process."""
+        """Return whether candidates can be forked from this process."""
         if self.script_process is not None or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
             return True
         if not self.told:
@@ -121,12 +121,12 @@ class DeviceSession(Session):
     # -- the process that stops ---------------------------------------------------------------
 
     def _divide(self) -> None:
-        """Stop here and serve; return only in a child, where CUDA may be initialised."""
+        """Stop and serve in this process. Return only in a child, which may initialise CUDA."""
         if os.getpid() != self.pid:
             self.sleeping.wake()
             return
         if self.serving:
-            raise RuntimeError("CUDA is not initialised in a process that forks candidates")
+            raise RuntimeError("CUDA must not be initialised in a process that forks candidates")
         if torch.cuda.device_count() == 0:
             return
         self.serving = True
@@ -155,7 +155,7 @@ class DeviceSession(Session):
         self.parent.request()
 
     def _serve(self, script: Child) -> NoReturn:
-        """Judge the graphs that the script's process hands over, until it ends."""
+        """Judge the graphs that the script's process hands over, until that process ends."""
         self.script_process = script
         status = 0
         try:
@@ -174,7 +174,7 @@ class DeviceSession(Session):
         leave(status)
 
     def _warm_up(self) -> None:
-        """Set up what a compile for a GPU does, while the script's process initialises CUDA."""
+        """Set up what compiles for a GPU need, while the script's process initialises CUDA."""
         if self.job.backend not in (None, INDUCTOR):
             return
         self.recorder.active = False
@@ -191,7 +191,7 @@ class DeviceSession(Session):
             path.unlink(missing_ok=True)
         mine, theirs = (_set_by(a) for a in (Ambient.current(), handed.ambient))
         if gone := mine - theirs:
-            reason = f"set back after CUDA was initialised: {', '.join(sorted(gone))}"
+            reason = f"reset after CUDA was initialised: {', '.join(sorted(gone))}"
             self._only_in_the_script(handed.ordinal, NotTransferable(reason))
             return
         self.handed = handed
@@ -213,17 +213,17 @@ class DeviceSession(Session):
         return replace(subject, prepare=prepare, ambient=ambient, imports=self.imports)
 
     def _wake(self) -> None:
-        """In a child: initialise CUDA. Raises what torch raises where it cannot."""
+        """In a child, initialise CUDA. Raises torch's error if that fails."""
         self.sleeping.wake()
         torch.cuda.init()  # type: ignore[no-untyped-call] # torch has no annotation
 
     def _failing(
         self, subject: GraphSubject, oracle: Oracle[Case], case: Case, outcome: Outcome
     ) -> Oracle[Case]:
-        """The script's process is ended: the device belongs to the candidates.
+        """End the script's process, because the candidates need its device memory.
 
-        Where memory ran out, it is asked again without that process, and with one candidate at a
-        time: the script as a whole has to tell about what fits then.
+        If memory ran out, the graph is judged again without that process and with one candidate at
+        a time. If it then fits, the script must be judged as a whole.
         """
         if self.script_process is not None:
             self.script_process.end()
@@ -239,9 +239,9 @@ class DeviceSession(Session):
 
 
 def _unfit_to_serve() -> str:
-    """Why a script cannot go on in a child while this process forks candidates; empty if it can.
+    """Return why a script cannot continue in a child of this process; empty if it can.
 
-    Called while CUDA may not be initialised here: a tensor on a default device raises.
+    CUDA must not be initialised here, so creating a tensor on a default device raises.
     """
     others = set(threading.enumerate()) - {threading.main_thread()}
     if any(not type(thread).__module__.startswith("tqdm") for thread in others):
@@ -249,17 +249,17 @@ def _unfit_to_serve() -> str:
     try:
         torch.empty(0)
     except (RuntimeError, AssertionError):
-        return "the script has made a device the default one"
+        return "the script has set a default device"
     return ""
 
 
 def _set_by(ambient: Ambient) -> set[str]:
-    """The settings of torch that a state changes."""
+    """Return the torch settings that a state changes."""
     return {line.partition(" = ")[0] for line in ambient.settings}
 
 
 def _without_constants(case: Case) -> Case:
-    """The case with the tensors that its graph holds itself as inputs."""
+    """Return the case in which the tensors that its graph holds are inputs."""
     lifting = LiftConstants()
     edits = lifting.edits(case)
     return (lifting.apply(case, edits) or case) if edits else case

@@ -17,15 +17,15 @@ class NoBackend(BaseException):
 
 
 class Finished(BaseException):
-    """The report is written: leave the script, past anything that catches Exception."""
+    """The report is written. Leaves the script, past any handler of Exception."""
 
 
 class Broken(BaseException):
-    """tcdebug itself failed; the traceback is printed."""
+    """tcdebug itself failed. The traceback has been printed."""
 
 
 def run_script(script: str, args: list[str]) -> int:
-    """Run a script as python would; the exit status it would have."""
+    """Run a script as python would. Return the exit status that python would return."""
     path = Path(script)
     sys.argv = [script, *args]
     sys.path[0] = str(path.resolve().parent)
@@ -48,7 +48,7 @@ def run_script(script: str, args: list[str]) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process at once, after flushing what it has printed; nothing can catch it."""
+    """Flush the output and end this process at once. Nothing can catch this."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -64,7 +64,7 @@ def _status(code: Any) -> int:
 
 
 def _print_traceback() -> None:
-    """Print the frames of the script, without ours and those of runpy."""
+    """Print the traceback of the script without the frames of tcdebug and runpy."""
     kind, error, trace = sys.exc_info()
     while trace is not None and _ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next

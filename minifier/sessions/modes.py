@@ -1,7 +1,7 @@
-"""What stands between a script and its backends, by the mode of the job.
+"""How a session intercepts a script's backends, by the mode of the job.
 
 To add a mode, write a function of the type `Mode` and list it in `MODES`. The session calls it in
-the script's process, and `subprocess_session` in Python processes that the script starts.
+the script's process, and `subprocess_session` calls it in Python processes that the script starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tcdebug.minifier.trace.torch_trace import traced
 
 
 class Mode(Protocol):
-    """Puts itself between the script and its backends, until `patches` are taken back.
+    """Intercepts the script's backends until `patches` are undone.
 
     `child` says that the script has started this process.
     """
@@ -44,7 +44,7 @@ class Mode(Protocol):
 
 
 def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Judge each graph in eager, and investigate the first that fails."""
+    """Judge each graph, and investigate the first that fails. The script itself runs in eager."""
     session = ChildSession(job, one_thread()) if child else DeviceSession(job, one_thread())
     if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
         warm_up()
@@ -67,7 +67,7 @@ def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 
 def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Compile as the script says, without the layers that are off in the environment."""
+    """Compile as the script says, without the layers that the environment switches off."""
     log = EventLog(Path(job.run_dir))
     patches.enter_context(layers_off(Options.from_env().toggles, log))
     if forced := job.backend:
@@ -75,11 +75,11 @@ def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 
 def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Leave a repro of whatever fails in a compiled graph."""
+    """Leave a repro of every failure in a compiled graph."""
     log = _with_settings(job, patches)
     watcher = Watcher(Path(job.run_dir), log, _script(job, child), job.compare, job.every_call)
     if child:
-        watcher.journal.pid = 0  # its folders are told apart by the number of the process
+        watcher.journal.pid = 0  # so that its folders include the pid
     patches.callback(watcher.journal.close)
     patches.enter_context(traced(log))
     patches.enter_context(backward_watched(watcher.backward_failed, log))
@@ -96,7 +96,7 @@ def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 
 def explain(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Only write down what torch tells of its compiles."""
+    """Only record what torch reports about its compiles."""
     log = _with_settings(job, patches)
     patches.enter_context(traced(log))
     if forced := job.backend:
@@ -104,7 +104,7 @@ def explain(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 
 def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Write a repro of every graph, or of the one that is asked for."""
+    """Write a repro of every graph, or of the one requested."""
     if child and job.graph is not None:
         return  # graphs are counted in the script's own process
     output = Path(job.output) / (str(os.getpid()) if child else "")
@@ -129,9 +129,9 @@ def _script(job: Job, child: bool) -> Script | None:
 
 
 def _with_settings(job: Job, patches: contextlib.ExitStack) -> EventLog:
-    """The log of this process; the settings of torch are its last event.
+    """Return the log of this process, whose last event will be the settings of torch.
 
-    What the environment switches off is off, in every backend.
+    It also switches off what the environment switches off, in every backend.
     """
     log = EventLog(Path(job.run_dir))
     patches.callback(lambda: log.emit(ConfigSnapshot(list(assignments()))))

@@ -1,4 +1,4 @@
-"""Units and layers switched off in a process that compiles as it pleases."""
+"""Switches units and layers off in a process that compiles on its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tcdebug.minifier.cases.layer_names import is_layer
 
 @contextlib.contextmanager
 def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Decision]]:
-    """Compiles in this block go without what is off; yields the decisions as they are taken.
+    """Switch units and layers off in this block. Yield the decisions, as they are taken.
 
-    They are written to the log. Where only layers are off, nothing else changes: the caches of
-    compiles stay on.
+    The decisions are also logged. If only layers are off, nothing else changes: the compile caches
+    stay on.
     """
     texts = toggles.texts()
     log = log or EventLog(None)

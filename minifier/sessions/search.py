@@ -1,8 +1,8 @@
 """The mode `search`: judges the graphs of a script, and investigates the first that fails.
 
-The investigation happens at the very call, with everything in force that the script has set up;
-candidates are forked from this process (see `processes.fork`). The result is a report file; the
-events are the progress.
+The investigation takes place at the failing call, with everything that the script has set up in
+force. Candidates are forked from this process (see `processes.fork`). The result is a report file,
+and the events show the progress.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tcdebug.minifier.targets.unit_names import unasked
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Let other processes of this run wait: they have the same cores, and often the same graphs."""
+    """Make other processes of this run wait. They share the cores, and often the graphs."""
     with (folder / "judging").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
@@ -50,7 +50,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 class Session:
-    """One run of the script with its graphs judged."""
+    """One run of the script in which its graphs are judged."""
 
     def __init__(self, job: Job, threads: Threads, answers: str = "answers.jsonl") -> None:
         self.job = job
@@ -64,10 +64,10 @@ class Session:
         self.spending = Spending(Budget(job.seconds, job.reruns))
         self.others = OtherFailures(self.folder / "other", self.log)
         self.warm: set[str] = set()
-        """Names of backends that are set up."""
+        """Names of backends that have been set up."""
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
-        """Judge a graph; investigate it, and leave the script, when it fails."""
+        """Judge a graph. If it fails, investigate it and leave the script."""
         self.recorder.active = False
         try:
             with one_at_a_time(self.folder):
@@ -81,7 +81,7 @@ class Session:
             raise Finished
 
     def _finished(self, case: Case, backend: Backend, ordinal: int, call: int) -> bool:
-        """Whether there is a report: of this graph, or by now of one in another process."""
+        """Judge a graph. Return whether there is a report, of it or from another process."""
         if (self.folder / REPORT).exists():
             return True
         report = self._judged(case, backend, ordinal, call)
@@ -90,11 +90,11 @@ class Session:
         return report is not None
 
     def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
-        """The report of a graph that fails, None of one that does not."""
+        """Return the report of a graph that fails; None if the graph does not fail."""
         self.log.emit(GraphRecorded(ordinal, case.size, call))
         base = self.base
         setups = self._setups(backend, ordinal)
-        # a command judges a script in a process of its own, which may need what the script sets up
+        # a command judges a script in its own process, which may need the script's set-up
         for setup in setups if self.job.wanted.check else setups[:1]:
             subject = self._subject(backend, ordinal, setup, setups)
             oracle = self._oracle(subject)
@@ -136,21 +136,21 @@ class Session:
 
     @property
     def base(self) -> Toggles:
-        """What is off in every candidate."""
+        """The toggles of every candidate."""
         return Toggles.parse(self.job.toggles)
 
     def _failing(
         self, subject: GraphSubject, oracle: Oracle[Case], case: Case, outcome: Outcome
     ) -> Oracle[Case]:
-        """The oracle that a graph is investigated with which failed like this."""
+        """Return the oracle with which a failing graph is investigated."""
         return oracle
 
     def _tighten(
         self, oracle: Oracle[Case], case: Case, base: Toggles, outcome: Outcome
     ) -> None:
-        """Derive the limit of a hang from a run that ends: this one, or with everything off."""
+        """Derive the hang limit from a run that ends: this one, or one with everything off."""
         if outcome.kind is Kind.HANG:
-            with contextlib.suppress(BudgetUsed):  # the investigation will say so
+            with contextlib.suppress(BudgetUsed):  # the investigation will report it
                 outcome = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
         if outcome.kind is not Kind.HANG:
             oracle.tighten(outcome.seconds)
@@ -168,7 +168,7 @@ class Session:
             self.threads.restore,
             setups,
             setup,
-            # a backend without a name is told apart by the graph that it compiles
+            # graphs distinguish backends that have no name
             place="" if backend.named else str(ordinal),
             memory=self.job.limits.memory,
         )
@@ -177,20 +177,20 @@ class Session:
         return Oracle(
             subject, self.log, self.answers, self.job.limits, self.spending, self.job.wanted,
             self.others,
-            # what runs beside another candidate tells nothing about speed
+            # a candidate that runs beside another says nothing about speed
             jobs=1 if self.job.wanted.oracle == "perf" else jobs or self.job.jobs,
             passes_needed=self.job.passes,
         )  # fmt: skip
 
     def _setups(self, backend: Backend, ordinal: int) -> tuple[str, ...]:
-        """Nothing first, where that can do; then the script itself, up to the failing graph."""
+        """Return the set-ups to try: none, if possible, then the script up to the failing graph."""
         if self.script is None:
             return ("",)
         setup = script_setup(self.script, ordinal, self.folder, backend.name)
         return ("", setup) if backend.named else (setup,)
 
     def write(self, report: Report, name: str = REPORT) -> None:
-        """Write the report, whole or not at all."""
+        """Write the report atomically."""
         path = self.folder / name
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
@@ -198,9 +198,10 @@ class Session:
 
 
 def warm_up() -> None:
-    """Import what a first compile imports, here rather than again in every child.
+    """Import in this process what a first compile imports, rather than in every child.
 
-    No gradients: where there are devices autograd starts threads for them, and forbids a fork.
+    It uses no gradients, because on a machine with devices autograd would start threads and forbid
+    forks.
     """
     weight = torch.ones(2, 2)
 

@@ -1,7 +1,7 @@
 """The process that runs a user's script for a command.
 
 `python -m tcdebug.minifier.sessions.session job.json` runs the script as `python script.py args`
-would, with what the mode of the job puts between the script and its backends. It reports by files
+would, except that the mode of the job may intercept the script's backends. It reports through files
 in the run folder: events, and a report if the mode writes one.
 """
 
@@ -25,7 +25,7 @@ from tcdebug.minifier.targets.interception import compile_patched
 
 
 def main() -> NoReturn:
-    """Do the job whose file is the only argument."""
+    """Do the job in the file that is the only argument."""
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
     os.environ["TCDEBUG_SESSION"] = "1"
     with contextlib.ExitStack() as patches:

@@ -1,6 +1,6 @@
-"""What a Python process that a script started does first, before it imports anything.
+"""The first code that runs in a Python process that a script started.
 
-Nothing of torch is imported until the process imports torch itself.
+It imports nothing of torch until the process imports torch itself.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 from tcdebug.minifier.processes.subprocess_hook import VARIABLE, AfterImport
 
 FORKING = ("search:",)
-"""The modes whose process forks candidates: it stays at one thread from its beginning."""
+"""The modes whose process forks candidates, and must therefore stay at one thread."""
 
 
 def attach() -> None:
-    """In a process that has just begun: do what the variable says when it first compiles."""
+    """In a new process, prepare what the variable asks for at its first compile."""
     what = os.environ.get(VARIABLE)
     if not what:
         return
@@ -34,6 +34,6 @@ def attach() -> None:
 
             install(what)
 
-        before_first_compile(begin)  # Dynamo is imported in the middle of other imports
+        before_first_compile(begin)  # Dynamo is only half imported at this point
 
     sys.meta_path.insert(0, AfterImport({"torch": begun, "torch._dynamo": compiles}))

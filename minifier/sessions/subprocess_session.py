@@ -1,4 +1,4 @@
-"""What a Python process does that the script has started, at its first compile."""
+"""What a Python process that the script has started does at its first compile."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from tcdebug.minifier.sessions.modes import MODES
 from tcdebug.minifier.sessions.off import switched
 
 OFF = "off"
-"""What a process does besides the modes of a job."""
+"""What a process can do in addition to the modes of a job."""
 
 CHILD = "child"
-"""How the purpose of a process that the script started begins, in its event."""
+"""The prefix, in its event, of the purpose of a process that the script started."""
 
 
 def install(what: str) -> None:
-    """Stand between this process, which is about to compile, and its backends until it ends.
+    """Intercept the backends of this process, which is about to compile, until it ends.
 
-    `MODE:JOB` does as the session of the job in that file does, and `off:` puts TCDEBUG_OFF in
-    force.
+    `MODE:JOB` does the same as the session of the job in that file. `off:` applies TCDEBUG_OFF.
     """
     patches = contextlib.ExitStack()
     atexit.register(patches.close)

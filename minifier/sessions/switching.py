@@ -1,4 +1,4 @@
-"""A script that is compiled as it is, under the toggles of the environment, by any backend."""
+"""Compiles a script as it is, with any backend, under the toggles of the environment."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tcdebug.minifier.targets.ladder import AUTOGRAD, BELOW, autograd_asked, run
 
 @contextlib.contextmanager
 def captures_switched(toggles: Toggles, log: EventLog) -> Iterator[None]:
-    """Put toggles in force in what Dynamo captures, where that is all that is left to fail.
+    """Apply toggles to what Dynamo captures, if every later layer is off.
 
-    With more layers on, a line that is not captured is not compiled either, and would be blamed
-    for what a later layer does.
+    With a later layer on, a line that is not captured is not compiled either, and would be blamed
+    for a fault of that layer.
     """
     if rung(toggles) != BELOW[AUTOGRAD]:
         yield
@@ -34,19 +34,19 @@ def captures_switched(toggles: Toggles, log: EventLog) -> Iterator[None]:
 
 @dataclass
 class Switching:
-    """Puts toggles in force in all compiles of a process; their decisions are numbered as one."""
+    """Applies toggles to all compiles of a process, and numbers their decisions consecutively."""
 
     toggles: Toggles
     folder: Path
     forced: str | None
-    """A backend that replaces those that the script names."""
+    """A backend that replaces the script's backends."""
     patches: contextlib.ExitStack
     counts: dict[str, int] = field(default_factory=dict)
     _switched: bool = False
     _autograd_switched: bool = False
 
     def wrap(self, backend: Any) -> Any:
-        """What compiles in place of the backend that the script gave to torch.compile."""
+        """Return what compiles instead of the backend that the script gave to torch.compile."""
         if autograd_asked(self.toggles) and not self._autograd_switched:
             from tcdebug.minifier.targets import autograd  # noqa: PLC0415 - start-up time
 

@@ -145,7 +145,7 @@ class GraphSubject:
                 judge = keeper_of(self._candidates, self.folder, kept, toggles)
             outcome = judge(case, toggles, notify)
             if self.imports is not None:
-                self.imports.tell()
+                self.imports.save()
             return msgspec.json.encode(outcome)
 
         return self._forked(work, limits)

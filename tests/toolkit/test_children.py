@@ -50,7 +50,7 @@ def test_a_process_of_multiprocessing_is_searched(
     assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.relu.default"]
     assert done.json["graph"] == 1
     assert done.json["notes"][0].startswith(
-        "the graph is of a process that the script started: SpawnProcess-"
+        "the graph belongs to a process that the script started: SpawnProcess-"
     )
     assert python(done.json["repro"]).status == 1
     assert python(done.json["repro"], "--off=lower.aten.relu.default").status == 0
@@ -63,7 +63,8 @@ def test_a_process_of_subprocess_is_searched(
     done = tcdebug("bisect", "--json", "--no-minify", script(STARTS))
     assert done.status == 0, done.stderr
     assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
-    assert done.json["notes"] == ["the graph is of a process that the script started: worker.py"]
+    note = "the graph belongs to a process that the script started: worker.py"
+    assert done.json["notes"] == [note]
 
 
 @pytest.mark.slow

@@ -53,4 +53,4 @@ def test_a_script_with_a_default_device_is_not_stopped(tcdebug: Command, script:
     text = INITIALISE.replace("try:", "torch.set_default_device('cuda')\ntry:")
     done = tcdebug("bisect", "--json", script(text + "torch.set_default_device('cpu')\n" + RUN))
     assert done.json["status"] == "no_failure", done.stderr
-    assert any("has made a device the default one" in note for note in done.json["notes"])
+    assert any("has set a default device" in note for note in done.json["notes"])

@@ -64,5 +64,5 @@ def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path:
     told._fault_by_fault()
     assert [b.off for b in told.branches] == [["lower.a"], ["layer.b"]]
     assert told.units == ["lower.c"]
-    assert told.notes == ["with lower.a off it fails too, and lower.a is named again"]
+    assert told.notes == ["it fails with lower.a off too, and lower.a is named again"]
     assert not told.confirmed

@@ -98,10 +98,10 @@ def test_no_question_is_asked_twice() -> None:
 def test_another_failure_on_the_way_settles_nothing(runs: Runs, layer: str) -> None:
     finding, _ = found(runs)
     assert (finding.layer, finding.settled) == (layer, False)
-    assert any("it fails in another way" in note for note in finding.notes)
+    assert any("it fails differently" in note for note in finding.notes)
 
 
 def test_a_script_that_needs_torch_compile_to_run_still_has_a_layer() -> None:
     finding, _ = found({EAGER: OTHER, DECOMPOSED: FAILS})
     assert (finding.layer, finding.settled) == ("layer.decompositions", True)
-    assert finding.notes[1] == "it fails in another way in eager: KeyError: 3"
+    assert finding.notes[1] == "it fails differently in eager: KeyError: 3"
