@@ -1,15 +1,15 @@
 """tcdebug: bisect, minimise, fuzz and read torch.compile.
 
-    torch.compile(f, backend="tcdebug")        the embedded compiler; needs no import of tcdebug
-    with tcdebug.watch(): ...                  whatever fails in a compiled graph leaves a repro
-    tcdebug.recorded()                         the newest run, drawn in a notebook as its report
-    tcdebug.save_repro(f, x)                   the graphs of a call as scripts of their own
-    with tcdebug.switched_off("fuse"): ...     compiles go without some steps, inductor's too
-    tcdebug.compile(graph, inputs)             a bare FX graph through the embedded compiler
-    @tcdebug.register_pass()                   a pass of yours in it; _lowering, _decomposition too
-    $ tcdebug bisect script.py                 which step of the compiler is at fault, and a repro
+    torch.compile(f, backend="tcdebug")        the embedded compiler; no import is needed
+    with tcdebug.watch(): ...                  each compiled graph that fails leaves a repro
+    tcdebug.recorded()                         the newest run, shown as its report in a notebook
+    tcdebug.save_repro(f, x)                   the graphs of a call as repro scripts
+    with tcdebug.switched_off("fuse"): ...     compile without some units, inductor's too
+    tcdebug.compile(graph, inputs)             compile a bare FX graph with the embedded compiler
+    @tcdebug.register_pass()                   add a pass to it; also _lowering, _decomposition
+    $ tcdebug bisect script.py                 find the compiler step at fault, with a repro
 
-Names are imported when they are used: `import tcdebug.compiler` loads nothing of the toolkit.
+Names are imported when they are used. `import tcdebug.compiler` loads nothing of the toolkit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXPORTS = {
     "Toggles": "tcdebug.compiler.gate.gate",
     "CompileError": "tcdebug.compiler.errors.exceptions",
 }
-"""Public name -> the module that has it."""
+"""The module of each public name."""
 
 __all__ = [
     "BadOption",

@@ -298,7 +298,7 @@ torch.compile(model, backend="tcdebug")(torch.ones(3))
     done = tcdebug("bisect", "--json", name)
     assert done.json["status"] == "confirmed"
     assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
-    assert "going on from" in done.stderr
+    assert "continuing 2" in done.stderr
     first, second = sorted((tmp_path / ".tcdebug").glob("*-bisect"))
     cached = [
         e for e in map(json.loads, (second / f"events-{_search_pid(second)}.jsonl").open())

@@ -194,7 +194,7 @@ def test_a_report_has_the_sections_of_the_form_and_tells_nothing_of_the_machine(
         "### Versions",
     ]
     assert "The graph was minimised from 40 to 2 nodes." in text
-    assert "- expected: an end: eager comes to one\n- actual: no end\n" in text
+    assert "- expected: termination, as in eager\n- actual: no end\n" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows == [
         "| ablation | |",
@@ -231,8 +231,8 @@ def test_of_several_faults_the_first_is_reported(inside: Command, bisected: Path
     report |= {"faults": [fault], "culprits": [*report["culprits"], other]}
     (bisected / "report.json").write_text(json.dumps(report))
     done = inside("repro", "issue")
-    assert "It passes when `passes.loop` is left out at `a+b`." in done.stdout
-    assert "| everything off but `passes.loop`, `fuse` | fails: hang |" in done.stdout
+    assert "It passes with `passes.loop` off at `a+b`." in done.stdout
+    assert "| everything off except `passes.loop`, `fuse` | fails: hang |" in done.stdout
     assert "lower.aten.sin" not in done.stdout
 
 
@@ -294,8 +294,8 @@ assert torch.compiler.is_compiling() is False and compiled(x).shape == (5, 4)
 """
     done = python(script(text))
     assert done.stdout == (
-        "['saved/graph_0.py'] [] 1 the call was made in this process, which cannot be forked: what "
-        "it changed stays changed, and what was compiled will be compiled again\n"
+        "['saved/graph_0.py'] [] 1 the call was made in this process, because it cannot be forked: "
+        "its side effects remain, and compiled code will be compiled again\n"
     ), done.stderr
     assert "it does not fail" in (tmp_path / "saved/graph_0.log").read_text()
 
@@ -315,7 +315,7 @@ for function in (lambda x: x.nonsense(), lambda x: print("none"), lambda x: os.a
     assert lines[0] == (
         "the call raised AttributeError: 'Tensor' object has no attribute 'nonsense'"
     )
-    assert lines[1] == "nothing was compiled in the call"
+    assert lines[1] == "the call compiled nothing"
     assert lines[2] == (
-        "the call ended its process; what it printed is in saved/capture.log"
+        "the call ended its process; its output is in saved/capture.log"
     )

@@ -1,1 +1,1 @@
-"""What a program can use: `import tcdebug` in scripts, notebooks, and as a backend."""
+"""The Python API: `import tcdebug` in scripts and notebooks, and the backend."""

@@ -1,4 +1,4 @@
-"""What the entry point of `torch.compile(f, backend="tcdebug")` names."""
+"""The entry point of `torch.compile(f, backend="tcdebug")`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def backend(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """The embedded compiler; with TCDEBUG_REPRO=1 a failure leaves a repro script.
+    """The embedded compiler. With TCDEBUG_REPRO=1, a failure leaves a repro script.
 
     See `tcdebug.compiler.backend.backend` for options and errors.
     """
@@ -48,7 +48,7 @@ def backend(
 
 @lru_cache(maxsize=4)
 def _watcher(log: EventLog) -> Watcher:
-    """One watcher a process and run folder; what it finds is announced when the process ends."""
+    """One watcher per process and run folder. Its repros are announced when the process ends."""
     assert log.folder is not None
     watcher = Watcher(log.folder, log, Script.running())
     watching = ExitStack()
@@ -61,5 +61,5 @@ def _watcher(log: EventLog) -> Watcher:
         announce_repros(watcher.repros, run=not watcher.interrupted)
 
     atexit.register(announce)
-    atexit.register(watching.close)  # and not before
+    atexit.register(watching.close)  # and not earlier
     return watcher

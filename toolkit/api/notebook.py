@@ -1,4 +1,4 @@
-"""A run in a notebook: its report and its diffs are drawn where they are the value of a cell."""
+"""Runs in a notebook: a cell shows a run as its report and a diff as a table."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tcdebug.reading.run_dir import Run, find
 from tcdebug.report.page import render
 
 HEIGHT = 640
-"""Pixels of a report in a cell."""
+"""Height of a report in a cell, in pixels."""
 AROUND = 3
-"""Equal lines that are shown around a change."""
+"""Number of equal lines shown around a change."""
 CELL = "font-family:monospace;white-space:pre-wrap;text-align:left;vertical-align:top;padding:0 6px"
 GONE, ADDED = "background:rgba(220,60,50,.22);", "background:rgba(40,160,80,.22);"
 
 
 class Recorded:
-    """A run: its value in a cell is the whole report, in a frame that may use no network."""
+    """A run. A notebook renders it as its report, in a frame without network access."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
 
     def diff(self, unit: str, graph: str | None = None) -> Diff:
-        """What a pass or a stage has changed: `diff("lower")`, `diff("passes", "0/0")`."""
+        """The changes by a pass or a stage: `diff("lower")`, `diff("passes", "0/0")`."""
         return Diff(changes_of(self.run, unit, graph))
 
     def __repr__(self) -> str:
@@ -38,7 +38,7 @@ class Recorded:
 
 
 class Diff:
-    """Graphs before and after a pass or a stage; its value in a cell has them side by side."""
+    """Graphs before and after a pass or a stage. A notebook shows them side by side."""
 
     def __init__(self, changes: Sequence[GraphChange]) -> None:
         self.changes = list(changes)
@@ -48,17 +48,17 @@ class Diff:
         for change in self.changes:
             texts = change.before.splitlines(), change.after.splitlines()
             lines += [change.title, *unified_diff(*texts, "before", "after", lineterm="", n=AROUND)]
-        return "\n".join(lines) or "no graph was changed"
+        return "\n".join(lines) or "no graph changed"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         tables = [f"<b>{escape(c.title)}</b>{_table(c)}" for c in self.changes]
-        return "".join(tables) or "<i>no graph was changed</i>"
+        return "".join(tables) or "<i>no graph changed</i>"
 
 
 def _table(change: GraphChange) -> str:
-    """Two columns, with what is equal around the changes."""
+    """A table of two columns: changes with the lines around them."""
     before, after = change.before.splitlines(), change.after.splitlines()
     rows: list[str] = []
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(AROUND):
@@ -77,5 +77,5 @@ def _cell(lines: Sequence[str], k: int, kind: str, colour: str) -> str:
 
 
 def recorded(name: str | None = None) -> Recorded:
-    """A run to look at: a folder, the beginning of a name, or the newest one. Raises NoRun."""
+    """A run, given by its folder or the beginning of its name, or the newest run. Raises NoRun."""
     return Recorded(find(name))

@@ -1,4 +1,4 @@
-"""tcdebug.save_repro(f, x): the graphs of one call as repro scripts."""
+"""tcdebug.save_repro(f, x): writes the graphs of one call as repro scripts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tcdebug.minifier.repros.verify import PASSES, verify
 
 
 class NotSaved(Exception):
-    """No repro could be written; the message says why, and what to do."""
+    """No repro could be written. The message has the reason and the next step."""
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """What there is to say of the call."""
+    """The result of the call."""
 
     paths: list[str]
     problems: list[str]
-    """Why there is no repro of a part of the call."""
+    """Why parts of the call have no repro."""
     notes: list[str] = []
 
 
@@ -39,16 +39,16 @@ def save_repro(
     backend: str | None = None,
     **kwargs: Any,
 ) -> list[Path]:
-    """Call `function` and write every graph that is compiled in it as a repro script.
+    """Call `function` and write every graph that is compiled in the call as a repro script.
 
-    The function is compiled already, or compiles something, or is compiled here; `backend` (or else
-    its own, or inductor) is what the scripts compile with. Each compares compiled with eager,
-    backward too where an input requires gradients, and exits with 0 as long as they agree.
+    `function` may be compiled, may compile something itself, or is compiled here. The scripts
+    compile with `backend`, or else with the function's own backend, or inductor. Each script
+    compares compiled with eager results, with backward if an input requires gradients, and exits
+    with 0 while they agree.
 
-    The call is made in a forked child, and in eager: nothing of this process changes, neither what
-    Dynamo has compiled, nor random numbers, nor modules. Where CUDA is awake there is no fork: the
-    call is made here, with a warning, and each script is run in a process of its own. Raises
-    NotSaved.
+    The call is made in eager in a forked child. In this process, Dynamo's compiled code, random
+    numbers and modules do not change. If CUDA has been initialised, the call is made in this
+    process instead, with a warning, and each script runs in a process of its own. Raises NotSaved.
     """
     path = Path(folder) if folder is not None else run_folder.create("repro")
     path.mkdir(parents=True, exist_ok=True)
@@ -64,8 +64,8 @@ def save_repro(
     else:
         saved = _saved_in_child(capture, call)
     if not saved.paths:
-        raise NotSaved("; ".join(saved.problems) or "nothing was compiled in the call")
-    problems = [f"no repro of a part of the call: {problem}" for problem in saved.problems]
+        raise NotSaved("; ".join(saved.problems) or "the call compiled nothing")
+    problems = [f"a part of the call has no repro: {problem}" for problem in saved.problems]
     for said in [*saved.notes, *problems]:
         warnings.warn(f"tcdebug: {said}", stacklevel=2)
     return [Path(p) for p in saved.paths]
@@ -75,35 +75,35 @@ def _saved_in_child(capture: Capture, call: Callable[[], None]) -> Saved:
     """Make the call in a forked child."""
 
     def work(notify: Callable[[str], None]) -> bytes:
-        torch.set_num_threads(1)  # a pool of threads does not survive a fork
+        torch.set_num_threads(1)  # a thread pool does not survive a fork
         return msgspec.json.encode(_saved(capture, call))
 
     log = capture.folder / "capture.log"
     ended = finished(fork(work, output=log))
     if ended.answer is None:
-        raise NotSaved(f"the call ended its process; what it printed is in {log}")
+        raise NotSaved(f"the call ended its process; its output is in {log}")
     return msgspec.json.decode(ended.answer, type=Saved)
 
 
 def _saved_here(capture: Capture, call: Callable[[], None]) -> Saved:
-    """Make the call in this process, and run what it leaves in fresh ones."""
+    """Make the call in this process, and run the repros in fresh processes."""
     with torch.random.fork_rng():
         saved = _saved(capture, call)
-    torch._dynamo.reset()  # what was compiled now is not what the program wants
+    torch._dynamo.reset()  # the program must not use what was compiled here
     notes = [
-        "the call was made in this process, which cannot be forked: what it changed stays changed, "
-        "and what was compiled will be compiled again"
+        "the call was made in this process, because it cannot be forked: its side effects remain, "
+        "and compiled code will be compiled again"
     ]
     for path in map(Path, saved.paths):
         result = verify(path)
         path.with_suffix(".log").write_text(result.output)
         if result.status != PASSES:
-            notes.append(f"{path} does not pass by itself: see {path.with_suffix('.log')}")
+            notes.append(f"{path} does not pass on its own: see {path.with_suffix('.log')}")
     return msgspec.structs.replace(saved, notes=notes)
 
 
 def _saved(capture: Capture, call: Callable[[], None]) -> Saved:
-    """Make the call with its graphs written down."""
+    """Make the call and write its graphs."""
     torch._dynamo.reset()
     try:
         with torch.compiler.set_stance("default"), every_backend(capture.wrap):

@@ -1,4 +1,4 @@
-"""Units switched off in a running program, whatever backend compiles."""
+"""Switches units off in a running program, for any backend."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tcdebug.minifier.targets.unit_names import check_toggles
 
 @contextlib.contextmanager
 def switched_off(*toggles: str) -> Iterator[list[Decision]]:
-    """Compiles in this block go without some units: `with tcdebug.switched_off("fuse"): ...`.
+    """Switch units off for compiles in this block: `with tcdebug.switched_off("fuse"): ...`.
 
-    So do those of Python processes that are started in it. Takes what `--off` takes; `only:UNIT`
-    lets nothing else through, and `layer.NAME` switches a layer of torch off. Yields the decisions
-    of inductor, and of backends built on AOTAutograd, as they are taken; the embedded compiler
-    writes its own to the log. What is compiled already stays: call torch.compiler.reset() first.
-    Raises BadToggle, also for a name that no unit has; one that only torch gives while it
-    compiles, such as that of a pattern, is not checked.
+    This includes compiles of Python processes that the block starts. Takes the toggles of `--off`.
+    `only:UNIT` allows nothing else, and `layer.NAME` switches a layer of torch off. Yields the
+    decisions of inductor, and of backends built on AOTAutograd, as they are made; the embedded
+    compiler writes its decisions to the log. Code that is compiled already stays: call
+    torch.compiler.reset() first. Raises BadToggle, also for an unknown unit. Names that torch gives
+    only while it compiles, such as those of patterns, are not checked.
     """
     parsed = Toggles.parse(toggles)
     check_toggles(parsed)

@@ -1,4 +1,4 @@
-"""with tcdebug.watch(): whatever fails in a compiled graph leaves a repro."""
+"""with tcdebug.watch(): each compiled graph that fails leaves a repro."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN_DIR = "TCDEBUG_RUN_DIR"
 
 
 class Watched(Recorded):
-    """What a block has compiled, and the scripts that failures in it left."""
+    """The compiles of a block, and the repros of its failures."""
 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__(find(str(watcher.folder)))
@@ -36,7 +36,7 @@ class Watched(Recorded):
 
 @contextmanager
 def _events_in(path: Path) -> Iterator[None]:
-    """Where the embedded compiler writes its events, here and in processes that are started."""
+    """Set the folder for events of the embedded compiler, here and in child processes."""
     before = os.environ.get(RUN_DIR)
     os.environ[RUN_DIR] = str(path)
     try:
@@ -51,18 +51,18 @@ def _events_in(path: Path) -> Iterator[None]:
 def watch(
     *, check: bool = False, every_call: bool = False, folder: Path | None = None
 ) -> Iterator[Watched]:
-    """Watch every torch.compile of any backend that is made inside the block.
+    """Watch every torch.compile in the block, with any backend.
 
-    What it compiles is in the run folder, as `tcdebug run` has it: in a notebook the object that
-    the block gets is drawn as a report, and `diff("lower")` of it as the graph before and after.
+    The compiles are in the run folder, as with `tcdebug run`. In a notebook, the yielded object is
+    shown as a report, and its `diff("lower")` as the graph before and after.
 
-    An exception in a compile or in a compiled graph leaves a repro script; with `check`, so does a
-    result that differs from eager's. Its path is in `repros` of the object that the block gets,
-    and is printed when the block ends.
+    An exception in a compile or in a compiled graph leaves a repro script. With `check`, so does a
+    result that differs from eager. The path is in `repros` of the yielded object, and is printed
+    when the block ends.
 
-    What ends the whole process leaves one too: it lies ready, in `folder` (a run folder) under
-    graphs/, while a graph compiles or first runs; with `every_call` whenever a graph runs, with the
-    inputs of that very call.
+    A failure that ends the whole process leaves a repro too. It is written in advance to graphs/ in
+    `folder` (a run folder), while a graph compiles or first runs; with `every_call`, whenever a
+    graph runs, with the inputs of that call.
     """
     path = folder or run_folder.create("watch")
     log = EventLog(path, own=folder is None)

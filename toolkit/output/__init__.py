@@ -1,1 +1,1 @@
-"""What was found, for other programs and for a bug report."""
+"""Results for other programs and for bug reports."""

@@ -1,6 +1,7 @@
-"""What was found, for programs that read it: CI, code scanning, test reports, comments.
+"""Results for programs: CI, code scanning, test reports, comments.
 
-A command says what it found as `Result`s under a `Heading`; the table writes them in every format.
+A command gives its findings as `Result`s under a `Heading`. The table FORMATS writes them in every
+format.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from xml.etree import ElementTree
 from tcdebug import __version__
 
 MOST_ANNOTATIONS = 8
-"""GitHub shows ten errors of a step, and some are others'."""
+"""GitHub shows ten errors per step, and other tools need some of them."""
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 @dataclass(frozen=True)
 class Heading:
-    """Which command found it, in one line what it came to, where the rest is, and its numbers."""
+    """The command, a one-line summary, the folder with details, and statistics."""
 
     tool: str
     summary: str
@@ -30,9 +31,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Result:
-    """Something found. `rule` says what sort it is; `identity` is the same in every run.
+    """A finding. `rule` is its kind of cause; `identity` is the same in every run.
 
-    `line` is 0 where it is about a whole file, `command` shows it, `details` are (name, text).
+    `line` is 0 if the finding concerns a whole file. `command` reproduces it. `details` are pairs
+    of name and text.
     """
 
     rule: str
@@ -51,7 +53,7 @@ Format = Callable[[Sequence[Result], Heading], str]
 
 
 def concise(found: Sequence[Result], heading: Heading) -> str:
-    """A line a result, as compilers write them, after one of the summary."""
+    """The summary, then one line per result, as compilers write them."""
     lines = [heading.summary]
     for r in found:
         place = f"{r.path}:{r.line}: " if r.line else ""
@@ -60,12 +62,12 @@ def concise(found: Sequence[Result], heading: Heading) -> str:
 
 
 def json_lines(found: Sequence[Result], heading: Heading) -> str:
-    """A result a line."""
+    """One JSON object per line and result."""
     return "".join(json.dumps({**asdict(r), "details": dict(r.details)}) + "\n" for r in found)
 
 
 def github(found: Sequence[Result], heading: Heading) -> str:
-    """Workflow commands of GitHub: an annotation a result, and what is left out as a notice."""
+    """GitHub workflow commands: an annotation per result, and a notice about omitted ones."""
     lines = [
         f"::{r.level} file={_property(r.path)}{f',line={r.line}' if r.line else ''}"
         f",title={_property(r.title)}::{_data(r.message)}"
@@ -113,7 +115,7 @@ def _location(result: Result) -> dict[str, Any]:
 
 
 def junit(found: Sequence[Result], heading: Heading) -> str:
-    """JUnit: a test case for the whole, and one that fails for each result."""
+    """JUnit: one test case for the whole, and one failing test case per result."""
     suite = ElementTree.Element(
         "testsuite", name=heading.tool, tests=str(len(found) + 1), failures=str(len(found)),
         time=str(heading.numbers.get("seconds", 0)),
@@ -134,12 +136,12 @@ def junit(found: Sequence[Result], heading: Heading) -> str:
 
 
 def _printable(text: str) -> str:
-    """XML has no control characters."""
+    """The text without control characters, which XML forbids."""
     return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
 
 
 def markdown(found: Sequence[Result], heading: Heading) -> str:
-    """A comment of a pull request, or a summary of a job."""
+    """A comment on a pull request, or a job summary."""
     lines = [f"### {heading.tool}", "", _plain(heading.summary)]
     for r in found:
         place = f" `{r.path}{f':{r.line}' if r.line else ''}`" if r.path else ""
@@ -150,7 +152,7 @@ def markdown(found: Sequence[Result], heading: Heading) -> str:
 
 
 def _plain(text: str) -> str:
-    """A line in which Markdown and HTML mean nothing."""
+    """One line with Markdown and HTML characters escaped."""
     line = " ".join(text.split()).replace("\\", "\\\\")
     for mark in "`*_[]<>#|":
         line = line.replace(mark, f"\\{mark}")
@@ -158,7 +160,7 @@ def _plain(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """A block of code that its own text cannot close."""
+    """A code block that its own text cannot close."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -173,4 +175,4 @@ FORMATS: Mapping[str, Format] = {
     "junit": junit,
     "markdown": markdown,
 }
-"""Name -> what writes results so. A command has `full` and `json` besides, of more than these."""
+"""Writers of results by name. Commands also have `full` and `json`, which contain more."""

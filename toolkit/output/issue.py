@@ -1,4 +1,4 @@
-"""A run as a report of a bug of PyTorch: the sections that its template asks for, filled in."""
+"""A bug report for PyTorch from a run: fills in the sections of PyTorch's form."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from tcdebug.minifier.investigation.report import Report, ReportedFailure, Repor
 from tcdebug.reading.run_dir import Record, Run, runs
 
 PACKAGES = ("triton", "numpy", "tcdebug")
-"""Packages whose versions are told besides torch's."""
+"""Packages besides torch whose versions are listed."""
 
 EXPECTED = {
     "wrong": "what eager returns, within rounding",
-    "exception": "no exception: eager raises none",
-    "crash": "no crash: eager does not",
-    "hang": "an end: eager comes to one",
-    "killed": "about the memory that eager needs",
+    "exception": "no exception, as in eager",
+    "crash": "no crash, as in eager",
+    "hang": "termination, as in eager",
+    "killed": "about as much memory as eager needs",
     "slow": "not slower than eager",
-    "recompile": "no compile for inputs that an earlier one serves",
+    "recompile": "no recompile for inputs that an earlier compile serves",
 }
-"""By kind of failure."""
+"""The expected behaviour, by kind of failure."""
 
 HOME = re.compile(r"/(?:home|Users)/[^/\s'\"]+")
 
 
 class NoFailure(Exception):
-    """There is nothing to report in a run; the message says why."""
+    """A run has no failure to report. The message says why."""
 
 
 def newest() -> str:
-    """The report of the newest run with a failure. Raises NoFailure."""
+    """The bug report for the newest run with a failure. Raises NoFailure."""
     known = runs()
     for run in known:
         with contextlib.suppress(NoFailure):
@@ -52,7 +52,7 @@ def newest() -> str:
 
 
 def issue(run: Run) -> str:
-    """The report of the failure that a run found, as Markdown. Raises NoFailure."""
+    """The bug report for the failure of a run, as Markdown. Raises NoFailure."""
     found = _report(run)
     failure = found.failure
     if failure is None or found.repro is None or not Path(found.repro).is_file():
@@ -67,14 +67,14 @@ def issue(run: Run) -> str:
         "",
         "### 🐛 Describe the bug",
         "",
-        f"Compiled with `{backend}`, this graph ends differently than in eager: **{what}**.",
+        f"Compiled with `{backend}`, this graph behaves differently from eager: **{what}**.",
         *_minimised(found, fault),
         "",
-        f"- expected: {EXPECTED.get(failure.kind, 'what eager does')}",
+        f"- expected: {EXPECTED.get(failure.kind, 'the same as eager')}",
         f"- actual: {_plain(failure.message or failure.signature, 400)}",
         "",
-        "The script needs nothing but " + _needs(script) + ". It exits with 1 while it fails "
-        "like this, with 0 when it does not fail, with 125 when it cannot tell.",
+        "The script needs only " + _needs(script) + ". It exits with 1 if it fails in this way, "
+        "with 0 if it does not fail, and with 125 if it cannot tell.",
         "",
         "```python",
         script.read_text().rstrip(),
@@ -98,7 +98,7 @@ def issue(run: Run) -> str:
 
 
 def _report(run: Run) -> Report:
-    """What a bisection reported, or the first failure of a watched run, or what it ended in."""
+    """The report of a bisection, the first failure of a watched run, or the graph it ended in."""
     path = run.path / "report.json"
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Report)
@@ -107,9 +107,9 @@ def _report(run: Run) -> Report:
     scripts = [r["data"]["path"] for r in records if r["event"] == "repro.write"]
     if not failures or not scripts:
         for script in left_running(run.path):
-            ended = ReportedFailure("crash", "ended", message="the process ended in it")
+            ended = ReportedFailure("crash", "ended", message="the process ended in this graph")
             return Report("unconfirmed", ended, repro=str(script))
-        raise NoFailure(f"{run.path.name} has seen no failure")
+        raise NoFailure(f"{run.path.name} has no failure")
     first = failures[0]
     facts = (first[key] for key in ("failure", "signature", "direction", "message"))
     failure = ReportedFailure(*facts)
@@ -117,7 +117,7 @@ def _report(run: Run) -> Report:
 
 
 def _fact(script: Path, name: str) -> str:
-    """A line of the facts that a repro script begins with."""
+    """A fact from the docstring of a repro script."""
     found = re.search(rf"^{name} +(.*)$", script.read_text(), re.MULTILINE)
     return found.group(1) if found else "torch.compile"
 
@@ -134,13 +134,13 @@ def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
     for operator in fault.misregistered:
         yield f"The cause is in the script: {operator}"
     for culprit in fault.culprits:
-        yield f"It passes when `{culprit.unit}` is left out at `{culprit.subject}`."
+        yield f"It passes with `{culprit.unit}` off at `{culprit.subject}`."
     if found.layer:
         yield f"The layer at fault is `{found.layer}`."
 
 
 def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) -> Iterator[str]:
-    """What was switched off, in the whole graph or in the small one, and what became of it."""
+    """A table of what was switched off, in the original or the small graph, and the outcome."""
     rows = {"everything on": fault.failure.kind}
     units = {*(c.unit for c in fault.culprits), *fault.alternatives}
     sizes = (found.nodes_before, found.nodes_after)
@@ -155,7 +155,7 @@ def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) ->
     if fault.only_fails:
         either = [group[0] for group in fault.either]
         on = ", ".join(f"`{unit}`" for unit in [*sorted(units), *fault.requires, *either])
-        rows[f"everything off but {on}"] = fault.failure.kind
+        rows[f"everything off except {on}"] = fault.failure.kind
     rows |= {f'backend="{rung.backend}"': rung.outcome for rung in found.ladder}
     yield from ("", "| ablation | |", "|---|---|")
     for what, outcome in rows.items():
@@ -163,7 +163,7 @@ def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) ->
 
 
 def _stage(fault: ReportedFault) -> Iterator[str]:
-    """The first stage that a compile with the fault writes differently, as far as it is kept."""
+    """The first stage that differs with the culprit on, with its diff if there is one."""
     where = fault.stages
     if where is None or not where.stage or not where.lines:
         return
@@ -182,7 +182,7 @@ def _end_of(text: str, lines: int = 40) -> str:
 
 
 def versions() -> Iterator[str]:
-    """What torch's own collector says first, without asking for what is private."""
+    """The versions that torch's own collector prints first, without private data."""
     torch = import_module("torch")
     yield f"PyTorch version: {torch.__version__}"
     yield f"Git version: {torch.version.git_version}"
@@ -211,7 +211,7 @@ def _processor() -> str:
 
 
 def scrubbed(text: str) -> str:
-    """A text without what tells whose machine it is from: folders, user, host."""
+    """A text without folders, user and host name."""
     places = {
         str(Path.cwd()): ".",
         str(Path.home()): "~",

@@ -1,4 +1,4 @@
-"""What a search or an explanation came to, as results for `formats`."""
+"""Results of a search or an explanation, for `formats`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tcdebug.reading.explanation import Explanation
 
 
 def of_report(report: Report, tool: str) -> tuple[list[Result], Heading]:
-    """The faults of a bisection or minimisation; a failure without a fault is one too."""
+    """The faults of a bisection or minimisation. A failure without a fault counts as one."""
     faults = report.faults
     if not faults and report.failure is not None:
         faults = [ReportedFault(report.failure, repro=report.repro, nodes=report.nodes_after)]
@@ -40,7 +40,7 @@ def _fault(fault: ReportedFault) -> Result:
         identity=fault.failure.signature,
         details=(
             ("culprit", ", ".join([*fault.misregistered, *(c.unit for c in fault.culprits)])),
-            ("passes only without", ", ".join(fault.alternatives)),
+            ("passes only with all off", ", ".join(fault.alternatives)),
             ("only if on", ", ".join([*fault.partners, *map(" or ".join, fault.either)])),
             ("stage", fault.stages.stage if fault.stages else ""),
             ("repro", f"{repro}, {fault.nodes} nodes" if repro else ""),
@@ -49,7 +49,7 @@ def _fault(fault: ReportedFault) -> Result:
 
 
 def _place(lines: Sequence[str], otherwise: str) -> tuple[str, int]:
-    """The user's line, as a path from here; that of the repro where there is none."""
+    """The user's line, relative to the working directory; otherwise the repro."""
     for text in lines:
         path, _, rest = text.partition(":")
         number = rest.split(" ")[0].rstrip(":")
@@ -59,7 +59,7 @@ def _place(lines: Sequence[str], otherwise: str) -> tuple[str, int]:
 
 
 def of_explanation(found: Explanation) -> tuple[list[Result], Heading]:
-    """Breaks and recompiles as warnings at the lines they come from, failures as errors."""
+    """Breaks and recompiles as warnings at their lines, failures as errors."""
     results = [*_breaks(found), *_recompiles(found), *_failures(found)]
     compiles = sum(frame.compiles for frame in found.frames)
     summary = (
@@ -75,7 +75,7 @@ def _breaks(found: Explanation) -> Iterator[Result]:
         told = cost.graph_break
         rule = told.id or "graph-break"
         text = "\n".join([told.explanation or told.what, *told.hints])
-        costs = f"{cost.graphs} graphs behind it, {cost.seconds:.1f} s"
+        costs = f"{cost.graphs} graphs after it, {cost.seconds:.1f} s"
         yield _at(told.where, rule, "graph break", told.what, text, (("costs", costs),))
 
 
@@ -108,6 +108,6 @@ def _at(
 
 
 def relative(path: str) -> str:
-    """A path from here where it is below here, as CI wants it; else as it is."""
+    """A path relative to the working directory if it is below it, as CI expects."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if path and Path(path).is_relative_to(here) else path

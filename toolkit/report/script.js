@@ -34,10 +34,10 @@ function bytes(n) {
   return n.toFixed(1) + " TB";
 }
 
-/* -- where we are: the address says it, so that a place can be sent to somebody ---------------- */
+/* -- the current position: it is in the address, so that a link can be sent -------------------- */
 
 function writePlace() {
-  if (location.protocol === "about:") return; // in a cell of a notebook, which has no address
+  if (location.protocol === "about:") return; // a cell of a notebook has no address
   const parts = new URLSearchParams({ r: state.run, v: state.tab });
   if (state.graph) { parts.set("g", state.graph); parts.set("s", state.step); }
   if (state.box && state.tab === "fusion") parts.set("b", state.box);
@@ -99,7 +99,7 @@ function drawStages() {
       on: () => choose(graph.name, k),
     }, make("span", {}, step.name), make("span", { class: "t" + (step.off ? " off" : "") }, note)));
   }
-  if (!list.length) tree.append(make("p", { class: "hint" }, "nothing fits"));
+  if (!list.length) tree.append(make("p", { class: "hint" }, "no match"));
   tree.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
   drawDiff();
 }
@@ -126,7 +126,7 @@ function drawDiff() {
   if (step.after < 0) return void box.append(make("p", { class: "hint" }, "no text: " + seconds(step.seconds)));
   const alone = step.before < 0 || step.before === step.after;
   if (alone) {
-    const what = step.before < 0 ? "what it writes" : "changes nothing";
+    const what = step.before < 0 ? "output" : "unchanged";
     box.append(make("p", { class: "hint" }, what));
     const lines = text(step.after).split("\n").map((line) => make("div", { class: "code" }, line));
     return void box.append(make("div", { class: "pair one" }, ...lines));
@@ -134,7 +134,7 @@ function drawDiff() {
   box.append(pairOf(diff(text(step.before).split("\n"), text(step.after).split("\n"))));
 }
 
-/* Lines as [kind, left, right]: "=", "-", "+"; the longest common lines, after equal ends are cut. */
+/* Lines as [kind, left, right] with "=", "-", "+": the longest common lines, between equal ends. */
 function diff(a, b) {
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start++;
@@ -193,7 +193,7 @@ function pairOf(lines) {
   return pair;
 }
 
-/* A name that is clicked is marked wherever it stands: uses, definitions, lines, kernels. */
+/* A click on a name highlights it everywhere: uses, definitions, lines, kernels. */
 function markName(event) {
   if (!globalThis.Highlight || !event.target.closest(".code")) return;
   const at = document.caretPositionFromPoint?.(event.clientX, event.clientY);
@@ -220,12 +220,12 @@ function mark(name) {
   CSS.highlights.set("name", new Highlight(...ranges));
 }
 
-/* -- fusion: who reads what, before and after loops became kernels -------------------------------- */
+/* -- fusion: reads before and after loops became kernels ------------------------------------------ */
 
 const WIDE = 132, HIGH = 36, GAP = 16, FALL = 34;
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
-/* Boxes in rows, each below all that it reads, those of a row under what they read. */
+/* Boxes in rows. Each box is below everything that it reads. */
 function layers(boxes) {
   const byName = new Map(boxes.map((b) => [b.name, b])), row = new Map(), readers = new Map();
   for (const b of boxes) {
@@ -256,7 +256,7 @@ function layers(boxes) {
 const hue = (name) => [...name].reduce((h, c) => (h * 31 + c.charCodeAt(0)) % 360, 7);
 const short = (name) => (name.length > 19 ? name.slice(0, 8) + "…" + name.slice(-10) : name);
 
-/* Edges to the output would cross everything: what is returned has a double frame instead. */
+/* Edges to the output would cross everything, so outputs have a double frame instead. */
 function picture(every, title) {
   const boxes = every.filter((b) => b.kind !== "output");
   const returned = new Set(every.find((b) => b.kind === "output")?.reads);
@@ -296,7 +296,7 @@ function drawFusion() {
   const box = $("fusion");
   const graphs = run().graphs.filter((g) => g.flow);
   box.replaceChildren();
-  if (!graphs.length) return void box.append(make("p", { class: "hint" }, "no picture: it is of graphs that the embedded compiler made into kernels, with their texts kept"));
+  if (!graphs.length) return void box.append(make("p", { class: "hint" }, "no picture: fusion is drawn only for graphs of the embedded compiler whose texts were kept"));
   const graph = graphs.find((g) => g.name === state.graph) ?? graphs[0];
   state.graph = graph.name;
   const pick = make("select", { "aria-label": "graph" }, ...graphs.map((g) => make("option", { value: g.name, selected: g === graph ? "" : null }, g.name)));
@@ -306,8 +306,8 @@ function drawFusion() {
   const externs = after.filter((b) => b.kind === "extern").length;
   const total = (boxes) => bytes(sum(boxes.map((b) => b.moved)));
   box.append(make("p", {}, pick, ` ${counted(loops.length, "loop")}, moving ${total(loops)}, became ${counted(kernels.length, "kernel")}, moving ${total(kernels)}; ${counted(externs, "call")} of ATen. `,
-    make("span", { class: "dim" }, "A colour is a kernel. Choose a box; arrows go along what is read.")),
-    make("div", { id: "about", class: "card", "aria-live": "polite" }, make("p", { class: "dim" }, "nothing chosen")));
+    make("span", { class: "dim" }, "Each kernel has a colour. Choose a box; the arrow keys follow reads.")),
+    make("div", { id: "about", class: "card", "aria-live": "polite" }, make("p", { class: "dim" }, "no box chosen")));
   const pair = make("div", { class: "flows" });
   for (const [boxes, title] of [[before, "before fusion"], [after, "after fusion"]]) {
     pair.append(make("div", { class: "card" }, make("h2", {}, title), make("div", { class: "scroll", tabindex: 0 }, picture(boxes, title))));
@@ -336,7 +336,7 @@ function choosebox(name, group) {
   about.replaceChildren(make("h2", {}, `${it.kind} ${it.name} `, make("small", {}, it.op)),
     make("dl", {}, ...facts.flatMap(([k, v]) => [make("dt", {}, k), make("dd", { class: "code" }, v)])));
   const code = run().kernels.find((k) => k.graph === state.graph && k.name === group);
-  if (code) about.append(make("button", { type: "button", on: () => openKernel(code) }, "its code"));
+  if (code) about.append(make("button", { type: "button", on: () => openKernel(code) }, "code"));
   writePlace();
 }
 
@@ -391,7 +391,7 @@ function drawKernels() {
   }
 }
 
-/* Every line of the program, and the kernels that compute it. */
+/* Every line of the program with its kernels. */
 function drawLines(box, kernels) {
   const lines = new Map();
   for (const kernel of kernels) {
@@ -402,7 +402,7 @@ function drawLines(box, kernels) {
     make("button", { type: "button", class: "link", on: () => findLine(where) }, where)),
   make("td", { class: "code" }, run().lines[where] ?? ""), make("td", { class: "code" },
     ...[...of].map((k) => make("button", { type: "button", class: "link", on: () => openKernel(k) }, k.name)))));
-  box.append(make("details", { class: "card" }, make("summary", {}, "Lines of the program, and the kernels that compute them"),
+  box.append(make("details", { class: "card" }, make("summary", {}, "Lines of the program and their kernels"),
     make("table", {}, make("tbody", {}, ...rows))));
 }
 
@@ -420,9 +420,9 @@ function drawTimeline() {
   const box = $("timeline");
   box.replaceChildren();
   const spans = run().spans;
-  if (!spans.length) return void box.append(make("p", { class: "hint" }, "nothing was timed"));
+  if (!spans.length) return void box.append(make("p", { class: "hint" }, "no times were recorded"));
   const begin = Math.min(...spans.map((s) => s[2])), end = Math.max(...spans.map((s) => s[2] + s[3]));
-  const detail = make("p", { class: "hint" }, "A bar is a stage, a pass or a candidate; choose one to see it.");
+  const detail = make("p", { class: "hint" }, "A bar is a stage, a pass or a candidate. Choose one for details.");
   box.append(detail);
   for (const pid of new Set(spans.map((s) => s[4]))) {
     const mine = spans.filter((s) => s[4] === pid);
@@ -432,7 +432,7 @@ function drawTimeline() {
       const x = (start - begin) / (end - begin) * 1000, width = Math.max(.6, took / (end - begin) * 1000);
       svg.append(make("rect", {
         x, y: depth * 18, width, height: 17, fill: `hsl(${HUES[kind] ?? 90} 55% ${46 + 9 * (depth % 3)}%)`,
-        on: () => { detail.textContent = `${name}: ${seconds(took)}, from ${start.toFixed(3)} s on, ${kind} in process ${pid}`; },
+        on: () => { detail.textContent = `${name}: ${seconds(took)}, starting at ${start.toFixed(3)} s, ${kind} in process ${pid}`; },
       }, make("title", {}, `${name} ${seconds(took)}`)));
     }
     box.append(make("div", { class: "card" }, make("p", { class: "dim" }, `process ${pid}`), svg));
@@ -446,7 +446,7 @@ function drawSearch() {
   const box = $("search");
   box.replaceChildren();
   const steps = run().history, asked = steps.filter((s) => s.kind === "candidate");
-  if (!asked.length) return void box.append(make("p", { class: "hint" }, "this run searched for nothing: tcdebug bisect does"));
+  if (!asked.length) return void box.append(make("p", { class: "hint" }, "this run has no search; tcdebug bisect makes one"));
   const most = Math.max(1, ...asked.map((s) => s.nodes));
   const svg = make("svg", { viewBox: "0 0 1000 220", role: "img", "aria-label": "nodes of each candidate" });
   svg.append(make("line", { class: "axis", x1: 0, y1: 200, x2: 1000, y2: 200 }));
@@ -457,10 +457,10 @@ function drawSearch() {
       fill: `hsl(${passes ? 140 : 5} 50% ${s.cached ? 75 : 48}%)`,
     }, make("title", {}, `${s.number}: ${s.purpose}: ${s.outcome}, ${s.nodes} nodes, ${seconds(s.seconds)}`)));
   });
-  box.append(make("div", { class: "card" }, make("h2", {}, "Nodes of each candidate; red fails, green passes, pale was known"), svg));
+  box.append(make("div", { class: "card" }, make("h2", {}, "Nodes of each candidate: red fails, green passes, pale was known"), svg));
   const lines = steps.map((s) => {
     if (s.kind === "candidate") return [s.at + " s", s.purpose, s.outcome, `${s.nodes} nodes`, s.toggles.join(", ")];
-    if (s.kind === "bisect.step") return [s.at + " s", `it is in ${s.over} ${s.low}..${s.high}`, "", "", ""];
+    if (s.kind === "bisect.step") return [s.at + " s", `narrowed to ${s.over} ${s.low}..${s.high}`, "", "", ""];
     return [s.at + " s", s.reduction, "smaller", `${s.nodes_before} → ${s.nodes_after} nodes`, ""];
   });
   box.append(make("div", { class: "card" }, make("table", {}, make("tbody", {},
@@ -475,7 +475,7 @@ function showPair(button) {
   $("pair").scrollIntoView({ block: "nearest" });
 }
 
-/* -- what people do ---------------------------------------------------------------------------- */
+/* -- user input -------------------------------------------------------------------------------- */
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;

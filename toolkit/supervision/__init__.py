@@ -1,1 +1,1 @@
-"""Starts sessions, shows what they do, and keeps the budget. No torch."""
+"""Starts sessions, shows their progress, and keeps the budget. Does not import torch."""

@@ -1,4 +1,4 @@
-"""The processes that a script starts and that use torch: those that tcdebug could not watch."""
+"""Finds processes that a script starts, that use torch, and that tcdebug could not watch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 import psutil
 
 PAUSE = 0.5
-"""Seconds between looks: who has imported torch was there for longer."""
+"""Seconds between looks. A process that imports torch lives longer."""
 
 
 @dataclass
 class Descendants:
-    """What was seen below a process while it ran."""
+    """The processes seen below a process while it ran."""
 
     pid: int
     commands: dict[int, str] = field(default_factory=dict)
-    """The command lines of those that loaded torch and were not forked, by process."""
+    """By process id, the command lines of processes that loaded torch and were not forked."""
     _looked: float = 0.0
 
     def look(self) -> None:
-        """See who is there now, if it is time to."""
+        """Record the current processes, if it is time to look again."""
         if time.monotonic() - self._looked < PAUSE:
             return
         try:
@@ -42,6 +42,6 @@ class Descendants:
             forked = parent is not None and parent.cmdline() == command
             maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
         except (psutil.Error, OSError):
-            return  # it is gone, or not ours to see
+            return  # the process has ended, or belongs to another user
         if "libtorch_python" in maps and not forked:
             self.commands[process.pid] = shlex.join(command)[:120]

@@ -1,6 +1,6 @@
-"""Runs the sessions of a command: the search in the script; else the script in eager, and compiled.
+"""Runs the sessions of a command: a search in the script's graphs, then in the script as a whole.
 
-No torch here: what runs torch is a process of its own, and may die of anything.
+This process does not import torch. torch runs in other processes, which may die.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from tcdebug.supervision.descendants import Descendants
 
 POLL = 0.1
 PASSES_OF_A_GRAPH = 5
-"""A failure that shows in 70 % of the runs, and in one of 400 not in so many."""
+"""With so many runs, a failure with a rate of 70 % is missed in one of 400 cases."""
 GRACE = 5.0
 """Seconds that a session may take to end after its budget is used up."""
 LATE = -9
-"""In place of the exit status of a session that had to be ended."""
+"""The exit status of a session that had to be killed."""
 
 SLOW_GRAPH = 8.0
-"""A graph that takes so many CPU-seconds may be what is wrong with a script."""
+"""A graph that takes this many CPU-seconds may be what is wrong with a script."""
 MUCH_LONGER = 8.0
-"""Such a graph is looked into if its compile takes more than this part of them."""
+"""The fault in such a graph must account for more than this fraction of the seconds."""
 
 ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "eager": {},
-    # or torch would initialise CUDA to count devices, and forked candidates could not use them
+    # else torch would initialise CUDA to count devices, and forked candidates could not use them
     "search": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
 }
 
@@ -69,7 +69,7 @@ WHOLE_SCRIPTS = (
 )
 
 VARIABLES = ("TORCH", "TCDEBUG_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_VISIBLE", "PYTORCH_")
-"""How the variables begin that a compile may depend on."""
+"""Prefixes of the environment variables on which a compile may depend."""
 
 
 @dataclass
@@ -84,19 +84,19 @@ class Supervisor:
     started: float
     _tail: Tail = field(init=False)
     _descendants: dict[int, str] = field(default_factory=dict)
-    """The processes of the script's own that load torch: their commands."""
+    """Commands of the script's child processes that load torch, by process id."""
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.folder)
 
     def announce(self) -> None:
-        """The first events of the run."""
+        """Write the first events of the run."""
         argv = [self.command, self.job.script, *self.job.args]
         self.log.emit(RunStart(self.command, argv, str(Path.cwd())))
         self.log.emit(environment())
 
     def finish(self, status: int, *, healthy: bool) -> None:
-        """The last event of the run; one that came to its end is not gone on with.
+        """Write the last event of the run. A run that has ended is not continued.
 
         A run that is not `healthy`, or does not get here, is never pruned.
         """
@@ -108,7 +108,7 @@ class Supervisor:
     # -- the search -------------------------------------------------------------------------
 
     def search(self) -> Report:
-        """What the search came to, with what the whole command took: sessions, checks of repros."""
+        """The result of the search, with the cost of the whole command, repro checks included."""
         report = self._search()
         return msgspec.structs.replace(
             report,
@@ -118,13 +118,13 @@ class Supervisor:
         )
 
     def _search(self) -> Report:
-        """The search in the script's graphs; where none fails, the script eagerly and compiled."""
+        """Search the script's graphs. If none fails, run the script in eager and compiled."""
         try:
             recorded = self._searched()
             if report := self._read_report(REPORT):
                 return report
             if recorded == LATE:
-                return self._unfinished("budget", "its graphs were being searched")
+                return self._unfinished("budget", "its graphs were searched")
             wanted = self.job.wanted
             if not (self.job.toggles or wanted.check or wanted.of_graphs):
                 return self._by_layers(recorded)
@@ -139,15 +139,15 @@ class Supervisor:
             return self._unfinished("interrupted")
 
     def _unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
-        """The best so far of a search that was ended before its time, and what else is known."""
+        """The best result so far of a search that was ended early, with notes."""
         report = self._read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
         late = [f"the budget was used up while {when}"] if when else []
         notes = [*known, *report.notes, *late]
         return msgspec.structs.replace(report, status=status, confirmed=False, notes=notes)
 
     def _sometimes_failing(self) -> Report | None:
-        """The report of a graph that passed once, and fails in one of its further runs."""
-        if self.job.wanted.oracle == "perf":  # a slow run may be the machine's
+        """The report of a graph that passed once and fails in one of its later runs."""
+        if self.job.wanted.oracle == "perf":  # the machine may cause a slow run
             return None
         self.progress.say(f"no graph failed: each is run up to {PASSES_OF_A_GRAPH} times")
         self._searched(PASSES_OF_A_GRAPH)
@@ -155,11 +155,11 @@ class Supervisor:
 
     @property
     def _seconds_left(self) -> float:
-        """What is left of the seconds that the user allowed."""
+        """The remaining seconds of the time limit."""
         return self.job.seconds - (time.monotonic() - self.started)
 
     def _searched(self, passes: int = 1) -> int:
-        """Search the graphs, each of which has to pass so often; the script's exit status."""
+        """Search the graphs, each of which must pass this many times; the script's exit status."""
         return self._session("search", passes=passes)
 
     def _session(self, mode: str, **changes: Any) -> int:
@@ -184,13 +184,13 @@ class Supervisor:
         return status
 
     def _follow(self, child: Child) -> None:
-        """Show what a session does until it ends, or its time does."""
+        """Show the progress of a session until it ends or its time is up."""
         seen = Descendants(child.pid, self._descendants)
         while not wait([child], POLL):
             self.progress.feed(self._tail.new())
             seen.look()
             if (self.folder / REPORT).exists():
-                break  # found in a process that the script started: the others need not go on
+                break  # a child process of the script has found it: the others need not continue
 
     def _eager_failed(self, status: int) -> Report:
         text = (self.folder / "eager.log").read_text(errors="replace")
@@ -210,7 +210,7 @@ class Supervisor:
     # -- the script as a whole --------------------------------------------------------------
 
     def _by_layers(self, recorded: int) -> Report:
-        """Run the script as it is; if it fails, find the layer at fault, and then the unit."""
+        """Run the unchanged script. If it fails, find the layer at fault, and then the unit."""
         known: list[str] = []
         try:
             failed = judge_script(self.job, self.log, self._seconds_left, self.progress.say)
@@ -230,7 +230,7 @@ class Supervisor:
         report = msgspec.structs.replace(report, notes=[*known, *report.notes])
         of_dynamo = report.layer in (DYNAMO, GUARDS[DYNAMO])
         if self.job.bisect and of_dynamo and report.status == "confirmed":
-            # where Dynamo raises it says at which line
+            # where Dynamo raises, it names the line
             return report if report.faults[0].lines else self._with_line(report)
         if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
             return report
@@ -247,23 +247,23 @@ class Supervisor:
         return self._sometimes_failing() or healthy
 
     def _with_line(self, report: Report) -> Report:
-        """The report of a script that Dynamo makes fail, with the statement where it does."""
+        """The report of a script that Dynamo makes fail, with the statement that does."""
         self.progress.say("looking for the statement that Dynamo captures wrongly")
         found = find_line(self.job, self.log, self._seconds_left)
         if found is None:
             return report
-        note = f"it fails once Dynamo captures this statement ({found.unit}): {found.subject}"
+        note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"
         return msgspec.structs.replace(report, notes=[note, *report.notes])
 
     def _slow_compile(self, failed: ScriptFailure) -> Report | list[str]:
         """The report of a slow graph, if the script passes without the unit that makes it slow.
 
-        Otherwise what is known of the slowest graph, nothing where no graph is slow.
+        Otherwise what is known of the slowest graph; empty if no graph is slow.
         """
         seconds = slowest_graph(self.folder)
         if seconds < SLOW_GRAPH:
             return []
-        self.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: looking for what takes them")
+        self.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: searching for the cause")
         wanted = msgspec.structs.replace(
             self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
         )
@@ -277,23 +277,23 @@ class Supervisor:
         off = ", ".join(units)
         self.progress.say(f"running the script with {off} off")
         if not passes_without(self.job, self.log, self._seconds_left, units):
-            faster = f"it compiles faster with {off} off; the script was not seen to pass so"
+            faster = f"it compiles faster with {off} off; the script was not seen to pass then"
             return [slow, faster]
         notes = [
             f"the script fails with {failed.failure.signature}; with {off} off it passes",
-            "the graph was not minimised: tcdebug minify --oracle compile-time does that",
+            "the graph was not minimised: use tcdebug minify --oracle compile-time",
         ]
         return msgspec.structs.replace(
             report, layer=failed.finding.layer, ladder=failed.ladder, notes=[*notes, *report.notes]
         )
 
     def _whole_notes(self, recorded: int) -> list[str]:
-        """What a report of the whole script says of how its graphs were judged."""
+        """Notes for a report of the whole script on how its graphs were judged."""
         recording = _recording_notes(recorded, self.folder)
         return [*recording, *self._unwatched()]
 
     def _whole_script(self, recorded: int, layer: LayerFinding | None = None) -> Report:
-        """No graph failed: does the script fail when it is really compiled?"""
+        """If no graph failed: find out whether the script fails when it is really compiled."""
         if self.job.wanted.of_graphs:
             return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
@@ -302,13 +302,13 @@ class Supervisor:
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 
     def _candidates_notes(self) -> list[str]:
-        """Why the candidates of a script on a GPU were whole scripts."""
+        """The note on why the candidates of a script on a GPU were whole scripts."""
         events = find(str(self.folder)).events()
         purposes = {r["data"]["purpose"] for r in events if r["event"] == "worker.start"}
         return [WHOLE_SCRIPTS] * (SCRIPT_ON_DEVICES in purposes)
 
     def _unwatched(self) -> list[str]:
-        """The processes of the script's in whose graphs nothing was looked for, a line each."""
+        """Notes on child processes whose graphs were not searched, one line each."""
         watched = {
             r["data"]["worker_pid"]
             for r in find(str(self.folder)).events()
@@ -319,7 +319,7 @@ class Supervisor:
 
 
 def _cpu_seconds() -> float:
-    """What this process and all that it started and waited for have used."""
+    """The CPU-seconds of this process and of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + usage.ru_utime + usage.ru_stime
 
@@ -332,14 +332,14 @@ def slowest_graph(folder: Path) -> float:
 
 
 def slow_graph(folder: Path) -> str:
-    """What is known of the graph that was found to compile slowly, empty where none was."""
+    """The message about the graph that was found to compile slowly; empty if there is none."""
     records = find(str(folder)).events()
     failures = [r["data"] for r in records if r["event"] == "failure"]
     return next((f["message"] for f in failures if f["failure"] == "slow"), "")
 
 
 def fallbacks(folder: Path) -> list[str]:
-    """What could not be done as it should be, a line each."""
+    """What had to be done in another way, one line each."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
     return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
 
@@ -348,11 +348,11 @@ def _recording_notes(status: int, folder: Path) -> list[str]:
     if status == 0:
         return []
     word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
-    return [f"while its graphs were recorded the script {word}: see {folder / 'search.log'}"]
+    return [f"the script {word} while its graphs were recorded: see {folder / 'search.log'}"]
 
 
 def environment() -> EnvSnapshot:
-    """The versions at hand, without importing anything heavy."""
+    """The installed versions, without importing torch."""
     try:
         torch = version("torch")
     except PackageNotFoundError:
@@ -365,7 +365,7 @@ def environment() -> EnvSnapshot:
 
 
 def job_key(job: Job) -> str:
-    """What makes two commands the same command: an interrupted one is gone on with."""
+    """The key that is equal for equal commands, so that an interrupted one can be continued."""
     text = Path(job.script).read_bytes()
     wanted = msgspec.json.encode(job.wanted).decode()
     parts = (job.mode, job.script, *job.args, job.backend or "", *job.toggles, wanted, __version__)
@@ -375,7 +375,7 @@ def job_key(job: Job) -> str:
 def begin(
     command: str, job: Job, *, quiet: bool, fresh: bool = False, notes: bool = True
 ) -> Supervisor:
-    """A run folder and a supervisor in it; an interrupted run of the same job is gone on with.
+    """Create a run folder and its supervisor, or continue an interrupted run of the same job.
 
     Without `notes`, it does not say which runs were pruned.
     """
@@ -390,7 +390,7 @@ def begin(
     if notes:
         show_removed(folder)
     if earlier is not None:
-        progress.say(f"going on from {earlier.name}")
+        progress.say(f"continuing {earlier.name}")
     log = EventLog(folder.resolve(), own=True)
     supervisor = Supervisor(command, job, progress, log, folder.resolve(), time.monotonic())
     supervisor.announce()
