@@ -65,6 +65,8 @@ class Outcome:
     cpu_seconds: float = field(default=0.0, compare=False)
     times: float = field(default=0.0, compare=False)
     """The time as a multiple of the limit, if slowness is the failure."""
+    endless: bool = field(default=False, compare=False)
+    """Whether a hang is known not to end with more time either."""
 
     @property
     def failed(self) -> bool:

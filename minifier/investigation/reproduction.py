@@ -14,6 +14,7 @@ from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.judging.check import run_check
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
+from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.repros.verify import (
     FAILS,
     PASSES,
@@ -59,8 +60,9 @@ class Reproduction(Generic[CandidateType]):
         seconds = min(SECONDS * 2.5, max(10.0, self.oracle.spending.seconds_left))
         only = [f"only:{unit}" for unit in branch.only]
         as_is, off, alone = verified(
-            self.oracle.criteria, path, branch.off, only, self.oracle.others.folder, seconds
-        )
+            self.oracle.criteria, path, branch.off, only, self.oracle.others.folder, seconds,
+            self.subject.interpreters,
+        )  # fmt: skip
         event = ReproVerify(str(path), as_is.reproduced, as_is.status, round(as_is.seconds, 3))
         self.log.emit(event)
         path.with_suffix(".log").write_text(as_is.output)
@@ -70,11 +72,17 @@ class Reproduction(Generic[CandidateType]):
 
 
 def verified(
-    criteria: Wanted, path: Path, off: list[str], only: list[str], folder: Path, seconds: float
+    criteria: Wanted,
+    path: Path,
+    off: list[str],
+    only: list[str],
+    folder: Path,
+    seconds: float,
+    interpreters: Interpreters | None,
 ) -> tuple[Verified, Verified | None, Verified | None]:
     """Run a repro as it is, with units off, and under `only`, with the judge of its failure."""
     if not criteria.check:
-        return verify_switched(path, off, only, seconds)
+        return verify_switched(path, off, only, seconds, interpreters)
 
     def judged(toggles: list[str]) -> Verified:
         folder.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature
+from tcdebug.minifier.judging.kernels import ENDLESS
 from tcdebug.minifier.processes.process import Ended
 
 BEFORE = ("", "eager", "capture")
@@ -22,6 +23,9 @@ def outcome_of(ended: Ended) -> Outcome:
     if ended.over_memory:
         kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
         return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")
+    if ended.status == ENDLESS and phase not in BEFORE:
+        message = f"a kernel does not end: stopped after {ended.seconds:.0f} s"
+        return Outcome(Kind.HANG, phase, f"{phase} | {HANG}", message, endless=True)
     if ended.answer is not None:
         return msgspec.json.decode(ended.answer, type=Outcome)
     kind = Kind.INVALID if phase in BEFORE else Kind.CRASH

@@ -16,7 +16,8 @@ import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.replay import cotangents, finish_kernels, run
+from tcdebug.minifier.judging.kernels import finish_kernels
+from tcdebug.minifier.judging.replay import cotangents, run
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 ENOUGH_SECONDS = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, r
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.draws import with_equal_draws
+from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.targets import Target
 
@@ -77,12 +79,6 @@ def run(
         )
         finish_kernels()
     return Results([_detached(o) for o in outputs], gradients, [_detached(v) for v in values])
-
-
-def finish_kernels() -> None:
-    """Wait for the kernels of a GPU, so that their errors and hangs occur here."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
-        torch.cuda.synchronize()
 
 
 def _detached(value: Any) -> Any:
@@ -149,7 +145,9 @@ def judge(
     notify("eager")
     module = load(case, filename)
     try:
+        began = time.monotonic()
         eager = run(module, case)
+        watched = EndlessKernels(time.monotonic() - began)
     except Exception as error:
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
     at = Progress(notify)
@@ -158,7 +156,8 @@ def judge(
     found = Outcome(Kind.OK)
     try:
         with fresh_capture(), target.compiled(module_again, toggles, at.follow) as compiled:
-            actual = run(compiled, case, _after_compile(at.follow), mark=True)
+            with watched:
+                actual = run(compiled, case, _after_compile(at.follow), mark=True)
             if extra is not None and at.compiles:
                 found = extra(case, module, compiled, lambda: at.compiles)
     except Exception as error:

@@ -137,7 +137,9 @@ class Oracle(Generic[CandidateType]):
     def _known(self, key: str) -> Tally | None:
         """Return the tally of a question. A hang counts only if its time limit was no shorter."""
         tally = self.answers.known.get(key)
-        if tally is not None and tally.outcome.signature.endswith(HANG):
+        if tally is None or tally.outcome.endless:
+            return tally
+        if tally.outcome.signature.endswith(HANG):
             return tally if tally.outcome.seconds > 0.9 * self.limits.seconds else None
         return tally
 

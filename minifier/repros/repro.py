@@ -138,9 +138,11 @@ and with 125 if it cannot tell (eager fails, or it fails in a different way)."""
 _RUN_HEALTHY = """It exits with 0 if it passes, with 1 if it fails, and with 125
 if it cannot tell (eager fails)."""
 
-_NO_CACHES = """
+WITHOUT_CACHES = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+"""The variables that a script for inductor sets before it imports torch."""
+_NO_CACHES = f"""
 # graph caches do not know what a script has patched
-os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
+{" = ".join(f'os.environ["{name}"]' for name in WITHOUT_CACHES)} = "0"
 """
 
 

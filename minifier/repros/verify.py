@@ -13,8 +13,9 @@ from pathlib import Path
 
 from tcdebug.minifier.cases.environment import without_settings
 from tcdebug.minifier.processes.job import own_caches
-from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.processes.process import Ended, Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
+from tcdebug.minifier.repros.interpreters import Interpreter, Interpreters
 
 SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
@@ -26,6 +27,9 @@ SWITCHED = "--switched"
 """The argument that runs a script as it is, with its units off, and under `--only`."""
 STATUSES = re.compile(r"^statuses: ([\d ]+)$", re.MULTILINE)
 """The last line that a script prints if it was given `--switched`."""
+
+NEEDS_VARIABLES = "os.environ.update("
+"""In the text of a script that sets variables before it imports torch."""
 
 AS_CALLED = "repro_as_called.py"
 """A variant beside repro.py, with the values that the graph was called with."""
@@ -84,15 +88,27 @@ def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2
 
 
 def verify_switched(
-    path: Path, off: Sequence[str], only: Sequence[str], seconds: float = SECONDS * 2.5
+    path: Path,
+    off: Sequence[str],
+    only: Sequence[str],
+    seconds: float = SECONDS * 2.5,
+    interpreters: Interpreters | None = None,
 ) -> tuple[Verified, Verified | None, Verified | None]:
     """Run a repro script as it is, with the units `off` switched off, and under `only`.
 
     The second and third result are None if `off` or `only` is empty. If the script can, it does all
-    runs in children of one fresh process.
+    runs in children of one fresh process: one of `interpreters` if any waits, and the script sets
+    no variables for torch.
     """
-    if SWITCHED in path.read_text() and (off or only):
-        result = _run(path, [SWITCHED, *_arguments([*off, *only])], seconds)
+    text = path.read_text()
+    if SWITCHED in text and (off or only):
+        arguments = [SWITCHED, *_arguments([*off, *only])]
+        waiting = interpreters.take() if interpreters and NEEDS_VARIABLES not in text else None
+        result = (
+            _run(path, arguments, seconds)
+            if waiting is None
+            else _run_by(waiting, path, arguments, seconds)
+        )
         if found := STATUSES.search(result.output):
             statuses = [replace(result, status=int(s)) for s in found[1].split()]
             rest = iter(statuses[1:])
@@ -116,25 +132,50 @@ def _arguments(toggles: Sequence[str]) -> list[str]:
     ]
 
 
-def _run(path: Path, arguments: Sequence[str], seconds: float) -> Verified:
+def repro_environment() -> dict[str, str]:
+    """The variables with which a repro script is run: no settings of torch, caches of our own."""
     environment = {k: v for k, v in without_settings().items() if not k.startswith("TCDEBUG_")}
     environment.pop("PYTHONPATH", None)
     if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
         environment["TCDEBUG_CACHE_DIR"] = cache
-    environment |= {**own_caches(), "TCDEBUG_LOG": "0"}
-    text = path.read_text()
+    return environment | {**own_caches(), "TCDEBUG_LOG": "0"}
+
+
+def _run(path: Path, arguments: Sequence[str], seconds: float) -> Verified:
     with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as place:
         folder, printed, errors = (Path(place, name) for name in ("repro", "stdout", "stderr"))
         folder.mkdir()
-        for file in path.parent.iterdir():
-            if file.is_file() and (file.name.startswith(path.stem) or file.name in text):
-                shutil.copy(file, folder)
+        _copy_with_data(path, folder)
         child = spawn(
-            [sys.executable, path.name, *arguments], environment,
+            [sys.executable, path.name, *arguments], repro_environment(),
             folder=folder, output=printed, errors=errors, limits=Limits(seconds, None),
         )  # fmt: skip
         ended = finished(child)
         output = "".join(file.read_text(errors="replace") for file in (printed, errors))
+    return _verified(ended, ended.seconds, output)
+
+
+def _run_by(
+    interpreter: Interpreter, path: Path, arguments: Sequence[str], seconds: float
+) -> Verified:
+    """Run a script by an interpreter that waits, and end that."""
+    try:
+        _copy_with_data(path, interpreter.folder)
+        ended, taken = interpreter.run([path.name, *arguments], seconds)
+        return _verified(ended, taken, interpreter.output)
+    finally:
+        interpreter.end()
+
+
+def _copy_with_data(path: Path, folder: Path) -> None:
+    """Copy a repro script, with the files beside it that it names."""
+    text = path.read_text()
+    for file in path.parent.iterdir():
+        if file.is_file() and (file.name.startswith(path.stem) or file.name in text):
+            shutil.copy(file, folder)
+
+
+def _verified(ended: Ended, seconds: float, output: str) -> Verified:
     if ended.returncode is None:
-        return Verified(UNRESOLVED, ended.seconds, "the repro script did not end")
-    return Verified(ended.returncode, ended.seconds, output)
+        return Verified(UNRESOLVED, seconds, "the repro script did not end")
+    return Verified(ended.returncode, seconds, output)

@@ -45,9 +45,12 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.minifier.processes.prctl import bound_to_this_process
 from tcdebug.minifier.processes.process import Child
-from tcdebug.minifier.processes.sleeping import Sleeping
+from tcdebug.minifier.processes.sleeping import NVML, Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
+from tcdebug.minifier.repros.interpreters import Interpreters
+from tcdebug.minifier.repros.repro import WITHOUT_CACHES
+from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
 from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.subjects.graph import GraphSubject
@@ -74,6 +77,7 @@ class DeviceSession(Session):
         self.serving = False
         """Whether this process has stopped before initialising CUDA."""
         self.imports = ImportsOfChildren(self.folder)
+        self.interpreters: Interpreters | None = None
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph in this process, or hand it over to the process that judges."""
@@ -170,6 +174,9 @@ class DeviceSession(Session):
         except BaseException:
             traceback.print_exc()
             status = FAULT
+        finally:
+            if self.interpreters is not None:
+                self.interpreters.end()
         script.end()
         leave(status)
 
@@ -210,7 +217,16 @@ class DeviceSession(Session):
             self.threads.restore()
             ambient.enter(entered)
 
-        return replace(subject, prepare=prepare, ambient=ambient, imports=self.imports)
+        if self.interpreters is None and backend.name == INDUCTOR and not self.job.wanted.check:
+            environment = {**repro_environment(), **WITHOUT_CACHES, NVML: "1"}
+            self.interpreters = Interpreters(environment, len(setups))
+        return replace(
+            subject,
+            prepare=prepare,
+            ambient=ambient,
+            imports=self.imports,
+            interpreters=self.interpreters,
+        )
 
     def _wake(self) -> None:
         """In a child, initialise CUDA. Raises torch's error if that fails."""
@@ -227,6 +243,8 @@ class DeviceSession(Session):
         """
         if self.script_process is not None:
             self.script_process.end()
+        if self.interpreters is not None:
+            self.interpreters.start()
         if MEMORY not in outcome.signature:
             return oracle
         alone = self._oracle(subject, jobs=1)

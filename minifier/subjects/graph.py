@@ -37,6 +37,7 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits, finished
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
+from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.repros.repro_judging import SpeedLimits
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
@@ -92,6 +93,8 @@ class GraphSubject:
     """Called in a child if the case needs a device. Raises if no device is available."""
     imports: ImportsOfChildren | None = None
     """Where children report what they have imported, if this process should import it too."""
+    interpreters: Interpreters | None = None
+    """Interpreters that wait to run its repros."""
     _fork: Fork = os.fork
 
     @property
@@ -250,6 +253,8 @@ class GraphSubject:
         """Return the hang limit of a repro. A fresh process is slower than a warm one."""
         if facts.failure.kind is not Kind.HANG:
             return SECONDS
+        if facts.failure.endless:
+            return COLD_SECONDS
         least = 0.0 if self.target.call()["backend"] == EMBEDDED else COLD_SECONDS
         return min(SECONDS, max(least, COLD * facts.limits.seconds))
 

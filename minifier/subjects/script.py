@@ -34,6 +34,7 @@ from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session
 from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
+from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
@@ -87,6 +88,8 @@ class ScriptSubject:
     layer: LayerFinding | None = None
     """The layer at fault, if it is known."""
     keeps_stages: bool = False
+    interpreters: Interpreters | None = None
+    """None: what a script imports may depend on what it does before."""
     runs: int = 0
     _folder: Path = field(init=False)
     _known: set[Path] = field(default_factory=set)

@@ -19,6 +19,7 @@ from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.oracles.runner import Runner
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.search.reducing import Reducing
 
 
@@ -53,6 +54,11 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
     @property
     def backend(self) -> str:
         """The name of the backend that compiles it."""
+        ...
+
+    @property
+    def interpreters(self) -> Interpreters | None:
+        """Interpreters that wait to run its repros, where there are any."""
         ...
 
     @property
