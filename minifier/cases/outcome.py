@@ -99,7 +99,7 @@ class Outcome:
 
     def same_bug(self, other: Outcome) -> bool:
         """Return whether two failures count as the same bug."""
-        return self.failed and other.failed and self.signature == other.signature
+        return self.failed and other.failed and _bug(self.signature) == _bug(other.signature)
 
     def resolve(self, other: Outcome) -> Resolution:
         """Return what another run says about this failure. A different failure is not a pass."""
@@ -128,6 +128,11 @@ DEVICE = (
     (re.compile(r"^(CUDA error: CU[A-Z]+_STATUS_[A-Z_]+).*"), r"\1"),
 )
 """The messages for one CUDA error, which depend on who reports it, and a common form of each."""
+WRONG_ADDRESS = (
+    "CUDA error: an illegal memory access was encountered",
+    "CUDA error: misaligned address",
+)
+"""Errors of a kernel that reads or writes a wrong address: which it is depends on the memory."""
 PLAIN = (*DEVICE, (PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
 
 
@@ -138,6 +143,13 @@ def normalised(message: str) -> str:
     for pattern, replacement in PLAIN:
         text = pattern.sub(replacement, text)
     return text[:160]
+
+
+def _bug(signature: str) -> str:
+    """Return a signature with one name for all errors of a wrong address."""
+    for error in WRONG_ADDRESS:
+        signature = signature.replace(error, WRONG_ADDRESS[0])
+    return signature
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature
-from tcdebug.minifier.judging.kernels import ENDLESS
 from tcdebug.minifier.processes.process import Ended
 
 BEFORE = ("", "eager", "capture")
 """Phases before the target is reached."""
+ENDLESS = 76
+"""The exit status of a process in which a kernel does not end."""
 HANG = "hang"
 """The end of the signature of a run that exceeded its time limit."""
 

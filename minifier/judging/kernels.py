@@ -13,8 +13,8 @@ from types import TracebackType
 
 import torch
 
-ENDLESS = 76
-"""The exit status of a process in which a kernel does not end."""
+from tcdebug.minifier.judging.endings import ENDLESS
+
 LEAST_SECONDS = 5.0
 """No run is looked at before it has taken so long, its compile included."""
 SLOWER = 10.0

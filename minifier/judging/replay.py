@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, r
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.draws import with_equal_draws
+from tcdebug.minifier.judging.further_calls import judged_calls
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.targets import Target
@@ -147,7 +149,7 @@ def judge(
     try:
         began = time.monotonic()
         eager = run(module, case)
-        watched = EndlessKernels(time.monotonic() - began)
+        eager_seconds = time.monotonic() - began
     except Exception as error:
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
     at = Progress(notify)
@@ -156,10 +158,17 @@ def judge(
     found = Outcome(Kind.OK)
     try:
         with fresh_capture(), target.compiled(module_again, toggles, at.follow) as compiled:
-            with watched:
-                actual = run(compiled, case, _after_compile(at.follow), mark=True)
+
+            def call() -> Results:
+                with EndlessKernels(eager_seconds):
+                    return run(compiled, case, _after_compile(at.follow), mark=True)
+
+            actual = call()
             if extra is not None and at.compiles:
                 found = extra(case, module, compiled, lambda: at.compiles)
+            if referee is not None and at.phase != "capture":
+                referees = partial(compare, case, module, eager, referee=referee)
+                found = judged_calls(actual, call, referees)
     except Exception as error:
         cause = root_cause(error)
         message = f"{type(cause).__name__}: {cause}"
@@ -169,8 +178,6 @@ def judge(
         return Outcome(Kind.EXCEPTION, at.phase, signature, message)
     if at.phase == "capture":
         return Outcome(Kind.INVALID, at.phase, message="Dynamo found nothing to compile in it")
-    if referee is not None:
-        found = compare(case, module, eager, actual, referee)
     return found
 
 

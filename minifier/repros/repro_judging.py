@@ -10,6 +10,7 @@ from tcdebug.minifier.cases.criteria import LONGER_THAN, SLOWER_THAN
 from tcdebug.minifier.cases.outcome import (
     GENERATED,
     PLAIN,
+    WRONG_ADDRESS,
     Kind,
     Outcome,
     RaisedAt,
@@ -51,15 +52,17 @@ def compiles_slowly(outcome: Outcome) -> bool:
     return outcome.kind is Kind.SLOW and outcome.phase == "compile"
 
 
-def expected_exception(outcome: Outcome) -> dict[str, str]:
+def expected_exception(outcome: Outcome) -> dict[str, str | list[str]]:
     """Return what identifies an exception in a repro: class, message, and frame in the compiler.
 
     A CUDA device error is identified by its message alone.
     """
     raised = RaisedAt.of(outcome)
+    if raised.what in WRONG_ADDRESS:
+        return {"what": [*WRONG_ADDRESS]}
     if of_device(raised.what):
         return {"what": raised.what}
-    found = {"class": raised.class_name, "what": raised.what}
+    found: dict[str, str | list[str]] = {"class": raised.class_name, "what": raised.what}
     return found | ({"frame": raised.frame} if _of_a_compiler(raised.frame) else {})
 
 

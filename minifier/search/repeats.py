@@ -109,7 +109,9 @@ class Tally(msgspec.Struct, frozen=True):
         """Add one run. The hunted failure takes precedence, then other failures, then passes."""
         if _weight(outcome, hunted) > _weight(self.outcome, hunted):
             return Tally(outcome, self.runs + 1)
-        same = outcome.kind is self.outcome.kind and outcome.signature == self.outcome.signature
+        same = outcome.same_bug(self.outcome) or (
+            outcome.kind is self.outcome.kind and outcome.signature == self.outcome.signature
+        )
         return Tally(self.outcome, self.runs + 1, self.agreeing + same)
 
     def settled(self, hunted: Outcome | None, needed: int) -> bool:

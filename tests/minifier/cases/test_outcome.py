@@ -214,3 +214,18 @@ def test_a_smaller_case_has_to_be_as_plainly_slow() -> None:
 def test_an_error_of_a_device_has_one_signature_whoever_notices_it(message: str, what: str) -> None:
     signatures = {exception_signature(kind(message), "forward") for kind in (RuntimeError, OSError)}
     assert signatures == {f"forward | {what}"}
+
+
+def test_a_wrong_address_is_one_bug_whether_it_is_illegal_or_misaligned() -> None:
+    illegal, misaligned, assertion = (
+        Outcome(Kind.EXCEPTION, "forward", f"forward | CUDA error: {what}")
+        for what in (
+            "an illegal memory access was encountered",
+            "misaligned address",
+            "device-side assert triggered",
+        )
+    )
+    assert illegal.same_bug(misaligned) and misaligned.same_bug(illegal)
+    assert not illegal.same_bug(assertion)
+    backward = Outcome(Kind.EXCEPTION, "backward", "backward | CUDA error: misaligned address")
+    assert not illegal.same_bug(backward)

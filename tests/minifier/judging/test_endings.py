@@ -1,0 +1,39 @@
+"""How a child's end tells what became of its case."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcdebug.minifier.cases.outcome import Kind
+from tcdebug.minifier.judging.endings import ENDLESS, outcome_of
+from tcdebug.minifier.processes.process import Ended
+
+
+def ended(phase: str, status: int | None, *, timed_out: bool = False) -> Ended:
+    return Ended(None, phase, status, 0, timed_out, False, 1, 12.4, 1.0)
+
+
+@pytest.mark.parametrize("phase", ["compile", "forward", "backward"])
+def test_a_kernel_that_does_not_end_is_a_hang_with_any_time_limit(phase: str) -> None:
+    outcome = outcome_of(ended(phase, ENDLESS))
+    assert (outcome.kind, outcome.signature) == (Kind.HANG, f"{phase} | hang")
+    assert outcome.message == "a kernel does not end: stopped after 12 s"
+    assert outcome.endless
+
+
+def test_a_run_that_reaches_its_time_limit_may_end_with_more_time() -> None:
+    outcome = outcome_of(ended("forward", None, timed_out=True))
+    assert (outcome.kind, outcome.signature) == (Kind.HANG, "forward | hang")
+    assert not outcome.endless
+
+
+def test_the_same_hang_by_either_way_is_one_bug() -> None:
+    by_kernel, by_time = (
+        outcome_of(ended("forward", ENDLESS)),
+        outcome_of(ended("forward", None, timed_out=True)),
+    )
+    assert by_kernel.same_bug(by_time)
+
+
+def test_that_exit_status_means_nothing_in_eager() -> None:
+    assert outcome_of(ended("eager", ENDLESS)).kind is Kind.INVALID

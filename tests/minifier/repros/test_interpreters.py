@@ -1,0 +1,62 @@
+"""Interpreters that are started before there is a script to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from captured import captured
+
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.processes.tree import descendants, snapshot
+from tcdebug.minifier.repros.interpreters import Interpreters
+from tcdebug.minifier.repros.repro import Repro, write
+from tcdebug.minifier.repros.verify import repro_environment, verify_switched
+
+WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
+VALUE = "import sys\nprint(sys.argv, __name__)\nsys.exit({status})\n"
+
+
+@pytest.fixture
+def waiting(request: pytest.FixtureRequest) -> Interpreters:
+    interpreters = Interpreters(repro_environment(), 1)
+    interpreters.start()
+    request.addfinalizer(interpreters.end)
+    return interpreters
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_script_runs_as_python_runs_it(waiting: Interpreters) -> None:
+    one = waiting.take()
+    assert one is not None
+    (one.folder / "script.py").write_text(VALUE.format(status=7))
+    ended, _ = one.run(["script.py", "--off=a.b"], 100.0)
+    assert ended.returncode == 7
+    assert one.output == "['script.py', '--off=a.b'] __main__\n"
+    one.end()
+    assert not one.folder.exists()
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_repro_is_verified_by_an_interpreter_that_waits(
+    waiting: Interpreters, tmp_path: Path
+) -> None:
+    path = tmp_path / "repro.py"
+    write(captured(torch.sin, torch.ones(2)), Repro(WRONG, {"backend": "inductor"}), path)
+    as_is, off, only = verify_switched(
+        path, ["lower.aten.sin.default"], [], interpreters=waiting
+    )
+    assert (as_is.status, off and off.status, only) == (0, 0, None)
+    assert "it does not fail" in as_is.output
+    assert waiting.take() is None
+
+
+@pytest.mark.usefixtures("warm")
+def test_those_that_were_never_told_a_script_are_ended(waiting: Interpreters) -> None:
+    one = waiting.take()
+    assert one is not None
+    pid = one.child.pid
+    one.end()
+    assert not descendants(pid, snapshot())
+    assert waiting.take() is None
