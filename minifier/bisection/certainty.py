@@ -7,7 +7,7 @@ answers are reused.
 
 Each search gets half of the allowed doubt. In the second search the measured rate determines the
 number of repeats. A choice that depends on the rate holds for all rates together if each gets half
-the doubt; see `test_what_is_chosen_by_the_rate_holds_for_all_rates_together`.
+the doubt; see `test_a_choice_by_measured_rate_holds_for_all_rates_together`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tests of the minifier share: `support` on the path, one thread, Dynamo without memory."""
+"""Set-up of the minifier's tests: `support` on the path, one thread, a fresh Dynamo."""
 
 import faulthandler
 import os
@@ -13,14 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TCDEBUG_LOG"] = "0"
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a process with a device awake cannot be forked
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a process that has initialised CUDA cannot be forked
     os.environ["TCDEBUG_CACHE_DIR"] = str(config.cache.mkdir("tcdebug-kernels"))
     os.register_at_fork(after_in_child=faulthandler.disable)  # children crash on purpose
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """A pool of OpenMP threads would hang in the children that are forked from a test."""
+    """Use one thread. An OpenMP pool would hang in children that are forked from a test."""
     import torch  # noqa: PLC0415 # collection stays fast
 
     threads = torch.get_num_threads()
@@ -34,7 +34,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def backward_after_fork() -> None:
-    """Skip where this process has begun what autograd does not carry into a forked child."""
+    """Skip if this process has started threads that stop autograd from working after a fork."""
     import torch  # noqa: PLC0415 # collection stays fast
 
     child = os.fork()

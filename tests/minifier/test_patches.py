@@ -1,4 +1,4 @@
-"""What tcdebug patches in torch: everything fits this version, and nothing is patched elsewhere."""
+"""tcdebug's patches of torch: all fit this version, and nothing is patched anywhere else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_declared_patch_is_listed() -> None:
 
 
 def replaced(path: Path) -> Iterator[str]:
-    """Attributes of something imported that a file assigns to or deletes."""
+    """Yield attributes of imported objects that a file assigns to or deletes."""
     tree = ast.parse(path.read_text())
     imported = {
         (alias.asname or alias.name).partition(".")[0]
@@ -56,13 +56,13 @@ def replaced(path: Path) -> Iterator[str]:
             yield ast.unparse(target)
 
 
-def test_nothing_is_patched_past_the_module_that_does_it() -> None:
+def test_nothing_is_patched_outside_the_patching_module() -> None:
     ours = {"sys.argv", "sys.path"}
     found = {(p.name, name) for p in SOURCES for name in replaced(p) if name not in ours}
     assert found == set()
 
 
-def test_an_assignment_to_what_was_imported_is_found(tmp_path: Path) -> None:
+def test_an_assignment_to_an_imported_object_is_found(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(
         "import torch._dynamo\n"

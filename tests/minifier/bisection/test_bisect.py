@@ -22,9 +22,9 @@ WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
 CRASH = Outcome(Kind.CRASH, "compile", "compile | SIGSEGV")
 
 Step = tuple[str, str]
-"""What the gate is asked: unit and subject."""
+"""A question to the gate: unit and subject."""
 Judge = Callable[[Sequence[Step]], Outcome]
-"""How a compile ends, by the steps that it took."""
+"""Returns the outcome of a compile from the steps that it took."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Program:
 
 
 def wrong_when(*culprits: Step) -> Judge:
-    """Wrong as soon as one of these steps is taken."""
+    """Return a judge that is wrong as soon as one of these steps is taken."""
     return lambda taken: WRONG if set(culprits) & set(taken) else OK
 
 
@@ -94,13 +94,13 @@ def test_the_questions_are_families_first_then_decisions_then_the_check() -> Non
     assert program.asked == [*everything, *families, *decisions, [f"site:{site}"]]
 
 
-def test_a_failure_with_everything_off_is_of_the_core() -> None:
+def test_a_failure_with_everything_off_is_in_the_core() -> None:
     program = Program(PIPELINE, lambda taken: WRONG)
     assert program.bisected() == Verdict(core=True)
     assert program.asked == [["all"]]
 
 
-def test_another_failure_with_everything_off_is_not_of_the_core() -> None:
+def test_a_different_failure_with_everything_off_is_not_in_the_core() -> None:
     culprit = ("passes.cse", "n1")
 
     def judge(taken: Sequence[Step]) -> Outcome:
@@ -120,7 +120,7 @@ def test_two_culprits_of_one_bug_are_both_found() -> None:
     assert verdict.confirmed
 
 
-def test_two_bugs_with_signatures_of_their_own_are_both_found() -> None:
+def test_two_bugs_with_different_signatures_are_both_found() -> None:
     crash, wrong = ("passes.cse", "n0"), ("fuse.inline", "n19")
 
     def judge(taken: Sequence[Step]) -> Outcome:
@@ -147,14 +147,14 @@ def test_two_units_wrong_in_every_place_are_two_culprits() -> None:
     assert verdict.confirmed
 
 
-def test_steps_that_are_wrong_only_together_give_the_later_one() -> None:
+def test_of_steps_that_are_wrong_only_together_the_later_one_is_found() -> None:
     pair = {("passes.cse", "n2"), ("fuse.inline", "n5")}
     verdict = Program(PIPELINE, lambda taken: WRONG if pair <= set(taken) else OK).bisected()
     assert found(verdict) == [("fuse.inline", "n5")]
     assert verdict.confirmed
 
 
-def test_a_failure_that_a_prefix_of_all_does_not_show_has_no_culprit() -> None:
+def test_a_failure_that_the_full_prefix_does_not_show_has_no_culprit() -> None:
     program = Program(PIPELINE, wrong_when(("passes.cse", "n0")))
     original = program.ask
 
@@ -174,7 +174,7 @@ def test_a_failure_without_decisions_has_no_culprit() -> None:
 
 
 def test_a_failure_that_comes_back_with_all_culprits_off_is_not_confirmed() -> None:
-    """Everything fails but the empty program: one unit after the other is blamed."""
+    """Everything except the empty program fails, so one unit after another is blamed."""
     units = [f"fuse.unit{k}" for k in range(20)]
     program = Program([(u, "n") for u in units], lambda taken: WRONG if taken else OK)
     verdict = program.bisected()
@@ -182,7 +182,7 @@ def test_a_failure_that_comes_back_with_all_culprits_off_is_not_confirmed() -> N
     assert not verdict.confirmed
 
 
-def test_what_is_off_already_stays_off() -> None:
+def test_units_that_are_already_off_stay_off() -> None:
     base = Toggles.parse(["passes.cse", "site:0123456789", "lower:5"])
     program = Program(PIPELINE, wrong_when(("passes.cse", "n0"), ("memory.reuse", "n3")))
     verdict = program.bisected(base)
@@ -190,8 +190,8 @@ def test_what_is_off_already_stays_off() -> None:
     assert all({"passes.cse", "site:0123456789", "lower:5"} <= set(a) for a in program.asked)
 
 
-def test_a_site_is_found_also_where_its_place_moves() -> None:
-    """Without the first pass one step of every later unit goes away."""
+def test_a_site_is_found_even_if_its_place_moves() -> None:
+    """Without the first pass, one step of every later unit disappears."""
     culprit = ("memory.reuse", "n4")
 
     @dataclass
@@ -210,9 +210,9 @@ def test_a_site_is_found_also_where_its_place_moves() -> None:
 
 
 def most_questions(verdict: Verdict, decisions: int) -> int:
-    """Everything off; for each culprit all on, the two halvings, its site and its unit off; back.
+    """Count: all off; per culprit all on, two binary searches, its site off, its unit off; back on.
 
-    Halving over families and then within one is at most one question more than log2 each.
+    A search over families and then within one takes at most one question more than log2 for each.
     """
     each = 3 + 2 * (decisions.bit_length() + 1)
     places = (MOST_PLACES - 1) * (decisions.bit_length() + 3)
@@ -254,8 +254,8 @@ def test_two_wrong_fusions_are_one_fault_in_two_named_places() -> None:
     assert verdict.confirmed
 
 
-def test_another_failure_that_switching_off_brings_about_is_no_second_fault() -> None:
-    """Without the pass everything after it is illegal, also with all of it off."""
+def test_a_failure_caused_by_switching_off_is_not_a_second_fault() -> None:
+    """Without the pass everything after it is illegal, even with all of it off."""
     needed = ("passes.cse", "n2")
 
     def judge(taken: Sequence[Step]) -> Outcome:
@@ -272,10 +272,10 @@ NO_CASE = Outcome(Kind.INVALID)
 
 
 @pytest.mark.parametrize("other", [ILLEGAL, REJECTED, NO_CASE])
-def test_a_later_step_without_which_it_fails_in_another_way_is_not_the_culprit(
+def test_a_later_step_without_which_it_fails_differently_is_not_the_culprit(
     other: Outcome,
 ) -> None:
-    """As where a pass makes an update in place wrong, and ATen rejects the same update."""
+    """For example, a pass makes a wrong in-place update, and ATen rejects the same update."""
     culprit, lowered = ("passes.cse", "n2"), ("lower.aten.add.Tensor", "n4")
 
     def judge(taken: Sequence[Step]) -> Outcome:
@@ -293,7 +293,7 @@ def test_a_later_step_without_which_it_fails_in_another_way_is_not_the_culprit(
 def test_a_step_that_the_program_needs_after_the_culprit_is_not_the_culprit(
     other: Outcome, needed: Step
 ) -> None:
-    """Every prefix that ends between the two fails in another way."""
+    """Every prefix that ends between the two fails in a different way."""
     culprit = ("passes.algebraic", "n3")
 
     def judge(taken: Sequence[Step]) -> Outcome:
@@ -307,7 +307,7 @@ def test_a_step_that_the_program_needs_after_the_culprit_is_not_the_culprit(
 
 
 @pytest.mark.parametrize("other", [ILLEGAL, REJECTED, NO_CASE])
-def test_where_no_unit_alone_makes_it_pass_nothing_is_confirmed(other: Outcome) -> None:
+def test_nothing_is_confirmed_if_no_single_unit_makes_it_pass(other: Outcome) -> None:
     def judge(taken: Sequence[Step]) -> Outcome:
         return WRONG if len(taken) == len(PIPELINE) else other
 
@@ -315,7 +315,7 @@ def test_where_no_unit_alone_makes_it_pass_nothing_is_confirmed(other: Outcome) 
     assert not verdict.confirmed
 
 
-def test_units_that_bring_about_the_same_failure_are_alternatives() -> None:
+def test_units_that_cause_the_same_failure_are_alternatives() -> None:
     either = ("passes.cse", "n1"), ("lower.aten.tanh.default", "n0"), ("memory.reuse", "n2")
     verdict = Program(PIPELINE, wrong_when(*either)).bisected()
     assert verdict.units() == [unit for unit, _ in either]
@@ -323,7 +323,7 @@ def test_units_that_bring_about_the_same_failure_are_alternatives() -> None:
     assert verdict.confirmed
 
 
-def test_a_pair_of_which_either_may_be_off_is_named_by_the_later_one() -> None:
+def test_of_a_pair_of_which_either_may_be_off_the_later_one_is_named() -> None:
     pair = {("passes.cse", "n0"), ("passes.algebraic", "n0")}
     verdict = Program(PIPELINE, lambda taken: WRONG if pair <= set(taken) else OK).bisected()
     assert found(verdict) == [("passes.algebraic", "n0")]
@@ -332,7 +332,7 @@ def test_a_pair_of_which_either_may_be_off_is_named_by_the_later_one() -> None:
 
 
 def test_a_unit_that_only_changes_how_it_fails_is_not_named_beside_the_cause() -> None:
-    """Off, the first one found makes way for another failure; off, the second one ends both."""
+    """With the first unit off there is another failure. With the second one off there is none."""
     cause, change = ("passes.algebraic", "n0"), ("lower.aten.tanh.default", "n0")
     raises = Outcome(Kind.EXCEPTION, "backward", "backward | ValueError")
 
@@ -351,7 +351,7 @@ STEPS = st.sampled_from([(unit, "n0") for unit in dict.fromkeys(unit for unit, _
 
 @PROPERTY
 @given(st.lists(st.sets(STEPS, min_size=1, max_size=3), min_size=1, max_size=4))
-def test_what_takes_several_steps_together_is_found_and_confirmed(wrong: list[set[Step]]) -> None:
+def test_a_fault_that_needs_several_steps_is_found_and_confirmed(wrong: list[set[Step]]) -> None:
     def judge(taken: Sequence[Step]) -> Outcome:
         return WRONG if any(together <= set(taken) for together in wrong) else OK
 
@@ -366,8 +366,8 @@ def test_what_takes_several_steps_together_is_found_and_confirmed(wrong: list[se
         assert program.ask(toggles, "again").failed == bool(faults)
 
 
-def test_where_another_pair_is_fused_instead_the_unit_is_named_in_few_questions() -> None:
-    """What is fused with what depends on what was held back: a place has no end of others."""
+def test_if_another_pair_is_fused_instead_the_unit_is_named_in_few_questions() -> None:
+    """Which steps are fused depends on what was refused, so the places of a unit never end."""
 
     @dataclass
     class Shifting(Program):
@@ -389,7 +389,7 @@ def test_where_another_pair_is_fused_instead_the_unit_is_named_in_few_questions(
     assert len(program.asked) <= 15
 
 
-def test_a_failure_that_switching_off_brings_about_in_an_earlier_phase_ends_the_search() -> None:
+def test_a_failure_in_an_earlier_phase_caused_by_switching_off_ends_the_search() -> None:
     culprit, needs = ("passes.cse", "n2"), ("memory.reuse", "n3")
 
     def judge(taken: Sequence[Step]) -> Outcome:

@@ -17,7 +17,7 @@ from tcdebug.minifier.search.repeats import Rate
 @pytest.mark.parametrize(
     ("p", "right"), [(1.0, 200), (0.95, 199), (0.9, 197), (0.8, 195), (0.7, 190), (0.5, 150)]
 )
-def test_a_flaky_failure_is_blamed_on_the_innocent_no_oftener_than_is_said(
+def test_a_flaky_failure_is_blamed_wrongly_no_more_often_than_stated(
     p: float, right: int
 ) -> None:
     answers = Counter(answer(Flaky(p, seed).bisected()) for seed in range(200))
@@ -26,21 +26,21 @@ def test_a_flaky_failure_is_blamed_on_the_innocent_no_oftener_than_is_said(
 
 
 @pytest.mark.parametrize("p", [0.95, 0.9, 0.8, 0.7])
-def test_with_more_confidence_it_never_is(p: float) -> None:
+def test_with_higher_confidence_it_is_never_blamed_wrongly(p: float) -> None:
     answers = Counter(answer(Flaky(p, seed).bisected(0.999)) for seed in range(200))
     assert answers["wrong"] == 0
     assert answers["right"] >= 190
 
 
 @pytest.mark.parametrize(("p", "right"), [(1.0, 200), (0.9, 197), (0.7, 190)])
-def test_where_a_whole_unit_is_at_fault_its_first_place_is_named(p: float, right: int) -> None:
+def test_if_a_whole_unit_is_at_fault_its_first_place_is_named(p: float, right: int) -> None:
     flaky = [Flaky(p, seed, WHOLE_UNIT) for seed in range(200)]
     answers = Counter(answer(f.bisected(), WHOLE_UNIT[0]) for f in flaky)
     assert answers["wrong"] <= 0.01 * 200
     assert answers["right"] >= right
 
 
-def test_a_failure_that_shows_every_time_costs_seven_runs_more() -> None:
+def test_a_failure_that_shows_every_time_costs_seven_more_runs() -> None:
     plain, sure = Flaky(1.0, 0), Flaky(1.0, 0)
     failure = plain.ask(Toggles(), "the failure")
     bisect(plain.ask, failure, Toggles(), EventLog(None))
@@ -72,10 +72,10 @@ def test_a_failure_with_everything_off_needs_no_passes() -> None:
     assert list(found.notes(0.99)) == []
 
 
-def test_a_failure_that_shows_every_time_is_not_searched_for_again_when_nothing_is_confirmed() -> (
+def test_a_failure_that_shows_every_time_is_searched_once_even_if_nothing_is_confirmed() -> (
     None
 ):
-    """Without the culprit it fails in another way: repeating that tells nothing."""
+    """Without the culprit it fails in a different way. Repeating that would say nothing."""
     flaky = Flaky(1.0, 0, otherwise=Outcome(Kind.EXCEPTION, "compile", "compile | AssertionError"))
     found = flaky.bisected()
     assert not found.verdict.confirmed
@@ -95,7 +95,7 @@ def test_a_fault_with_several_places_is_confirmed_in_one_search() -> None:
 
 
 @pytest.mark.parametrize("p", [0.9, 0.7])
-def test_several_places_of_a_flaky_fault_are_right_or_none(p: float) -> None:
+def test_several_places_of_a_flaky_fault_are_right_or_not_named(p: float) -> None:
     places = (("fuse.inline", "n3"), ("fuse.inline", "n11"))
     for seed in range(60):
         found = Flaky(p, seed, places).bisected()

@@ -1,4 +1,4 @@
-"""The fewest units that have to be on, of programs that ask a real gate."""
+"""The fewest units that must be on, in programs that ask a real gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OK = Outcome(Kind.OK)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
 
 Compile = Callable[[Callable[[str], bool]], bool]
-"""Asks about units, and says whether the result is wrong."""
+"""Asks about units, and returns whether the result is wrong."""
 
 
 def asking(compile_: Compile) -> Ask:
@@ -49,8 +49,8 @@ def test_two_units_wrong_only_together_are_partners() -> None:
     assert found.units() == ["passes.a", "lower.c"]
 
 
-def test_what_a_decision_is_made_of_is_required_and_no_partner() -> None:
-    """A fusion is asked for only where both of its loops are generated."""
+def test_what_a_decision_depends_on_is_required_and_is_not_a_partner() -> None:
+    """A fusion is asked about only if both of its loops are generated."""
 
     def compiled(on: Callable[[str], bool]) -> bool:
         a, b, _ = on("lower.a"), on("lower.b"), on("lower.c")
@@ -61,7 +61,7 @@ def test_what_a_decision_is_made_of_is_required_and_no_partner() -> None:
     )
 
 
-def test_what_fails_only_with_units_of_no_decision_has_no_smallest_set() -> None:
+def test_a_failure_that_needs_units_without_decisions_has_no_smallest_set() -> None:
     def compiled(on: Callable[[str], bool]) -> bool:
         return all([on("lower.a"), on("lower.b")])
 
@@ -72,8 +72,8 @@ def test_what_fails_only_with_units_of_no_decision_has_no_smallest_set() -> None
     assert fewest_enabled(ask, failure, "lower.b", Toggles()) is None
 
 
-def test_a_partner_that_another_unit_stands_in_for_is_a_group() -> None:
-    """As an operator that two passes remove, and a third that is wrong without it."""
+def test_a_partner_with_a_substitute_is_a_group() -> None:
+    """For example, two passes remove an operator, and a third is wrong without that operator."""
 
     def compiled(on: Callable[[str], bool]) -> bool:
         early, _, late = on("joint.noop"), on("lower.a"), on("postgrad.noop")
@@ -87,7 +87,7 @@ def test_a_partner_that_another_unit_stands_in_for_is_a_group() -> None:
     assert found.units() == [group[0], "postgrad.reinplace"]
 
 
-def test_a_partner_without_which_it_fails_in_another_way_is_only_required() -> None:
+def test_a_partner_without_which_it_fails_differently_is_only_required() -> None:
     other = Outcome(Kind.EXCEPTION, "compile", "compile | AssertionError")
 
     def ask(toggles: Toggles, purpose: str) -> Outcome:

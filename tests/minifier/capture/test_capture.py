@@ -48,7 +48,7 @@ def test_each_graph_between_breaks_is_a_script_that_passes(tmp_path: Path) -> No
     assert (done.status, done.output.splitlines()[-1]) == (0, "it does not fail")
 
 
-def test_a_healthy_script_exits_with_one_when_it_fails_in_any_way(tmp_path: Path) -> None:
+def test_a_healthy_script_exits_with_one_for_any_failure(tmp_path: Path) -> None:
     compiled = torch.compile(torch.tanh, backend="aot_eager")
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths
     names = namespace(path)
@@ -76,7 +76,7 @@ def test_a_backend_that_can_be_imported_is_imported(tmp_path: Path) -> None:
     assert names["CALL"] == {"backend": backends.right}
 
 
-def test_a_backend_that_cannot_be_imported_is_said_and_the_program_goes_on(tmp_path: Path) -> None:
+def test_a_backend_that_cannot_be_imported_is_reported_and_skipped(tmp_path: Path) -> None:
     def local(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return module.forward
 
@@ -92,7 +92,7 @@ def test_a_backend_that_cannot_be_imported_is_said_and_the_program_goes_on(tmp_p
     ]
 
 
-def test_only_the_graph_that_is_wanted_is_written_and_the_program_is_left(tmp_path: Path) -> None:
+def test_only_the_requested_graph_is_written_and_the_program_is_left(tmp_path: Path) -> None:
     reached = []
 
     def program() -> None:
@@ -107,7 +107,7 @@ def test_only_the_graph_that_is_wanted_is_written_and_the_program_is_left(tmp_pa
     assert reached == []
 
 
-def test_values_are_kept_where_eager_takes_no_others(tmp_path: Path) -> None:
+def test_values_are_kept_if_eager_accepts_no_others(tmp_path: Path) -> None:
     positive = captured(torch.linalg.cholesky, torch.eye(3) * 4)
     assert simplest(positive, tmp_path / "x.py") is positive
     roots = captured(torch.sqrt, torch.tensor([4.0, 9.0]))
@@ -116,7 +116,7 @@ def test_values_are_kept_where_eager_takes_no_others(tmp_path: Path) -> None:
     assert simplest(sines, tmp_path / "x.py").inputs[0].recipe is not None
 
 
-def test_the_random_numbers_of_the_program_stay_what_they_are(tmp_path: Path) -> None:
+def test_the_random_numbers_of_the_program_do_not_change(tmp_path: Path) -> None:
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)
@@ -130,7 +130,7 @@ def test_the_random_numbers_of_the_program_stay_what_they_are(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_test_is_a_script_with_a_test_in_it_and_its_data_beside_it(tmp_path: Path) -> None:
+def test_a_test_file_is_a_script_with_a_test_and_its_data_beside_it(tmp_path: Path) -> None:
     big = torch.randn(12, 12)
     compiled = torch.compile(torch.linalg.cholesky, backend="eager")
     (path,) = written(tmp_path, lambda: compiled(big @ big.t() + torch.eye(12))).paths
@@ -146,7 +146,7 @@ def test_a_test_is_a_script_with_a_test_in_it_and_its_data_beside_it(tmp_path: P
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_test_fails_while_the_bug_is_there(tmp_path: Path) -> None:
+def test_a_test_fails_as_long_as_the_bug_exists(tmp_path: Path) -> None:
     compiled = torch.compile(torch.tanh, backend=backends.raises)
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths
     path.write_text(
@@ -162,7 +162,7 @@ def test_a_test_fails_while_the_bug_is_there(tmp_path: Path) -> None:
 SUPPORT = Path(backends.__file__).parent
 
 
-def test_a_repro_is_told_from_other_scripts(tmp_path: Path) -> None:
+def test_a_repro_is_distinguished_from_other_scripts(tmp_path: Path) -> None:
     compiled = torch.compile(torch.tanh, backend="eager")
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths
     assert is_repro(path)

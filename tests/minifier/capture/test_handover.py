@@ -1,4 +1,4 @@
-"""Graphs that cross to another process: they arrive as they left."""
+"""Graphs that are handed to another process arrive unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INDUCTOR = Backend("inductor", "inductor", "max-autotune", {"max_autotune": Fals
 
 
 def captured(function: Callable[..., Any], *values: Any) -> Case:
-    """The case of the graph that Dynamo makes of a function."""
+    """Return the case of the graph that Dynamo makes from a function."""
     found: list[Case] = []
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -42,7 +42,7 @@ def captured(function: Callable[..., Any], *values: Any) -> Case:
 
 
 def handed_over(case: Case, folder: Path) -> Case:
-    """The case as the other process gets it."""
+    """Return the case as the other process gets it."""
     path = folder / "graph"
     write_handover(Handover(case, INDUCTOR, Ambient.current(), 2, 1), path)
     handed = read_handover(path)
@@ -51,7 +51,7 @@ def handed_over(case: Case, folder: Path) -> Case:
     return handed.case
 
 
-def test_a_graph_with_branches_operators_and_regions_arrives_as_it_was(tmp_path: Path) -> None:
+def test_a_graph_with_branches_operators_and_regions_arrives_unchanged(tmp_path: Path) -> None:
     def f(x: torch.Tensor) -> Any:
         with torch.autocast("cpu"):
             y = torch.nn.functional.gelu(x @ x)
@@ -67,7 +67,7 @@ def test_a_graph_with_branches_operators_and_regions_arrives_as_it_was(tmp_path:
     assert user_lines(other) == user_lines(case) != []
 
 
-def test_views_leaves_and_parameters_arrive_as_they_were(tmp_path: Path) -> None:
+def test_views_leaves_and_parameters_arrive_unchanged(tmp_path: Path) -> None:
     base = torch.arange(6.0)
     weight = torch.nn.Parameter(torch.ones(3))
 
@@ -84,7 +84,7 @@ def test_views_leaves_and_parameters_arrive_as_they_were(tmp_path: Path) -> None
     assert [p.requires_grad for p in parameters] == [True]
 
 
-def test_a_function_that_no_other_process_can_know_is_refused(tmp_path: Path) -> None:
+def test_a_function_that_another_process_cannot_know_is_refused(tmp_path: Path) -> None:
     def foreign(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
@@ -94,7 +94,7 @@ def test_a_function_that_no_other_process_can_know_is_refused(tmp_path: Path) ->
         write_handover(Handover(case, INDUCTOR, Ambient.current(), 0, 0), tmp_path / "graph")
 
 
-def test_a_sparse_tensor_of_a_device_is_refused(tmp_path: Path) -> None:
+def test_a_sparse_tensor_on_a_device_is_refused(tmp_path: Path) -> None:
     sparse = torch.empty((2, 2), layout=torch.sparse_coo, device="meta")
     case = captured(lambda x: x.sin(), torch.ones(2))
     changed = case.with_inputs({"L_x_": replace(case.inputs[0], value=sparse)})

@@ -1,4 +1,4 @@
-"""A program in eager: the user's torch.compile does nothing, torch's own use of it works."""
+"""A program in eager: the user's torch.compile does nothing, and torch's own use of it works."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ imported_before = torch.compile
 
 @pytest.fixture
 def eager() -> Iterator[None]:
-    """The user's torch.compile does nothing in the test."""
+    """Make the user's torch.compile do nothing during the test."""
     torch._dynamo.reset()
     with compile_is_identity(EventLog(None)):
         yield
 
 
 def noting(seen: list[bool]) -> torch.Tensor:
-    """Note whether Dynamo captures this call."""
+    """Record whether Dynamo captures this call."""
     seen.append(torch.compiler.is_compiling())
     return torch.ones(2)
 
 
 class Noting(torch.nn.Module):
-    """A module that notes whether Dynamo captures its call."""
+    """A module that records whether Dynamo captures its call."""
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(2, 2)
 
     def forward(self, seen: list[bool]) -> torch.Tensor:
-        """Note it."""
+        """Record it."""
         return noting(seen)
 
 
@@ -84,7 +84,7 @@ def in_another_thread(call: Callable[[], Any]) -> Any:
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
-def test_nothing_of_the_users_is_compiled(make: Callable[[], Callable[..., Any]]) -> None:
+def test_nothing_that_the_user_compiles_is_compiled(make: Callable[[], Callable[..., Any]]) -> None:
     seen: list[bool] = []
     assert make()(seen).tolist() == [1.0, 1.0]
     assert seen == [False]

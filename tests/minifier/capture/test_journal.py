@@ -1,4 +1,4 @@
-"""What a process leaves behind that ends in a graph: real processes, ended in many ways."""
+"""What a process leaves behind if it ends in a graph: real processes, ended in many ways."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tcdebug.minifier.targets.interception import backward_watched, compile_patc
 
 
 def after(folder: Path, program: Callable[[], Any], *, every_call: bool = False) -> int:
-    """Run a program watched in a child; how it ended, as waitpid tells it."""
+    """Run a watched program in a child. Return how it ended, as waitpid reports it."""
     child = os.fork()
     if child == 0:
         watcher = Watcher(folder, EventLog(None), every_call=every_call)
@@ -47,7 +47,7 @@ def left(folder: Path) -> list[str]:
 
 
 def named(path: Path, backend: str = "eager") -> Path:
-    """The repro of a backend that is an object, with a name in the place of it."""
+    """Rewrite the repro of a backend that is an object to use a named backend."""
     path.write_text(path.read_text().replace("{'backend': None}", f"{{'backend': '{backend}'}}"))
     return path
 
@@ -112,7 +112,7 @@ def test_the_third_recompile_leaves_the_graph_of_the_third_recompile(tmp_path: P
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_compile_for_sizes_that_are_symbols_leaves_the_numbers(tmp_path: Path) -> None:
+def test_a_compile_with_symbolic_sizes_leaves_the_numbers(tmp_path: Path) -> None:
     def symbols_abort(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if any(isinstance(i, torch.SymInt) for i in inputs):
             os.abort()
@@ -145,8 +145,8 @@ def test_a_process_that_dies_in_backward_leaves_the_graph_with_its_gradients(
     assert value.requires_grad
 
 
-def test_a_kill_from_outside_leaves_what_was_compiled(tmp_path: Path) -> None:
-    """As the kernel does when memory runs out."""
+def test_a_kill_from_outside_leaves_the_graph_that_was_compiling(tmp_path: Path) -> None:
+    """The kernel kills a process like this when memory runs out."""
     child = os.fork()
     if child == 0:
         after(tmp_path, lambda: torch.compile(torch.tanh, backend=backends.hangs)(ONES))
@@ -166,7 +166,7 @@ def test_ctrl_c_in_a_compile_is_a_hang(tmp_path: Path) -> None:
         torch.compile(torch.tanh, backend=backends.hangs)(ONES)
 
     assert os.WEXITSTATUS(after(tmp_path, program)) == 130
-    assert left(tmp_path) == []  # its end is known
+    assert left(tmp_path) == []  # the way it ended is known
     path = tmp_path / "graphs/0/repro.py"
     names = namespace(path)
     assert names["EXPECTED"] == {"kind": "hang"}
@@ -195,7 +195,7 @@ def test_ctrl_c_in_a_later_call_says_nothing_about_the_graph(tmp_path: Path) -> 
     assert list(tmp_path.rglob("*.py")) == []
 
 
-def test_processes_that_fork_after_the_watch_began_have_repros_of_their_own(
+def test_processes_forked_while_watching_have_their_own_repros(
     tmp_path: Path,
 ) -> None:
     def program() -> None:
@@ -215,7 +215,7 @@ def test_processes_that_fork_after_the_watch_began_have_repros_of_their_own(
     assert all(p.startswith("graphs/0-") for p in paths)
 
 
-def test_threads_have_repros_of_their_own(tmp_path: Path) -> None:
+def test_threads_have_their_own_repros(tmp_path: Path) -> None:
     def program() -> None:
         functions = (torch.sin, torch.cos, torch.tanh)
         threads = [
@@ -239,12 +239,12 @@ def calls(count: int) -> None:
         compiled(torch.full((3,), float(number)))
 
 
-def test_without_every_call_a_crash_in_the_sixth_leaves_nothing(tmp_path: Path) -> None:
+def test_without_every_call_a_crash_in_the_sixth_call_leaves_nothing(tmp_path: Path) -> None:
     assert os.WTERMSIG(after(tmp_path, lambda: calls(10))) == signal.SIGABRT
     assert left(tmp_path) == []
 
 
-def test_with_every_call_a_crash_in_the_sixth_leaves_its_inputs(tmp_path: Path) -> None:
+def test_with_every_call_a_crash_in_the_sixth_call_leaves_its_inputs(tmp_path: Path) -> None:
     status = after(tmp_path, lambda: calls(10), every_call=True)
     assert os.WTERMSIG(status) == signal.SIGABRT
     assert left(tmp_path) == ["graphs/0/repro.py"]
@@ -252,7 +252,7 @@ def test_with_every_call_a_crash_in_the_sixth_leaves_its_inputs(tmp_path: Path) 
     assert value.tolist() == [5.0, 5.0, 5.0]
 
 
-def test_with_every_call_what_goes_well_leaves_nothing(tmp_path: Path) -> None:
+def test_with_every_call_a_success_leaves_nothing(tmp_path: Path) -> None:
     assert after(tmp_path, lambda: calls(4), every_call=True) == 0
     assert list(tmp_path.rglob("*.py")) == []
 
@@ -282,7 +282,7 @@ def test_a_call_with_other_sizes_is_journalled_too(tmp_path: Path) -> None:
     assert value.tolist() == [5.0, 5.0, 5.0, 5.0]
 
 
-def test_of_a_view_of_much_memory_only_the_view_is_stored(tmp_path: Path) -> None:
+def test_only_the_view_is_stored_if_its_memory_is_much_larger(tmp_path: Path) -> None:
     big = torch.arange(100_000.0)
     case = snug(captured(torch.tanh, big[10:13]))
     (value,) = case.values()
@@ -292,7 +292,7 @@ def test_of_a_view_of_much_memory_only_the_view_is_stored(tmp_path: Path) -> Non
     assert snug(shared).values()[0].untyped_storage().nbytes() == 400_000
 
 
-def test_a_journal_that_cannot_be_written_ends_no_program(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_written_does_not_end_the_program(tmp_path: Path) -> None:
     (tmp_path / "graphs").write_text("no folder")
     watcher = Watcher(tmp_path, EventLog(None))
     with compile_patched(watcher.wrap, EventLog(None)):

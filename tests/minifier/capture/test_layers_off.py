@@ -1,4 +1,4 @@
-"""What a program is without some of torch's layers."""
+"""A program without some of torch's layers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_captured(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("layer", STAND_INS)
-def test_a_backend_of_torch_stands_in_for_the_one_of_the_script(layer: str) -> None:
+def test_a_backend_of_torch_replaces_that_of_the_script(layer: str) -> None:
     with off(layer):
         assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 1.0
 
@@ -49,10 +49,10 @@ def factor() -> float:
 
 
 class Scaled(torch.nn.Module):
-    """Reads what nothing guards."""
+    """Reads a value that nothing guards."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The input times the factor."""
+        """Return the input times the factor."""
         return x * factor()
 
 
@@ -103,7 +103,7 @@ def test_sizes_that_changed_stay_symbolic_when_calls_are_compiled_anew() -> None
 
 
 @pytest.mark.parametrize("name", CACHES)
-def test_a_cache_is_off_also_where_the_script_switches_it_on(name: str) -> None:
+def test_a_cache_is_off_even_if_the_script_switches_it_on(name: str) -> None:
     seen: list[bool] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Standing in a script's backend's place: every graph is seen, and the script sees eager."""
+"""A recorder replaces a script's backend: it sees every graph, and the script runs in eager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tcdebug.minifier.targets.interception import compile_patched
 
 
 class Judged:
-    """What a recorder hands over."""
+    """The graphs that a recorder hands over."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Case, Backend, int, int]] = []
@@ -49,7 +49,7 @@ def test_a_graph_without_calls_is_not_judged() -> None:
     assert judged.seen == []
 
 
-def test_each_layout_is_judged_once_and_only_so_many() -> None:
+def test_each_layout_is_judged_once_up_to_a_limit() -> None:
     judged = Judged()
     with compile_patched(Recorder(judged, "").wrap, EventLog(None)):
         compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=True)
@@ -76,7 +76,7 @@ def test_graphs_are_counted_over_all_functions() -> None:
     assert [s[0].calls[0].target for s in judged.seen] == ["sin", "cos", "tanh"]
 
 
-def test_outside_of_the_block_nothing_is_recorded() -> None:
+def test_nothing_is_recorded_outside_the_block() -> None:
     judged = Judged()
     original = torch._dynamo.optimize
     with pytest.raises(KeyError), compile_patched(Recorder(judged, "").wrap, EventLog(None)):
@@ -97,7 +97,7 @@ def test_an_inactive_recorder_lets_the_backend_compile() -> None:
 
 
 def test_a_graph_may_be_judged_by_compiling_it() -> None:
-    """What is compiled while a graph is judged is not recorded again."""
+    """A compile while a graph is judged is not recorded itself."""
     results: list[Any] = []
 
     def judge(case: Case, backend: Backend, ordinal: int, call: int) -> None:
@@ -120,7 +120,7 @@ def test_a_forced_backend_replaces_the_scripts() -> None:
 
 
 def described(**given: Any) -> Backend:
-    """How a recorder sees what is given to torch.compile."""
+    """Return what a recorder sees of the arguments of torch.compile."""
     found: list[Any] = []
 
     def wrap(backend: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A program that runs as usual, its graphs watched: what fails leaves a repro."""
+"""A program that runs as usual with its graphs watched: a failure leaves a repro."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def watched(folder: Path, *, check: bool = False) -> Iterator[Watcher]:
 
 
 def left(folder: Path) -> list[str]:
-    """The repro scripts below a folder."""
+    """Return the repro scripts below a folder."""
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("repro.py"))
 
 
@@ -44,7 +44,7 @@ def program(x: torch.Tensor) -> torch.Tensor:
     return (x * 2).tanh()
 
 
-def test_what_goes_well_leaves_nothing(tmp_path: Path) -> None:
+def test_a_success_leaves_nothing(tmp_path: Path) -> None:
     x = torch.randn(3, requires_grad=True)
     with watched(tmp_path, check=True) as watcher:
         y = torch.compile(program, backend="aot_eager")(x)
@@ -55,7 +55,7 @@ def test_what_goes_well_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.py")) == []
 
 
-def test_the_embedded_compiler_goes_well(tmp_path: Path) -> None:
+def test_the_embedded_compiler_succeeds(tmp_path: Path) -> None:
     x = torch.randn(3, 4, requires_grad=True)
     with watched(tmp_path, check=True) as watcher:
         torch.compile(program, backend="tcdebug")(x).sum().backward()
@@ -63,7 +63,7 @@ def test_the_embedded_compiler_goes_well(tmp_path: Path) -> None:
     assert watcher.repros == []
 
 
-def test_an_exception_of_a_compile_leaves_a_repro_and_says_where(tmp_path: Path) -> None:
+def test_an_exception_in_a_compile_leaves_a_repro_and_names_its_path(tmp_path: Path) -> None:
     with watched(tmp_path) as watcher:
         compiled = torch.compile(program, backend=backends.raises)
         with pytest.raises(Exception, match="no tanh among") as info:
@@ -78,7 +78,7 @@ def test_an_exception_of_a_compile_leaves_a_repro_and_says_where(tmp_path: Path)
     assert any(f"tcdebug: repro {path}" in note for note in [*notes, *inner])
 
 
-def test_an_exception_of_a_compiled_graph_leaves_a_repro(tmp_path: Path) -> None:
+def test_an_exception_in_a_compiled_graph_leaves_a_repro(tmp_path: Path) -> None:
     with watched(tmp_path) as watcher:
         compiled = torch.compile(program, backend=backends.raises_late)
         with pytest.raises(backends.Planted, match="in the compiled program") as info:
@@ -102,7 +102,7 @@ def test_only_the_graph_that_fails_leaves_a_repro(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_wrong_number_leaves_a_repro_when_results_are_checked(
+def test_a_wrong_number_leaves_a_repro_if_results_are_checked(
     dynamic: bool, tmp_path: Path
 ) -> None:
     def sized(x: torch.Tensor) -> torch.Tensor:
@@ -172,7 +172,7 @@ def test_a_failing_backward_leaves_a_repro(tmp_path: Path) -> None:
     assert "failure   exception, backward: Planted: in backward" in path.read_text()
 
 
-def test_how_dynamo_starts_over_is_no_failure(tmp_path: Path) -> None:
+def test_a_restart_of_dynamo_is_not_a_failure(tmp_path: Path) -> None:
     times = []
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

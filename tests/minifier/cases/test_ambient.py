@@ -1,4 +1,4 @@
-"""Torch is left as it was, whatever a graph that stops in the middle has switched on."""
+"""The state of torch is restored, whatever a graph that stops halfway has switched on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def fails_in_a_jacobian() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("in the middle")
 
-    torch._C._enter_dual_level()  # as a graph does that Dynamo captured of jacfwd
+    torch._C._enter_dual_level()  # as a graph that Dynamo captured from jacfwd does
     torch.func.jacfwd(broken)(torch.ones(2))
 
 
@@ -25,7 +25,7 @@ def test_a_level_of_forward_mode_differentiation_is_left() -> None:
         pass
 
 
-def test_a_level_that_was_there_before_stays() -> None:
+def test_a_level_that_was_entered_before_stays() -> None:
     with forward_ad.dual_level():
         with restored():
             pass

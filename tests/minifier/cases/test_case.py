@@ -1,4 +1,4 @@
-"""Cases: what becomes of captured graphs, their keys, and copies of their inputs."""
+"""Cases: captured graphs, their keys, and copies of their inputs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_size_of_a_tensor_that_is_not_passed_stays_an_input() -> None:
     assert torch.equal(case.module(*case.values())[0], x * 7)
 
 
-def test_a_number_that_is_no_size_stays_an_input() -> None:
+def test_a_number_that_is_not_a_size_stays_an_input() -> None:
     case = captured(lambda x, n: x * n, torch.ones(3), 7, dynamic=True)
     by_name = {i.name: i.value for i in case.inputs}
     assert by_name["L_n_"] == 7
@@ -68,7 +68,7 @@ def test_a_number_that_is_no_size_stays_an_input() -> None:
     assert torch.equal(case.module(*case.values())[0], torch.full((3,), 7.0))
 
 
-def test_nodes_keep_what_is_known_of_their_values() -> None:
+def test_nodes_keep_their_metadata() -> None:
     case = captured(product, torch.randn(2, 3), torch.randn(3, 4))
     shapes = [tuple(n.meta["example_value"].shape) for n in case.calls]
     assert shapes == [(2, 4), (2, 4), (2,)]
@@ -144,11 +144,11 @@ def test_names_do_not_change_a_key() -> None:
         torch.tensor([[1.0, 2.0, 3.0]]),
     ],
 )
-def test_whatever_an_input_is_changes_the_key(other: torch.Tensor) -> None:
+def test_every_property_of_an_input_changes_the_key(other: torch.Tensor) -> None:
     assert key_of(torch.sin, other) != key_of(torch.sin, torch.tensor([1.0, 2.0, 3.0]))
 
 
-def test_dtypes_without_arithmetic_have_keys_by_content() -> None:
+def test_keys_of_dtypes_without_arithmetic_depend_on_contents() -> None:
     one = CaseInput("x", torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn))
     two = CaseInput("x", torch.tensor([1.0, 4.0]).to(torch.float8_e4m3fn))
     case = captured(lambda x: x.to(torch.float32), one.value)
@@ -157,7 +157,7 @@ def test_dtypes_without_arithmetic_have_keys_by_content() -> None:
     assert len(keys) == 2
 
 
-def test_a_lazily_conjugated_input_has_another_key() -> None:
+def test_a_lazily_conjugated_input_has_a_different_key() -> None:
     x = torch.tensor([1 + 2j])
     case = captured(torch.abs, x)
     name = case.inputs[0].name
@@ -193,7 +193,7 @@ def test_the_body_of_an_inner_graph_changes_the_key() -> None:
     assert key_of(lambda x: chosen(x, 1.0), x) != key_of(lambda x: chosen(x, 2.0), x)
 
 
-def test_what_is_known_of_values_does_not_change_a_key() -> None:
+def test_metadata_does_not_change_a_key() -> None:
     case = captured(product, torch.ones(2, 3), torch.ones(3, 4))
     key = case.key
     for node in case.calls:
@@ -247,7 +247,7 @@ def test_copies_of_another_dtype_share_memory_as_their_originals_do() -> None:
     assert base[4] == 4.0
 
 
-def test_one_tensor_given_twice_is_one_tensor_in_the_copies() -> None:
+def test_a_tensor_passed_twice_is_one_tensor_in_the_copies() -> None:
     x = torch.zeros(3)
     first, second = clone_values([x, x])
     assert first is second, "AOTAutograd refuses two on one memory where sizes are symbolic"
@@ -298,7 +298,7 @@ def test_parameters_stay_parameters() -> None:
     assert [c.requires_grad for c in copies] == [True, False]
 
 
-def test_what_is_no_tensor_is_given_as_it_is() -> None:
+def test_a_value_that_is_not_a_tensor_is_passed_as_it_is() -> None:
     assert clone_values([3, 2.5, None, "a"]) == [3, 2.5, None, "a"]
 
 

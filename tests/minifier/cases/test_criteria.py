@@ -39,15 +39,15 @@ def test_an_oracle_counts_kinds(oracle: str, kinds: set[Kind]) -> None:
         ("NaN", False),
     ],
 )
-def test_a_regex_is_searched_in_kind_signature_and_message(regex: str, counts: bool) -> None:
+def test_a_regex_is_searched_for_in_kind_signature_and_message(regex: str, counts: bool) -> None:
     assert Wanted(fail_regex=regex).counts(NAN) is counts
 
 
-def test_all_that_a_check_calls_bad_counts() -> None:
+def test_everything_that_a_check_calls_bad_counts() -> None:
     assert Wanted("perf", check="false").counts(Outcome(Kind.BAD))
 
 
-def test_how_a_script_ends_says_nothing_about_numbers_and_speed() -> None:
+def test_the_exit_of_a_script_says_nothing_about_numbers_and_speed() -> None:
     of_graphs = [name for name in ORACLES if Wanted(name).of_graphs]
     assert of_graphs == ["nan", "perf", "compile-time"]
     assert not Wanted("nan", check="false").of_graphs

@@ -1,4 +1,4 @@
-"""Copies of tensors that are views of one another, and lines of Python that make them again."""
+"""Copies of tensors that are views of one another, and Python that creates them again."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_script_makes_inputs_from_one_another(name: str, store: bool, tmp_path
 
 
 def script_inputs(values: list[torch.Tensor], path: Path, *, store: bool) -> list[Any]:
-    """What the function `inputs` of a repro script returns for values."""
+    """Return what the function `inputs` of a repro script returns for these values."""
     graph = fx.Graph()
     given = [graph.placeholder(f"x{k}") for k in range(len(values))]
     graph.output(tuple(graph.call_method("detach", (g,)) for g in given))
@@ -128,14 +128,14 @@ def script_inputs(values: list[torch.Tensor], path: Path, *, store: bool) -> lis
 
 
 def without_parameters(values: list[torch.Tensor]) -> list[str]:
-    """Their lineage, where a parameter is a leaf like others: Dynamo makes no difference."""
+    """Return their lineage with parameters as plain leaves: Dynamo does not distinguish them."""
     found = lineage(values)
     return replace(
         found, members=tuple(replace(m, parameter=False) for m in found.members)
     ).text()
 
 
-def test_the_relation_of_two_tensors_is_told_apart() -> None:
+def test_relations_of_two_tensors_are_distinguished() -> None:
     x = plain()
     hows = [
         lineage([x, y]).members[-1].how
@@ -145,14 +145,14 @@ def test_the_relation_of_two_tensors_is_told_apart() -> None:
     assert x._version == 0, "looking changes nothing"
 
 
-def test_a_change_of_a_copy_counts_as_a_change_of_what_it_is_detached_from() -> None:
+def test_a_detached_copy_shares_the_version_counter_of_its_source() -> None:
     x = plain()
     first, detached, data = clone_values([x, x.detach(), x.data])
     detached.add_(1)
     assert first._version == detached._version == data._version + 1
 
 
-def test_equal_layouts_that_come_about_in_another_way_are_other_cases() -> None:
+def test_equal_layouts_with_different_lineages_are_different_cases() -> None:
     graph = fx.Graph()
     a, b = graph.placeholder("a"), graph.placeholder("b")
     graph.output((graph.call_function(torch.add, (a, b)),))
@@ -163,7 +163,7 @@ def test_equal_layouts_that_come_about_in_another_way_are_other_cases() -> None:
     assert len(keys) == 5
 
 
-def test_gradients_are_asked_of_the_leaves_behind_inputs() -> None:
+def test_gradients_are_computed_for_the_leaves_behind_inputs() -> None:
     base, whole, part = clone_values(of(computed(), lambda x: x[1:], lambda x: x.t()))
     (root,) = leaves([base, whole, part])
     assert root.is_leaf
@@ -172,7 +172,7 @@ def test_gradients_are_asked_of_the_leaves_behind_inputs() -> None:
     assert root.grad.tolist() == torch.ones(4, 6).tolist()
 
 
-def test_memory_of_two_dtypes_is_not_made_wider() -> None:
+def test_memory_of_two_dtypes_is_not_widened() -> None:
     x = plain()
     with pytest.raises(SharedDtypes):
         clone_values([x, x.view(torch.int32)], lambda memory: memory.double())

@@ -1,4 +1,4 @@
-"""When two failures are one bug."""
+"""When two failures are the same bug."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tcdebug.minifier.cases.outcome import (
         ("\n \n", ""),
     ],
 )
-def test_a_message_without_what_differs_from_run_to_run(message: str, plain: str) -> None:
+def test_normalising_removes_what_differs_between_runs(message: str, plain: str) -> None:
     assert normalised(message) == plain
 
 
@@ -51,7 +51,7 @@ def test_names_with_and_without_a_suffix_are_one() -> None:
     assert normalised("node mm_17 has no shape") == normalised("node mm has no shape")
 
 
-def test_a_normalised_message_is_left_as_it_is() -> None:
+def test_a_normalised_message_stays_the_same() -> None:
     once = normalised("at 'x', /tmp/a/b line 12: buf_3 0xff")
     assert once == "at <name>, <path> line #: buf #"
     assert normalised(once) == once
@@ -78,7 +78,7 @@ def caught(raising: object) -> BaseException:
     return info.value
 
 
-def test_the_root_is_what_was_raised_first() -> None:
+def test_the_root_cause_is_the_exception_raised_first() -> None:
     error = caught(lambda: wrapped_by_us("no rule for node tanh_3"))
     assert isinstance(error, CompileError)
     assert [type(e).__name__ for e in causes(error)] == ["CompileError", "Planted"]
@@ -90,7 +90,7 @@ def test_an_exception_without_a_cause_is_its_own_root() -> None:
     assert root_cause(error) is error
 
 
-def test_what_only_happened_while_another_was_handled_is_no_cause() -> None:
+def test_an_exception_that_was_being_handled_is_not_a_cause() -> None:
     def raising() -> None:
         try:
             fail("first")
@@ -112,7 +112,7 @@ def test_an_exception_that_was_never_raised_has_no_frame() -> None:
     assert exception_signature(ValueError("bad 3"), "forward") == "forward | ValueError | bad #"
 
 
-def test_dynamos_wrapper_is_looked_through() -> None:
+def test_the_cause_behind_dynamos_wrapper_counts() -> None:
     def backend(module: torch.fx.GraphModule, inputs: object) -> None:
         wrapped_by_us(f"{len(module.graph.nodes)} nodes")
 
@@ -140,7 +140,7 @@ def test_signals_have_names() -> None:
     assert crash_signature(11, "backward") == "backward | SIGSEGV"
 
 
-def test_only_failures_with_one_signature_are_one_bug() -> None:
+def test_only_failures_with_the_same_signature_are_the_same_bug() -> None:
     wrong = Outcome(Kind.WRONG, "forward", "forward | wrong value", "3 of 4 differ")
     again = Outcome(Kind.WRONG, "forward", "forward | wrong value", "1 of 2 differ", seconds=3.0)
     nan = Outcome(Kind.WRONG, "forward", "forward | wrong nan")
@@ -173,7 +173,7 @@ def test_a_direction_is_backward_only_in_backward() -> None:
         assert Outcome(Kind.CRASH, phase).direction == "forward"
 
 
-def test_a_frame_of_generated_code_is_the_same_whatever_its_file_is_called(tmp_path: Path) -> None:
+def test_a_frame_in_generated_code_does_not_depend_on_its_file_name(tmp_path: Path) -> None:
     signatures = set()
     for name in ("c7smglgbyxxlerritmp5ssd37y6ne2bu7ofvqhlrxscaz5u7vexo", "d" * 52):
         path = tmp_path / f"{name}.py"
@@ -185,7 +185,7 @@ def test_a_frame_of_generated_code_is_the_same_whatever_its_file_is_called(tmp_p
     assert signatures == {"forward | RuntimeError | <generated>:call | unhandled"}
 
 
-def test_a_smaller_case_has_to_be_as_plainly_slow() -> None:
+def test_a_smaller_case_must_be_as_clearly_slow() -> None:
     def slow(times: float) -> Outcome:
         return Outcome(Kind.SLOW, "forward", "forward | slow", times=times)
 
@@ -211,7 +211,7 @@ def test_a_smaller_case_has_to_be_as_plainly_slow() -> None:
         ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB", "CUDA out of memory"),
     ],
 )  # fmt: skip
-def test_an_error_of_a_device_has_one_signature_whoever_notices_it(message: str, what: str) -> None:
+def test_a_device_error_has_one_signature_whoever_reports_it(message: str, what: str) -> None:
     signatures = {exception_signature(kind(message), "forward") for kind in (RuntimeError, OSError)}
     assert signatures == {f"forward | {what}"}
 

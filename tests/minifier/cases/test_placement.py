@@ -1,4 +1,4 @@
-"""Cases of a device that are kept on the CPU: what they need, and that they can be evaluated."""
+"""Cases on a device that are kept on the CPU: what they need, and how they are evaluated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tcdebug.minifier.reduction.trial import can_run, observed
 
 
 def case() -> Case:
-    """A graph that makes tensors on a GPU, in a process that must not initialise CUDA."""
+    """A graph that creates tensors on a GPU, in a process that must not initialise CUDA."""
     graph = fx.Graph()
     x, scale = graph.placeholder("x"), graph.placeholder("scale")
     arange = graph.call_function(torch.arange, (4,), {"device": torch.device("cuda", 0)})
@@ -29,14 +29,14 @@ def case() -> Case:
     return Case(fx.GraphModule({}, graph), inputs)
 
 
-def test_the_devices_of_a_case_are_those_of_its_inputs_and_of_its_calls() -> None:
+def test_the_devices_of_a_case_are_those_of_its_inputs_and_calls() -> None:
     assert devices(case()) == ("cuda", "cuda:0")
     plain = case().with_inputs({"x": CaseInput("x", torch.ones(4))})
     assert devices(plain) == ("cuda", "cuda:0")
     assert devices(Case(fx.symbolic_trace(torch.nn.ReLU()), (CaseInput("input", 1),))) == ()
 
 
-def test_a_graph_of_a_device_is_evaluated_on_the_cpu() -> None:
+def test_a_graph_for_a_device_is_evaluated_on_the_cpu() -> None:
     values = node_values(case(), {"mul"})
     assert values["mul"].tolist() == [2.0, 4.0, 6.0, 8.0]
     assert values["mul"].device.type == "cpu"
@@ -64,12 +64,12 @@ def test_inputs_are_placed_with_the_memory_that_they_share() -> None:
     assert (scale.storage_offset(), tuple(scale.shape)) == (2, (2,))
 
 
-def test_equal_tensors_of_different_devices_make_different_cases() -> None:
+def test_equal_tensors_on_different_devices_make_different_cases() -> None:
     on_cpu = case().with_inputs({"x": CaseInput("x", torch.ones(4))})
     assert case().key == case().key != on_cpu.key
 
 
-def test_nothing_is_replaced_where_no_device_is_named() -> None:
+def test_nothing_is_replaced_if_no_device_is_named() -> None:
     plain = Case(fx.symbolic_trace(torch.nn.ReLU()), (CaseInput("input", torch.ones(2)),))
     with evaluated(plain):
         assert torch.ones(2, device="meta").device.type == "meta"

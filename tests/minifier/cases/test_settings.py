@@ -1,4 +1,4 @@
-"""Settings of torch that are not torch's own: found, described, set back, and written down."""
+"""Settings of torch that differ from its defaults: found, described, set back, written down."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ print(*assignments(), sep="; ")
 """
 
 
-def test_what_an_environment_variable_gives_is_no_default() -> None:
+def test_a_value_from_an_environment_variable_is_not_a_default() -> None:
     given = {
         "TORCHINDUCTOR_NAN_ASSERTS": "1",
         "TORCHINDUCTOR_FREEZING": "1",
-        "TORCHINDUCTOR_DELAY_REALIZE_CHEAP_OUTPUTS": "0",  # one that a program cannot override
+        "TORCHINDUCTOR_DELAY_REALIZE_CHEAP_OUTPUTS": "0",  # a program cannot override this one
         "TORCHINDUCTOR_CACHE_DIR": "/nowhere",
         "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS": "1",
     }
@@ -61,7 +61,7 @@ def test_what_an_environment_variable_gives_is_no_default() -> None:
     ]
 
 
-def test_what_a_program_assigns_is_written_down_where_it_can_be() -> None:
+def test_what_a_program_assigns_is_written_down_if_possible() -> None:
     relu_bug = "cpp.inject_relu_bug_TESTING_ONLY"
     patches = {relu_bug: "accuracy", "post_grad_custom_post_pass": print, "trace.enabled": True}
     with config.patch(patches), torch._dynamo.config.patch(suppress_errors=True):
@@ -79,12 +79,12 @@ def test_the_lines_set_what_was_set() -> None:
     with torch._dynamo.config.patch(specialize_float=True), config.patch({"cpp.simdlen": 8}):
         text = Ambient.current().text()
     with torch._dynamo.config.patch(specialize_float=False), config.patch({"cpp.simdlen": None}):
-        exec(text, {"torch": torch})  # what a repro script does
+        exec(text, {"torch": torch})  # as a repro script does
         assert torch._dynamo.config.specialize_float is True
         assert config.cpp.simdlen == 8
 
 
-def test_a_setting_is_as_it_was_after_it_was_set_back() -> None:
+def test_a_setting_is_restored_after_it_was_set_back() -> None:
     with config.patch(max_autotune=True):
         with set_back(INDUCTOR, {"max_autotune": False}, EventLog(None)):
             assert config.max_autotune is False
@@ -104,7 +104,7 @@ def test_a_setting_is_as_it_was_after_it_was_set_back() -> None:
         ("PATH", False),
     ],
 )
-def test_a_variable_may_change_a_result_or_only_where_things_are(
+def test_variables_that_change_results_are_distinguished_from_those_that_set_locations(
     name: str, expected: bool
 ) -> None:
     assert environment.is_setting(name) is expected

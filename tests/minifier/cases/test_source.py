@@ -25,7 +25,7 @@ def source_of(function: Callable[..., Any], *args: Any, dynamic: bool = False) -
 
 
 def check(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Source:
-    """The text of a function's graph, when it computes the same, also captured once more."""
+    """Return the text of a function's graph, after checking its results and its recapture."""
     case = readable_names(captured(function, *args, dynamic=dynamic))
     source = module_source(case.module)
     module = load(case, f"{id(case)}.py")
@@ -47,7 +47,7 @@ def case_results(call: Callable[..., Any], case: Case) -> list[Any]:
 
 
 def standalone(source: Source) -> torch.nn.Module:
-    """The module that the text makes with what it imports itself, and torch."""
+    """Return the module that the text creates with only its own imports and torch."""
     text = "\n".join(["import torch", *source.imports, source.text])
     namespace: dict[str, Any] = {"stored": lambda: dict(source.constants)}
     exec(compile(text, "standalone.py", "exec"), namespace)
@@ -164,21 +164,21 @@ def test_what_dynamo_adds_to_names_is_left_out() -> None:
     ]  # fmt: skip
 
 
-def test_names_that_would_be_equal_are_numbered() -> None:
+def test_names_that_would_collide_are_numbered() -> None:
     assert names_of("L_x_", "G_x_", "L_self_buffers_x_") == ["x", "x_1", "x_2"]
 
 
-def test_names_are_names_of_python() -> None:
+def test_names_are_valid_in_python() -> None:
     assert names_of("L_0_", "L_class_", "L_self_modules_1_parameters_weight_", "L_self_") == [
         "x_0", "x_class", "x_1_weight", "x",
     ]  # fmt: skip
 
 
-def test_names_that_the_script_uses_are_not_taken() -> None:
+def test_names_that_the_script_uses_itself_are_avoided() -> None:
     assert names_of("L_torch_", "L_data_", "L_inf_") == ["torch_1", "data_1", "inf_1"]
 
 
-def test_an_input_may_be_called_like_a_node() -> None:
+def test_an_input_may_have_the_name_of_a_node() -> None:
     def function(add: torch.Tensor, mul: torch.Tensor, torch_: torch.Tensor) -> torch.Tensor:
         return (add + 1 + torch_) * add + mul
 
@@ -189,7 +189,7 @@ def planted(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-def test_functions_of_the_script_are_foreign() -> None:
+def test_functions_defined_in_the_script_are_foreign() -> None:
     torch._dynamo.allow_in_graph(planted)
     source = check(lambda x: planted(x).tanh(), torch.ones(3))
     assert len(source.foreign) == 1
@@ -198,7 +198,7 @@ def test_functions_of_the_script_are_foreign() -> None:
 
 
 def test_functions_of_the_main_script_are_not_mangled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fx calls them __main___f, which in a class would become _Graph__main___f."""
+    """fx names them __main___f, which would become _Graph__main___f in a class."""
     monkeypatch.setattr(planted, "__module__", "__main__")
     torch._dynamo.allow_in_graph(planted)
     source = check(lambda x: planted(x).tanh(), torch.ones(3))
@@ -322,7 +322,7 @@ def test_flex_attention_is_captured_again() -> None:
 
 
 class Tripled(torch.autograd.Function):
-    """Sine with a gradient of its own, and a second result that has none."""
+    """Sine with its own gradient, and a second result without a gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -366,7 +366,7 @@ def test_loaded_code_has_lines_for_tracebacks(tmp_path: Path) -> None:
     assert str(last.statement).strip() == "view = l_x_.view(7)"
 
 
-def test_what_is_captured_again_is_the_same_graph() -> None:
+def test_capturing_a_loaded_graph_gives_the_same_graph() -> None:
     x = torch.randn(3, 4)
     case = captured(lambda x: (x.relu() + x.shape[0]).sum(1), x, dynamic=True)
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Tensors on disk come back as they were: values, layouts, and what shares memory."""
+"""Tensors on disk are restored: values, layouts, and shared memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = {
 
 
 def round_trip(tensors: Mapping[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
-    """What the reader of a repro script finds, next to a file that `save_tensors` wrote."""
+    """Return what the reader of a repro script finds in a file that `save_tensors` wrote."""
     save_tensors(tensors, folder / "repro.safetensors")
     namespace = {"__file__": str(folder / "repro.py")}
     exec("import os, torch\n" + _STORED, namespace)
@@ -41,7 +41,7 @@ def round_trip(tensors: Mapping[str, torch.Tensor], folder: Path) -> dict[str, t
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_a_tensor_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
+def test_a_tensor_is_restored_unchanged(name: str, tmp_path: Path) -> None:
     value = VALUES[name]
     (found,) = round_trip({"x": value}, tmp_path).values()
     assert (found.dtype, found.shape) == (value.dtype, value.shape)
@@ -61,7 +61,7 @@ def test_all_tensors_are_in_one_file(tmp_path: Path) -> None:
     assert all(bits(found[n]) == bits(VALUES[n]) for n in VALUES)
 
 
-def test_what_shares_memory_does_so_again(tmp_path: Path) -> None:
+def test_tensors_that_share_memory_share_it_again(tmp_path: Path) -> None:
     base = torch.arange(10.0)
     found = round_trip({"all": base, "tail": base[4:], "other": torch.ones(3)}, tmp_path)
     found["all"][5] = 100.0

@@ -1,4 +1,4 @@
-"""The user's lines in what torch writes."""
+"""The user's lines in texts that torch writes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def test_the_lines_at_which_dynamo_raised_are_the_users_innermost_first() -> Non
     ]
 
 
-def test_of_several_errors_the_last_counts() -> None:
+def test_the_last_of_several_errors_counts() -> None:
     second = 'from user code:\n   File "b.py", line 2, in g\n    return x\n'
     assert lines_of_error(ERROR + second) == ["b.py:2 in g: return x"]
 
 
-def test_what_dynamo_did_not_write_has_no_lines() -> None:
+def test_text_that_dynamo_did_not_write_has_no_lines() -> None:
     trace = 'Traceback:\n  File "train.py", line 8, in step\n    y = helper(y)\nValueError: no'
     assert lines_of_error(trace) == []
 
 
-def test_an_error_of_this_torch_names_the_line() -> None:
+def test_an_error_of_the_installed_torch_names_the_line() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         return x

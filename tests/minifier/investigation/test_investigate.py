@@ -1,4 +1,4 @@
-"""From a failing case to culprits, with what a bisection says written by hand."""
+"""From a failing case to culprits, with bisection results given by hand."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
 
 
 class AlwaysWrong(Oracle[Case]):
-    """Whatever is switched off, the case fails."""
+    """The case fails whatever is switched off."""
 
     def answer(self, question: Question[Case]) -> Outcome:
-        """The one failure."""
+        """Return the one failure."""
         return WRONG
 
 
 @dataclass
 class Told(Investigation[Case]):
-    """What is bisected is told what comes out."""
+    """An investigation whose bisection results are given."""
 
     units: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Which layer the runs of a script lead to."""
+"""The layer to which the runs of a script lead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Runs = Mapping[Off, Outcome]
 
 
 def found(runs: Runs) -> tuple[ScriptLayer, list[Off]]:
-    """The finding and the questions, where all runs pass but these."""
+    """Return the finding and the questions, if all runs pass except these."""
     asked: list[Off] = []
 
     def ask(questions: tuple[Off, ...]) -> Runs:
@@ -66,7 +66,7 @@ def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple
     assert (finding.layer, finding.settled) == (layer, True)
 
 
-def test_a_missing_guard_is_found_although_a_cache_gives_back_the_same_code() -> None:
+def test_a_missing_guard_is_found_although_a_cache_returns_the_same_code() -> None:
     finding, _ = found(dict.fromkeys((AOT, DECOMPOSED, AOT_ANEW, CACHES), FAILS))
     assert (finding.off, finding.settled) == (("layer.autograd.guards", "layer.cache"), True)
     assert finding.notes[1] == (
@@ -75,7 +75,7 @@ def test_a_missing_guard_is_found_although_a_cache_gives_back_the_same_code() ->
     )
 
 
-def test_a_fault_in_dynamo_needs_no_run_with_a_backend_of_its_own() -> None:
+def test_a_fault_in_dynamo_needs_no_run_with_the_scripts_backend() -> None:
     _, asked = found({DYNAMO: FAILS, AOT: FAILS})
     assert asked == [EAGER, DYNAMO, (*DYNAMO, *ANEW), ANEW]
 
@@ -95,7 +95,7 @@ def test_no_question_is_asked_twice() -> None:
         ({EAGER: OTHER, DYNAMO: OTHER, AOT: OTHER, DECOMPOSED: HANGS}, ""),
     ],
 )
-def test_another_failure_on_the_way_settles_nothing(runs: Runs, layer: str) -> None:
+def test_a_different_failure_in_between_settles_nothing(runs: Runs, layer: str) -> None:
     finding, _ = found(runs)
     assert (finding.layer, finding.settled) == (layer, False)
     assert any("it fails differently" in note for note in finding.notes)

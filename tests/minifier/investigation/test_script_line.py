@@ -27,7 +27,7 @@ for op, right in ((torch.Tensor.add, -7.0), (torch.Tensor.mul, {right})):
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_script_that_dynamo_makes_fail_ends_at_the_statement(tmp_path: Path) -> None:
+def test_a_script_that_dynamo_makes_fail_leads_to_the_statement(tmp_path: Path) -> None:
     script = tmp_path / "stale.py"
     script.write_text(SCRIPT.format(right=-12.0))
     found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
@@ -37,7 +37,7 @@ def test_a_script_that_dynamo_makes_fail_ends_at_the_statement(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("warm")
-def test_no_statement_is_named_for_a_failure_that_eager_has_too(tmp_path: Path) -> None:
+def test_no_statement_is_named_if_eager_fails_too(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(SCRIPT.format(right=0.0))
     job = Job("compiled", str(script), [], str(tmp_path))

@@ -1,4 +1,4 @@
-"""Where a fault comes in, stage by stage: planted bugs of both compilers."""
+"""Where a fault appears, stage by stage, for planted bugs in both compilers."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def softplus(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Row:
-    """A planted bug, and where it comes in."""
+    """A planted bug, and the stage where it appears."""
 
     unit: str
     function: Callable[[torch.Tensor], torch.Tensor]
     stage: str
     last_equal: str
     line: str
-    """How a line begins that the stage has only with the bug."""
+    """The start of a line that the stage has only with the bug."""
     gradient: bool = False
 
 
@@ -106,7 +106,7 @@ EMBEDDED = [
 def compared(
     target: str, row: Row, folder: Path, plant: Callable[[], None], seconds: float = 120
 ) -> tuple[StageDiff | None, Oracle]:
-    """What is found out in children that have the bug planted."""
+    """Compare stages in children that have the bug planted."""
     log = EventLog(folder)
     backend = Backend(target, target, run_dir=str(folder))
     backend.warm_up(log)
@@ -118,13 +118,13 @@ def compared(
 
 @pytest.fixture(autouse=True)
 def logged(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
-    """Stages are told from events; kernels are kept between runs of the tests."""
+    """Enable events, from which stages are read, and keep kernels between runs of the tests."""
     monkeypatch.delenv("TCDEBUG_LOG")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(pytestconfig.cache.mkdir("inductor")))
 
 
 @pytest.mark.parametrize("row", EMBEDDED, ids=lambda row: row.unit)
-def test_a_wrong_unit_of_the_embedded_compiler_comes_in_at_its_stage(
+def test_a_wrong_unit_of_the_embedded_compiler_appears_at_its_stage(
     row: Row, tmp_path: Path
 ) -> None:
     found, oracle = compared("tcdebug", row, tmp_path, lambda: planted.PLANTS[row.unit]("wrong"))
@@ -162,7 +162,7 @@ INDUCTOR = [
 
 
 @pytest.mark.parametrize("row", INDUCTOR, ids=lambda row: row.unit)
-def test_a_wrong_unit_of_inductor_comes_in_at_what_torch_writes_there(
+def test_a_wrong_unit_of_inductor_appears_in_the_text_that_torch_writes_there(
     row: Row, tmp_path: Path
 ) -> None:
     plant = planted_inductor.PLANTS[row.unit]
@@ -176,7 +176,7 @@ def test_a_wrong_unit_of_inductor_comes_in_at_what_torch_writes_there(
     ("kind", "seconds"),
     [("exception", 120), ("segfault", 120), pytest.param("hang", 5, marks=pytest.mark.slow)],
 )
-def test_what_ends_a_compile_is_told_by_the_stage_that_was_never_written(
+def test_the_end_of_a_compile_is_located_by_the_stage_that_was_never_written(
     kind: str, seconds: float, tmp_path: Path
 ) -> None:
     row = EMBEDDED[2]
@@ -189,7 +189,7 @@ def test_what_ends_a_compile_is_told_by_the_stage_that_was_never_written(
     ("target", "last"),
     [("tcdebug", "runtime (backward)"), ("inductor", "inductor_output_code (backward)")],
 )
-def test_two_compiles_of_one_case_write_the_same(target: str, last: str, tmp_path: Path) -> None:
+def test_two_compiles_of_a_case_write_equal_texts(target: str, last: str, tmp_path: Path) -> None:
     row = Row("nothing.like.this", centred, "", last, "", gradient=True)
     found, _ = compared(target, row, tmp_path, lambda: None)
     assert found == StageDiff("", last)
@@ -198,7 +198,7 @@ def test_two_compiles_of_one_case_write_the_same(target: str, last: str, tmp_pat
         assert again == found, "in a folder that has an earlier one"
 
 
-def test_a_backend_on_autograd_of_torch_has_its_graphs(tmp_path: Path) -> None:
+def test_a_backend_built_on_aotautograd_has_its_graphs(tmp_path: Path) -> None:
     row = Row("decompose.aten.tanh_backward", over_tanh, "", "", "", gradient=True)
     found, _ = compared("aot_eager_decomp_partition", row, tmp_path, lambda: None)
     assert found is not None
@@ -206,7 +206,7 @@ def test_a_backend_on_autograd_of_torch_has_its_graphs(tmp_path: Path) -> None:
     assert "-        tanh_backward: " in "".join(found.lines)
 
 
-def test_what_ends_a_compile_of_inductor_is_told_by_the_stage_that_was_never_written(
+def test_the_end_of_an_inductor_compile_is_located_by_the_stage_that_was_never_written(
     tmp_path: Path,
 ) -> None:
     row = INDUCTOR[1]
@@ -222,7 +222,7 @@ def test_what_ends_a_compile_of_inductor_is_told_by_the_stage_that_was_never_wri
 # -- texts ------------------------------------------------------------------------------------
 
 
-def test_the_first_stage_that_differs_is_told_with_its_diff(tmp_path: Path) -> None:
+def test_the_first_stage_that_differs_is_reported_with_its_diff(tmp_path: Path) -> None:
     good = {"aot": "a\n", "lower": "b\nc\n", "codegen": "d\n"}
     bad = {"aot": "a\n", "lower": "b\nx\n", "codegen": "y\n"}
     found = first_difference(good, bad, tmp_path)
@@ -239,7 +239,7 @@ def test_a_stage_that_only_one_compile_has_differs(tmp_path: Path) -> None:
     assert ended == StageDiff("", "aot", ended_before="kernels")
 
 
-def test_a_compile_that_differs_and_then_ends_says_both(tmp_path: Path) -> None:
+def test_a_compile_that_differs_and_then_ends_reports_both(tmp_path: Path) -> None:
     good, bad = {"aot": "a", "lower": "b"}, {"aot": "x"}
     found = first_difference(good, bad, tmp_path, ended=True)
     assert (found.stage, found.last_equal, found.ended_before) == ("aot", "", "lower")
@@ -257,13 +257,13 @@ def test_a_compile_that_differs_and_then_ends_says_both(tmp_path: Path) -> None:
         ("cu6trgfi3le6rjy2tgnq3qy7aoj4r6eytgiov2wm6wliehuxarcq.so", "<hash>.so"),
     ],
 )
-def test_what_differs_without_meaning_is_not_read(text: str, plain: str, tmp_path: Path) -> None:
+def test_meaningless_differences_are_ignored(text: str, plain: str, tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     log.emit(StageText(log.save("ir/graph.py", text)), stage="graph")
     assert read_stages(tmp_path) == {"graph": plain}
 
 
-def test_a_stage_that_is_written_again_is_another_one(tmp_path: Path) -> None:
+def test_a_stage_that_is_written_again_counts_as_another_stage(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     for text in ("a", "b"):
         log.emit(StageText(log.save("ir/graph.py", text)), stage="graph", direction="forward")

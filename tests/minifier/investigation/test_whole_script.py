@@ -46,7 +46,7 @@ def test_with_the_layer_known_its_unit_is_found_and_the_repro_passes_without_it(
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(200.0, True), (0.0, False)])
-def test_a_script_passes_without_a_unit_only_if_the_budget_sufficed_to_see_it(
+def test_a_script_counts_as_passing_without_a_unit_only_if_the_run_fit_the_budget(
     seconds: float, passes: bool, tmp_path: Path
 ) -> None:
     script = tmp_path / "right.py"

@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Replaces a function of torch by what is made of it."""
+    """Replace a function of torch by a modified one."""
 
     def plant(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         monkeypatch.setattr(owner, name, make(getattr(owner, name)))
@@ -45,7 +45,7 @@ def inputs(*, gradients: bool) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def doubled_saved(graph: torch.fx.GraphModule) -> None:
-    """The gradient of tanh reads twice what was saved for it."""
+    """Make the gradient of tanh read twice the value that was saved for it."""
     for node in graph.graph.find_nodes(op="call_function", target=aten.tanh_backward.default):
         with graph.graph.inserting_before(node):
             saved = graph.graph.call_function(aten.mul.Tensor, (node.args[1], 2))
@@ -55,12 +55,12 @@ def doubled_saved(graph: torch.fx.GraphModule) -> None:
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-def test_no_stage_is_named_where_nothing_differs(gradients: bool) -> None:
+def test_no_stage_is_named_if_nothing_differs(gradients: bool) -> None:
     assert stage_of(block, *inputs(gradients=gradients)) is None
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-def test_a_wrong_trace_ends_at_the_captured_node(
+def test_a_wrong_trace_leads_to_the_captured_node(
     planted: Callable[..., None], gradients: bool
 ) -> None:
     def make(original: Any) -> Any:
@@ -79,7 +79,7 @@ def test_a_wrong_trace_ends_at_the_captured_node(
     assert found.lines[1].startswith("+ select = select.int(")
 
 
-def test_a_wrong_gradient_of_the_trace_is_told_from_the_partition(
+def test_a_wrong_gradient_of_the_trace_is_distinguished_from_the_partition(
     planted: Callable[..., None],
 ) -> None:
     def make(original: Any) -> Any:
@@ -98,7 +98,7 @@ def test_a_wrong_gradient_of_the_trace_is_told_from_the_partition(
     assert found.what.endswith(", in backward")
 
 
-def test_a_backward_that_does_not_compute_what_was_traced_ends_at_the_partition(
+def test_a_backward_that_differs_from_its_trace_leads_to_the_partition(
     planted: Callable[..., None],
 ) -> None:
     def make(original: Any) -> Any:
@@ -115,7 +115,7 @@ def test_a_backward_that_does_not_compute_what_was_traced_ends_at_the_partition(
     assert (found.stage, found.last_equal) == ("autograd.partition", "autograd.trace")
 
 
-def test_a_tensor_that_is_saved_wrong_is_named(planted: Callable[..., None]) -> None:
+def test_a_wrongly_saved_tensor_is_named(planted: Callable[..., None]) -> None:
     def make(original: Any) -> Any:
         def extract(*args: Any, **kwargs: Any) -> Any:
             forward, backward = original(*args, **kwargs)
@@ -137,7 +137,7 @@ def test_a_tensor_that_is_saved_wrong_is_named(planted: Callable[..., None]) -> 
     assert "; saved tensor mm: " in found.what
 
 
-def test_a_result_that_is_changed_after_the_graph_ends_at_the_runtime(
+def test_a_result_that_is_changed_after_the_graph_leads_to_the_runtime(
     planted: Callable[..., None],
 ) -> None:
     def make(original: Any) -> Any:
@@ -160,7 +160,7 @@ def test_a_result_that_is_changed_after_the_graph_ends_at_the_runtime(
 
 
 @pytest.mark.parametrize("gradients", [False, True])
-def test_no_stage_is_named_for_other_random_numbers(gradients: bool) -> None:
+def test_no_stage_is_named_for_different_random_numbers(gradients: bool) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(x) + torch.rand_like(y)
 

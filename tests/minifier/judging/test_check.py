@@ -1,4 +1,4 @@
-"""The user's own command as a judge: real commands, on real scripts."""
+"""The user's own command as a judge: real commands on real scripts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BAD = Outcome(Kind.BAD, "check", "check | bad")
         ("no-such-command-here", Kind.INVALID, "the check could not be run: 127"),
     ],
 )
-def test_an_exit_status_is_an_outcome_as_git_bisect_has_it(
+def test_an_exit_status_means_what_it_means_to_git_bisect(
     command: str, kind: Kind, message: str, tmp_path: Path
 ) -> None:
     found = run_check(command, tmp_path / "repro.py", tmp_path)
@@ -45,7 +45,7 @@ def test_an_exit_status_is_an_outcome_as_git_bisect_has_it(
     assert found.seconds > 0
 
 
-def test_all_that_is_bad_is_one_bug() -> None:
+def test_every_bad_result_is_the_same_bug() -> None:
     assert outcome_of(1).same_bug(outcome_of(-11))
     assert not outcome_of(1).same_bug(outcome_of(125))
 
@@ -54,7 +54,7 @@ def test_all_that_is_bad_is_one_bug() -> None:
     "command",
     ["grep -q wanted", "grep -q wanted {}", 'test -f {} && grep -q wanted "$TCDEBUG_CANDIDATE" #'],
 )
-def test_the_path_stands_where_it_is_asked_for(command: str, tmp_path: Path) -> None:
+def test_the_path_replaces_its_placeholder(command: str, tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     (folder / "repro.py").write_text("what is wanted")
@@ -63,13 +63,13 @@ def test_the_path_stands_where_it_is_asked_for(command: str, tmp_path: Path) -> 
     assert run_check(command, folder / "repro.py", tmp_path) == outcome_of(1)
 
 
-def test_a_check_that_hangs_ends_with_its_time(tmp_path: Path) -> None:
+def test_a_check_that_hangs_ends_at_its_time_limit(tmp_path: Path) -> None:
     found = run_check("sleep 1000 #", tmp_path / "repro.py", tmp_path, seconds=0.5)
     assert found == Outcome(Kind.HANG, "check", "check | hang", "no end after 0 s")
     assert found.seconds < 5
 
 
-def test_what_is_off_is_in_the_environment_and_no_session_is(
+def test_the_environment_holds_what_is_off_and_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TCDEBUG_SESSION", "1")
@@ -86,7 +86,7 @@ sys.exit("tanh" in source.partition("class Graph")[2].partition("def inputs")[0]
 
 
 def asked(folder: Path, script: str, target: str = "eager") -> Oracle:
-    """An oracle whose check is a Python script."""
+    """Return an oracle whose check is a Python script."""
     path = folder / "check.py"
     if not path.exists() or path.read_text() != script:
         path.write_text(script)
@@ -106,7 +106,7 @@ def test_a_candidate_is_a_script_that_the_command_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_an_edited_check_is_asked_again(tmp_path: Path) -> None:
+def test_an_edited_check_is_run_again(tmp_path: Path) -> None:
     case = captured(lambda x: x.tanh() + 1, torch.ones(3))
     assert asked(tmp_path, HOLDS_TANH).ask(case, Toggles(), "bad").failed
     again = asked(tmp_path, HOLDS_TANH)
@@ -124,7 +124,7 @@ sys.exit(subprocess.run([sys.executable, sys.argv[1]]).returncode)
 
 
 @pytest.mark.usefixtures("warm")
-def test_decisions_of_the_compiles_of_a_command_are_known(
+def test_decisions_of_a_commands_compiles_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TCDEBUG_LOG")

@@ -25,7 +25,7 @@ INF, NAN = math.inf, math.nan
 
 
 def what(eager: Any, compiled: Any, reference: Any = None) -> str:
-    """One word for the difference, "" for none."""
+    """Return one word for the difference, or "" if there is none."""
     found = difference(eager, compiled, reference, "output 0")
     return found.what if found else ""
 
@@ -38,17 +38,17 @@ def test_equal_tensors_do_not_differ() -> None:
     assert what(floats(1.0, 2.0), floats(1.0, 2.0)) == ""
 
 
-def test_another_dtype_is_told() -> None:
+def test_a_different_dtype_is_reported() -> None:
     found = difference(floats(1.0), floats(1.0).double(), None, "output 2")
     assert found == Difference("dtype", "output 2", "torch.float64 instead of torch.float32")
 
 
-def test_another_shape_is_told() -> None:
+def test_a_different_shape_is_reported() -> None:
     found = difference(torch.ones(2, 3), torch.ones(3, 2), None, "output 0")
     assert found == Difference("shape", "output 0", "(3, 2), not (2, 3)")
 
 
-def test_a_scalar_is_not_a_tensor_of_one() -> None:
+def test_a_scalar_is_not_a_tensor_of_one_element() -> None:
     assert what(torch.ones(()), torch.ones(1)) == "shape"
     assert what(torch.ones(()), 1.0) == "kind"
     assert what(None, torch.ones(())) == "kind"
@@ -82,14 +82,14 @@ def test_near_zero_the_absolute_tolerance_counts() -> None:
     assert what(floats(0.0), floats(5e-5)) == "value"
 
 
-def test_a_wrong_value_is_told_with_the_worst_place() -> None:
+def test_a_wrong_value_is_reported_with_the_worst_place() -> None:
     found = difference(floats(1.0, 2.0, 3.0), floats(1.5, 2.0, 7.0), None, "gradient 1")
     assert found == Difference(
         "value", "gradient 1", "2 of 3 out of tolerance, worst 7 instead of 3"
     )
 
 
-def test_worse_than_tolerance_is_fine_where_eager_is_just_as_far_from_float64() -> None:
+def test_out_of_tolerance_is_fine_if_eager_is_as_far_from_float64() -> None:
     reference = floats(1.0, 1.0, dtype=torch.float64)
     eager = floats(1.01, 1.0)
     assert what(eager, floats(0.98, 1.0)) == "value"
@@ -135,25 +135,25 @@ def test_a_reference_without_finite_values_excuses_nothing() -> None:
         ([0.0], [-0.0], ""),
     ],
 )
-def test_nan_and_infinity_stand_where_they_stand_in_eager(
+def test_nan_and_infinity_must_be_where_they_are_in_eager(
     eager: list[float], compiled: list[float], word: str
 ) -> None:
     assert what(floats(*eager), floats(*compiled)) == word
 
 
 def test_nan_in_eager_alone_is_eagers_own_error() -> None:
-    """Eager overflows where float64 does not: the compiled program may do better."""
+    """Eager overflows where float64 does not. The compiled program may do better."""
     assert what(floats(NAN, 1.0), floats(2.0, 1.0), floats(2.0, 1.0, dtype=torch.float64)) == ""
     assert what(floats(INF, 1.0), floats(2.0, 1.0), floats(2.0, 1.0, dtype=torch.float64)) == ""
 
 
-def test_nan_that_float64_does_not_have_is_wrong() -> None:
+def test_nan_that_float64_lacks_is_wrong() -> None:
     exact = floats(2.0, dtype=torch.float64)
     assert what(floats(2.0), floats(NAN), exact) == "nan"
     assert what(floats(2.0), floats(INF), exact) == "inf"
 
 
-def test_floats_of_eight_bits_have_a_wide_tolerance() -> None:
+def test_eight_bit_floats_have_a_wide_tolerance() -> None:
     dtype = torch.float8_e4m3fn
     assert what(floats(1.0, 2.0).to(dtype), floats(1.125, 2.0).to(dtype)) == ""
     assert what(floats(1.0, 2.0).to(dtype), floats(1.0, 8.0).to(dtype)) == "value"
@@ -164,7 +164,7 @@ def test_floats_of_eight_bits_have_a_wide_tolerance() -> None:
     st.lists(st.floats(width=32, allow_nan=True, allow_infinity=True), max_size=6),
     st.sampled_from(sorted(TOLERANCE, key=str)),
 )
-def test_whatever_the_values_a_tensor_is_not_wrong_by_itself(
+def test_a_tensor_never_differs_from_itself(
     values: list[float], dtype: torch.dtype
 ) -> None:
     tensor = torch.tensor(values).to(dtype)
@@ -254,7 +254,7 @@ def test_sparse_tensors_are_compared_as_dense_ones(dtype: torch.dtype, layout: s
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_quantized_tensors_are_compared_by_what_they_stand_for() -> None:
+def test_quantized_tensors_are_compared_by_their_dequantized_values() -> None:
     def quantized(*values: float) -> torch.Tensor:
         return torch.quantize_per_tensor(floats(*values), 0.1, 0, torch.qint8)
 
@@ -270,7 +270,7 @@ def test_numbers_are_compared_like_tensors() -> None:
     assert what(1.0, NAN) == "nan"
 
 
-def test_other_values_have_to_be_equal() -> None:
+def test_other_values_must_be_equal() -> None:
     assert what(3, 3) == ""
     assert what(3, 4) == "kind"
     assert what(3, 3.0) == "kind"
@@ -279,7 +279,7 @@ def test_other_values_have_to_be_equal() -> None:
     assert what("a", "b") == "kind"
 
 
-def test_the_first_wrong_value_is_told() -> None:
+def test_the_first_wrong_value_is_reported() -> None:
     eager = flatten((floats(1.0), [floats(2.0), {"a": floats(3.0)}], 4))
     compiled = flatten((floats(1.0), [floats(2.0), {"a": floats(4.0)}], 5))
     assert first_difference(eager, compiled, None, "output") == Difference(
@@ -288,7 +288,7 @@ def test_the_first_wrong_value_is_told() -> None:
     assert first_difference(eager, eager, None, "output") is None
 
 
-def test_too_few_values_are_told() -> None:
+def test_too_few_values_are_reported() -> None:
     found = first_difference([1, 2], [1], None, "output")
     assert found == Difference("kind", "output", "1 values instead of 2")
 
@@ -305,13 +305,13 @@ def test_each_value_has_its_own_reference() -> None:
 
 EXACT = floats(1.0, dtype=torch.float64)
 NUMBERS = (Referee.DEFAULT, Referee.EAGER, Referee.FP64, Referee.LAYOUT)
-"""Those that compare numbers, whatever else they compare."""
+"""The referees that compare numbers."""
 
 
 @pytest.mark.parametrize(
     ("eager", "compiled", "wrong_for"),
     [
-        # eager is as far off as the compiled program: only tolerance minds
+        # eager is as far off as the compiled program: only tolerance rejects it
         (1.01, 0.99, {Referee.EAGER}),
         # within tolerance of eager, but eager is exact
         (1.0, 1.00005, {Referee.FP64}),
@@ -321,7 +321,7 @@ NUMBERS = (Referee.DEFAULT, Referee.EAGER, Referee.FP64, Referee.LAYOUT)
         (1.0, 1.0, set()),
     ],
 )
-def test_referees_do_not_mind_the_same(
+def test_referees_differ_in_what_they_accept(
     eager: float, compiled: float, wrong_for: set[Referee]
 ) -> None:
     minding = {

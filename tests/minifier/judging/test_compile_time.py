@@ -1,4 +1,4 @@
-"""What takes too long to compile, and a repro that shows it."""
+"""Compiles that take too long, and a repro that shows it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ LONGER_THAN = 0.5
 
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
-    """What a first compile imports is no part of a candidate's compile."""
+    """Import what a first compile imports, so that it is not part of a candidate's compile."""
     torch.compile(lambda x: (x + 1).tanh(), backend=backends.right)(torch.ones(3))
     torch._dynamo.reset()
 
 
 def compute(seconds: float) -> None:
-    """Use so much CPU time."""
+    """Use this much CPU time."""
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
@@ -95,7 +95,7 @@ def test_a_slow_compile_is_a_failure(tmp_path: Path) -> None:
     assert 2.0 <= found.times <= 3.0
 
 
-def test_a_compile_without_an_end_is_interrupted(tmp_path: Path) -> None:
+def test_an_endless_compile_is_interrupted(tmp_path: Path) -> None:
     found = judged(never_compiles, tmp_path)
     assert (found.kind, found.signature, found.times) == (Kind.SLOW, "compile | slow", 3.0)
 
@@ -112,11 +112,11 @@ def test_a_backward_that_runs_for_long_is_not_interrupted(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("backend", [backends.right, waits, runs_slowly])
-def test_neither_waiting_nor_running_is_compiling(backend: Any, tmp_path: Path) -> None:
+def test_waiting_and_running_do_not_count_as_compiling(backend: Any, tmp_path: Path) -> None:
     assert judged(backend, tmp_path).kind is Kind.OK
 
 
-def test_torch_says_how_long_its_phases_took() -> None:
+def test_torch_reports_how_long_its_phases_took() -> None:
     torch._dynamo.reset()
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))
     assert all(len(part.split()) == 2 for part in longest_phases().split(", ") if part)
@@ -136,7 +136,7 @@ def planted(module, inputs):
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(2 * LONGER_THAN, 1), (0.0, 0)])
-def test_a_repro_of_a_slow_compile_judges_how_long_it_takes(
+def test_a_repro_of_a_slow_compile_judges_its_duration(
     seconds: float, status: int, tmp_path: Path
 ) -> None:
     outcome = Outcome(Kind.SLOW, "compile", "compile | slow")

@@ -1,4 +1,4 @@
-"""Random numbers of one run in another."""
+"""Drawing the random numbers of one run in another."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_a_float64_run_draws_what_the_narrow_one_draws(
     assert wide.dtype == torch.float64
 
 
-def test_in_float64_torch_draws_other_numbers() -> None:
-    """Without this, the claim above would hold of no mode at all."""
+def test_in_float64_torch_draws_different_numbers() -> None:
+    """Without this, the claim above would be trivially true."""
     other = _seeded(torch.rand_like, HALVES.double()) - _seeded(torch.rand_like, HALVES).double()
     assert other.abs().max() > 0.1
 
@@ -59,7 +59,7 @@ def test_in_float64_torch_draws_other_numbers() -> None:
         lambda x: torch.cond(x.sum() > 0, lambda x: x + torch.rand_like(x), torch.neg, (x,)),
     ],
 )
-def test_where_numbers_and_what_is_made_of_them_are_one_there_is_no_such_run(
+def test_if_an_operator_hides_its_random_numbers_there_is_no_such_run(
     call: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     with pytest.raises(Unrepeatable):

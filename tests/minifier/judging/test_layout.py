@@ -1,4 +1,4 @@
-"""`--oracle layout`: strides and shared memory are compared too, in candidates and in repros."""
+"""`--oracle layout` also compares strides and shared memory, in candidates and in repros."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Results = tuple[Sequence[Any], Sequence[Any]]
         (([torch.ones(2), 3], [BASE]), ([torch.ones(2), 3], [BASE]), None),
     ],
 )
-def test_strides_that_lead_anywhere_and_shared_memory_are_compared(
+def test_strides_of_larger_dimensions_and_shared_memory_are_compared(
     eager: Results, actual: Results, what: str | None
 ) -> None:
     found = layout_difference(eager, actual)
@@ -45,12 +45,12 @@ def test_strides_that_lead_anywhere_and_shared_memory_are_compared(
 
 
 def transposing(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Lays two-dimensional results out by columns."""
+    """Returns two-dimensional results in column-major order."""
     return lambda *values: [v.t().contiguous().t() for v in module(*values)]
 
 
 def copying(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Gives no result that is a view."""
+    """Returns no views."""
     return lambda *values: [v.clone() for v in module(*values)]
 
 
@@ -61,7 +61,7 @@ def judged(target: Target, referee: Referee, folder: Path) -> Outcome:
 
 
 @pytest.mark.parametrize(("backend", "what"), [(transposing, "strides"), (copying, "aliasing")])
-def test_only_the_layout_oracle_sees_it(backend: Any, what: str, tmp_path: Path) -> None:
+def test_only_the_layout_oracle_sees_the_layout(backend: Any, what: str, tmp_path: Path) -> None:
     target = backends.target(backend)
     assert judged(target, Referee.LAYOUT, tmp_path).signature == f"forward | wrong {what}"
     assert not judged(target, Referee.DEFAULT, tmp_path).failed
@@ -84,7 +84,7 @@ def set_up():
     ],
 )
 @pytest.mark.usefixtures("warm")
-def test_a_repro_judges_layout_where_that_was_the_failure(
+def test_a_repro_judges_layout_if_that_was_the_failure(
     what: str, change: str, status: int, tmp_path: Path
 ) -> None:
     case = captured(lambda x: x[:2], torch.ones(3, 4))

@@ -1,4 +1,4 @@
-"""What is slower than eager, and what is compiled too often."""
+"""Programs that are slower than eager, or are compiled too often."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def layers(x: torch.Tensor) -> torch.Tensor:
 
 
 def sleeps(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Takes a hundredth of a second more than eager."""
+    """Takes a hundredth of a second longer than eager."""
 
     def call(*values: Any) -> Any:
         time.sleep(0.01)
@@ -47,7 +47,7 @@ def sleeps(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 class SleepsInBackward(torch.autograd.Function):
-    """The identity, with a slow backward."""
+    """The identity with a slow backward."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
@@ -60,12 +60,12 @@ class SleepsInBackward(torch.autograd.Function):
 
 
 def sleeps_in_backward(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Takes a hundredth of a second more than eager in backward."""
+    """Takes a hundredth of a second longer than eager in backward."""
     return lambda *values: tuple(SleepsInBackward.apply(o) for o in module(*values))
 
 
 def specializes(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Guards on every size, as a careless compiler does."""
+    """Guards on every size, as a careless compiler would."""
     for value in inputs:
         if isinstance(value, torch.SymInt):
             int(value)
@@ -84,7 +84,7 @@ def test_a_slow_program_is_slow_in_forward(tmp_path: Path) -> None:
     assert "times eager's" in found.message
 
 
-def test_a_slow_backward_is_told_from_a_slow_forward(
+def test_a_slow_backward_is_distinguished_from_a_slow_forward(
     tmp_path: Path, backward_after_fork: None
 ) -> None:
     case = captured(layers, torch.ones(64, 64, requires_grad=True))
@@ -92,7 +92,7 @@ def test_a_slow_backward_is_told_from_a_slow_forward(
     assert (found.kind, found.signature) == (Kind.SLOW, "backward | slow")
 
 
-def test_a_small_graph_may_take_what_calling_it_takes() -> None:
+def test_a_small_graph_may_take_as_long_as_its_call_overhead() -> None:
     assert slow([Seconds(1e-6, 0.0), Seconds(9e-5, 0.0)], 1.2) == Outcome(Kind.OK)
     assert slow([Seconds(1e-2, 0.0), Seconds(1.19e-2, 0.0)], 1.2) == Outcome(Kind.OK)
     assert slow([Seconds(1e-2, 0.0), Seconds(2e-2, 0.0)], 1.2) == Outcome(
@@ -109,7 +109,7 @@ def test_a_dynamic_size_that_is_compiled_again_is_a_recompile(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_what_serves_all_sizes_is_no_recompile(dynamic: bool, tmp_path: Path) -> None:
+def test_a_compile_that_covers_all_sizes_is_not_a_recompile(dynamic: bool, tmp_path: Path) -> None:
     case = captured(lambda x: x.sin() * x.shape[0], torch.ones(6, 3), dynamic=dynamic)
     assert judged("eager", case, tmp_path).kind is Kind.OK
 

@@ -39,7 +39,7 @@ def judged(
     return outcome, phases
 
 
-def test_a_right_backend_goes_through_all_phases(tmp_path: Path) -> None:
+def test_a_correct_backend_passes_through_all_phases(tmp_path: Path) -> None:
     case = captured(program, torch.randn(3, 4, requires_grad=True))
     outcome, phases = judged(case, backends.target(backends.right), tmp_path)
     assert outcome == Outcome(Kind.OK)
@@ -83,7 +83,7 @@ def test_a_wrong_gradient_is_a_wrong_backward(tmp_path: Path) -> None:
     assert outcome.message.startswith("gradient 0: 8 of 8 out of tolerance")
 
 
-def test_an_input_that_should_have_been_written_is_told(tmp_path: Path) -> None:
+def test_an_input_that_should_have_been_written_is_reported(tmp_path: Path) -> None:
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return lambda *values: module(*[v.clone() for v in values])
 
@@ -100,7 +100,7 @@ def test_an_input_that_should_have_been_written_is_told(tmp_path: Path) -> None:
         (backends.raises_late, "forward", "in the compiled program"),
     ],
 )
-def test_an_exception_is_told_with_its_phase(
+def test_an_exception_is_reported_with_its_phase(
     backend: Any, phase: str, message: str, tmp_path: Path
 ) -> None:
     outcome, _ = judged(captured(program, torch.ones(2)), backends.target(backend), tmp_path)
@@ -111,7 +111,7 @@ def test_an_exception_is_told_with_its_phase(
     assert outcome.message.startswith("Planted: ")
 
 
-def test_a_case_on_which_eager_fails_is_none(tmp_path: Path) -> None:
+def test_a_case_on_which_eager_fails_is_invalid(tmp_path: Path) -> None:
     case = captured(lambda x: x.view(4), torch.ones(4))
     name = case.inputs[0].name
     broken = case.with_inputs({name: CaseInput(name, torch.ones(3))})
@@ -121,7 +121,7 @@ def test_a_case_on_which_eager_fails_is_none(tmp_path: Path) -> None:
     assert phases == ["eager"]
 
 
-def test_a_graph_in_which_dynamo_finds_nothing_is_none(tmp_path: Path) -> None:
+def test_a_graph_in_which_dynamo_finds_nothing_is_invalid(tmp_path: Path) -> None:
     graph = fx.Graph()
     graph.output((graph.call_method("size", (graph.placeholder("x"), 0)),))
     case = Case(fx.GraphModule({}, graph), (CaseInput("x", torch.ones(3)),))
@@ -149,14 +149,14 @@ def test_scans_one_after_another_are_judged_with_their_gradients(
 
 
 class Combine(torch.nn.Module):
-    """What a scan combines with, as no graph."""
+    """The combine function of a scan as a module that fx has not traced."""
 
     def forward(self, carry: torch.Tensor, row: torch.Tensor) -> list[torch.Tensor]:
-        """The sum and the product."""
+        """Return the sum and the product."""
         return [carry + row, carry * row]
 
 
-def test_a_graph_that_dynamo_cannot_capture_is_none(tmp_path: Path) -> None:
+def test_a_graph_that_dynamo_cannot_capture_is_invalid(tmp_path: Path) -> None:
     graph = fx.Graph()
     first, rows = graph.placeholder("first"), graph.placeholder("rows")
     given = (graph.get_attr("combine"), [first], [rows], [])
@@ -176,7 +176,7 @@ def test_a_case_passes_with_everything_off(name: str, tmp_path: Path) -> None:
     assert judged(case, backends.target(name), tmp_path, off)[0].kind is Kind.OK
 
 
-def test_a_layer_that_is_off_takes_the_backend_away(tmp_path: Path) -> None:
+def test_switching_off_a_layer_removes_the_backend(tmp_path: Path) -> None:
     case = captured(program, torch.ones(2, 3))
     target = Backend(broken, "broken")
     assert judged(case, target, tmp_path, Toggles())[0].kind is Kind.EXCEPTION
@@ -203,8 +203,8 @@ def test_inputs_of_a_case_are_not_written(tmp_path: Path) -> None:
     assert x.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_a_float64_run_excuses_what_is_no_worse_than_eager(tmp_path: Path) -> None:
-    """Eager cancels to 0 in float32, a fused program need not."""
+def test_a_float64_run_excuses_a_result_that_is_no_worse_than_eager(tmp_path: Path) -> None:
+    """Eager cancels to 0 in float32, but a fused program need not."""
     case = captured(lambda x: (x + 1e8) - 1e8, torch.full((4,), 0.7))
     module = load(case, str(tmp_path / "c.py"))
     eager = run(module, case)
@@ -219,12 +219,12 @@ def test_a_float64_run_excuses_what_is_no_worse_than_eager(tmp_path: Path) -> No
 
 
 def rounded(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    """Within tolerance of eager, and worse than it."""
+    """Within tolerance of eager, but less accurate."""
     return lambda *values: tuple(o * 1.00005 for o in graph(*values))
 
 
 def makes_nan(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    """NaN in place of numbers."""
+    """Returns NaN instead of numbers."""
     return lambda *values: tuple(o * float("nan") for o in graph(*values))
 
 
@@ -251,7 +251,7 @@ def test_an_oracle_looks_for_its_own_kind_of_failure(
     assert {name for name, outcome in found.items() if outcome.failed} == wrong_for
 
 
-def test_what_raises_fails_for_every_oracle_and_counts_for_some(tmp_path: Path) -> None:
+def test_an_exception_fails_under_every_oracle_and_counts_under_some(tmp_path: Path) -> None:
     case = captured(lambda x: (x + 1).tanh(), torch.ones(3))
     candidates = Candidates(backends.target(backends.raises), Ambient())
     counted = set()
@@ -264,7 +264,7 @@ def test_what_raises_fails_for_every_oracle_and_counts_for_some(tmp_path: Path) 
     assert counted == {"default", "crash", "eager", "fp64", "layout"}
 
 
-def test_eager_that_fails_is_no_case_for_an_oracle_that_compares_nothing(tmp_path: Path) -> None:
+def test_a_failure_in_eager_is_invalid_even_if_nothing_is_compared(tmp_path: Path) -> None:
     case = captured(lambda x: x.view(2, 2), torch.ones(4))
     broken_case = case.with_inputs({i.name: CaseInput(i.name, torch.ones(3)) for i in case.inputs})
     candidates = Candidates(backends.target("eager"), Ambient())
@@ -272,7 +272,7 @@ def test_eager_that_fails_is_no_case_for_an_oracle_that_compares_nothing(tmp_pat
     assert judge_crash(broken_case, Toggles(), lambda phase: None).kind is Kind.INVALID
 
 
-def test_a_graph_without_a_float64_run_is_no_case_for_fp64(tmp_path: Path) -> None:
+def test_a_graph_without_a_float64_run_is_invalid_for_fp64(tmp_path: Path) -> None:
     class Insists(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             assert x.dtype is torch.float32

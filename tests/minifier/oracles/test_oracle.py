@@ -1,4 +1,4 @@
-"""The oracle: each question once, answers on disk, a budget, and every ending of a child."""
+"""The oracle: each question once, answers on disk, a budget, and every way a child can end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_answers_outlive_the_process(tmp_path: Path) -> None:
     assert (outcome.decisions, outcome.seconds) == (CRASH.decisions, 1.5)
 
 
-def test_a_torn_line_is_left_out_and_stops_no_later_one(tmp_path: Path) -> None:
+def test_a_torn_line_is_skipped_and_later_lines_are_read(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     answers = Answers(path)
     answers.add("one", Tally(CRASH))
@@ -108,7 +108,7 @@ def oracle(
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """The data of all events of a kind."""
+    """Return the data of all events of a kind."""
     records = [msgspec.json.decode(li) for p in folder.glob("events*") for li in p.open("rb")]
     return [r["data"] for r in records if r["event"] == kind]
 
@@ -156,7 +156,7 @@ def test_an_answer_on_disk_is_not_asked_for_again(tmp_path: Path) -> None:
     assert again.reruns == 0
 
 
-def test_other_cases_toggles_and_targets_are_other_questions(tmp_path: Path) -> None:
+def test_different_cases_toggles_and_targets_are_different_questions(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target("eager"))
     other = oracle(tmp_path, replace(backends.target("eager"), options={"a": 1}))
     small, large = tanh_case(3), tanh_case(4)
@@ -186,7 +186,7 @@ def test_the_budget_of_seconds_ends_a_search(tmp_path: Path) -> None:
         asked.ask(tanh_case(), Toggles(), "no time")
 
 
-def test_a_run_that_the_budget_ends_is_no_hang_and_is_not_remembered(tmp_path: Path) -> None:
+def test_a_run_that_the_budget_ends_is_not_a_hang_and_is_not_remembered(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.hangs), budget=Budget(seconds=3.0))
     with pytest.raises(BudgetUsed):
         asked.ask(tanh_case(), Toggles(), "at work when the budget ends")
@@ -211,16 +211,16 @@ def test_a_candidate_may_take_ten_times_as_long_as_the_first(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "least"), [("tcdebug", 5.0), ("eager", 15.0), ("inductor", 15.0)])
-def test_no_candidate_has_less_than_a_build_takes_on_a_busy_machine(
+def test_no_candidate_has_less_time_than_a_build_on_a_busy_machine(
     name: str, least: float, tmp_path: Path
 ) -> None:
-    """Of another compiler's kernels: a first run that crashed at once had not built them."""
+    """For other compilers: a first run that crashed at once had not built its kernels."""
     asked = oracle(tmp_path, backends.target(name), limits=Limits(120.0, 1 << 30))
     asked.tighten(0.001)
     assert asked.limits == Limits(least, 1 << 30)
 
 
-def test_a_run_that_took_long_and_ended_gives_the_others_more_time(
+def test_a_long_run_that_ended_gives_other_runs_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(module: torch.fx.GraphModule, inputs: object) -> object:
@@ -235,7 +235,7 @@ def test_a_run_that_took_long_and_ended_gives_the_others_more_time(
     assert 9.0 < asked.limits.seconds < 120.0
 
 
-def test_the_slowest_run_that_ended_gives_the_others_three_times_as_long() -> None:
+def test_the_slowest_run_that_ended_gives_other_runs_three_times_as_long() -> None:
     limit = HangLimit(Limits(120.0, 1 << 30), 5.0, 1)
     limit.tighten(0.001)
     assert limit.limits == Limits(5.0, 1 << 30)
@@ -247,7 +247,7 @@ def test_the_slowest_run_that_ended_gives_the_others_three_times_as_long() -> No
     assert limit.limits == Limits(120.0, 1 << 30)
 
 
-def test_decisions_of_a_child_are_read_from_its_events_whatever_a_script_says_of_logs(
+def test_decisions_of_a_child_are_read_from_its_events_even_if_the_script_disables_logs(
     tmp_path: Path,
 ) -> None:
     target = replace(
@@ -267,7 +267,7 @@ def test_decisions_of_a_child_are_read_from_its_events_whatever_a_script_says_of
 
 
 def sometimes(folder: Path, *fails: bool) -> Backend:
-    """A backend whose compiles are wrong or not, in this order; the last one for ever."""
+    """Return a backend whose compiles are wrong or not in this order; the last one repeats."""
     counter = folder / "compiles"
     counter.touch()
 
@@ -281,7 +281,7 @@ def sometimes(folder: Path, *fails: bool) -> Backend:
     return Backend(compiler, "sometimes")
 
 
-def test_a_pass_is_believed_after_as_many_as_are_needed(tmp_path: Path) -> None:
+def test_a_pass_is_believed_after_enough_passes(tmp_path: Path) -> None:
     asked = oracle(tmp_path, sometimes(tmp_path, False))
     case = tanh_case()
     assert asked.ask(case, Toggles(), "one pass").kind is Kind.OK
@@ -324,7 +324,7 @@ def test_how_often_a_case_fails_again(tmp_path: Path) -> None:
 # -- other failures -------------------------------------------------------------------------
 
 
-def test_a_failure_of_another_kind_is_kept_as_a_case_of_its_own(tmp_path: Path) -> None:
+def test_a_failure_of_another_kind_is_kept_as_a_separate_case(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.raises))
     asked.hunted = Outcome(Kind.WRONG, "forward", "forward | wrong value")
     large = captured(lambda x: (x + 1).tanh() * 2, torch.ones(3))
@@ -342,7 +342,7 @@ def test_a_failure_of_another_kind_is_kept_as_a_case_of_its_own(tmp_path: Path) 
     assert (first["nodes"], second["nodes"], second["path"]) == (3, 2, str(path))
 
 
-def test_what_is_hunted_is_no_other_failure(tmp_path: Path) -> None:
+def test_the_hunted_failure_is_not_another_failure(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.wrong))
     asked.hunted = asked.ask(tanh_case(), Toggles(), "fails")
     asked.ask(tanh_case(4), Toggles(), "fails in the same way")
@@ -361,7 +361,7 @@ def test_no_more_than_sixteen_other_failures_are_kept(tmp_path: Path) -> None:
     assert list(others.scripts)[-1] == "15 | SIGSEGV"
 
 
-def test_a_failure_that_is_not_wanted_is_no_failure(tmp_path: Path) -> None:
+def test_a_failure_outside_the_criteria_is_not_a_failure(tmp_path: Path) -> None:
     wanted = Wanted(fail_regex="wrong nan|SIGABRT")
     asked = oracle(tmp_path, backends.target(backends.wrong), criteria=wanted)
     found = asked.ask(tanh_case(), Toggles(), "fails, but not like that")
@@ -373,10 +373,10 @@ def test_a_failure_that_is_not_wanted_is_no_failure(tmp_path: Path) -> None:
     assert wider.reruns == 0
 
 
-# -- what an answer rests on ----------------------------------------------------------------
+# -- what an answer depends on --------------------------------------------------------------
 
 
-def test_a_hang_under_a_shorter_limit_is_asked_again(tmp_path: Path) -> None:
+def test_a_hang_under_a_shorter_limit_is_run_again(tmp_path: Path) -> None:
     case = tanh_case()
     short = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(3.0))
     assert short.ask(case, Toggles(), "three seconds").kind is Kind.HANG
@@ -387,7 +387,7 @@ def test_a_hang_under_a_shorter_limit_is_asked_again(tmp_path: Path) -> None:
     assert (again.reruns, longer.reruns) == (0, 1)
 
 
-def test_other_surroundings_are_another_question(
+def test_different_surroundings_make_a_different_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, target = tanh_case(), backends.target("eager")
@@ -405,7 +405,7 @@ def test_other_surroundings_are_another_question(
     assert question() != first
 
 
-def test_an_edited_source_is_another_question(
+def test_an_edited_source_makes_a_different_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "users_own.py").write_text("factor = 2\n")
@@ -467,5 +467,5 @@ def ended(**changes: Any) -> Ended:
         ),
     ],
 )
-def test_every_ending_of_a_child_is_an_outcome(ending: Ended, outcome: Outcome) -> None:
+def test_every_way_a_child_can_end_is_an_outcome(ending: Ended, outcome: Outcome) -> None:
     assert outcome_of(ending) == outcome

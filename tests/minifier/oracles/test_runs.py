@@ -1,4 +1,4 @@
-"""Candidates that run at the same time: begun before they are asked for, with the same answers."""
+"""Candidates that run at the same time are started early, and give the same answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def takes_its_time(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..
 
 
 def question(size: int) -> Question:
-    """About a case of this many nodes, the fourth of which is tanh."""
+    """Ask about a case with this many nodes, the fourth of which is tanh."""
 
     def chain(x: torch.Tensor) -> torch.Tensor:
         for k in range(size):
@@ -83,7 +83,7 @@ def test_one_job_runs_nothing_ahead(tmp_path: Path) -> None:
     assert ahead.reruns == 0
 
 
-def test_what_is_asked_for_has_room(tmp_path: Path) -> None:
+def test_the_current_question_always_gets_room(tmp_path: Path) -> None:
     ahead = oracle(tmp_path, takes_its_time, 2)
     ahead.ask_ahead([question(1), question(2)])
     assert asked(ahead, question(3)) is Kind.OK
@@ -91,14 +91,14 @@ def test_what_is_asked_for_has_room(tmp_path: Path) -> None:
     ahead.ask_ahead(())
 
 
-def test_what_is_known_is_not_begun(tmp_path: Path) -> None:
+def test_a_known_question_is_not_started(tmp_path: Path) -> None:
     ahead = oracle(tmp_path, backends.right, 2)
     asked(ahead, question(1))
     ahead.ask_ahead([question(1)])
     assert ahead.reruns == 1
 
 
-def test_a_used_up_budget_begins_nothing(tmp_path: Path) -> None:
+def test_a_used_up_budget_starts_nothing(tmp_path: Path) -> None:
     ahead = oracle(tmp_path, backends.right, 2, reruns=1)
     ahead.ask_ahead([question(1), question(2)])
     assert asked(ahead, question(1)) is Kind.OK
@@ -111,7 +111,7 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 
 
 def minimised(by: Oracle) -> Case:
-    """The smallest case that fails as the whole does."""
+    """Return the smallest case that fails as the whole does."""
     case = captured(chain, torch.ones(3))
     by.hunted = by.ask(case, Toggles(), "the whole")
     assert by.hunted.kind is Kind.WRONG
@@ -128,7 +128,7 @@ def minimised(by: Oracle) -> Case:
 
 
 @pytest.mark.slow
-def test_many_jobs_find_the_case_and_the_answers_that_one_finds(tmp_path: Path) -> None:
+def test_many_jobs_find_the_same_case_and_answers_as_one(tmp_path: Path) -> None:
     before = set(psutil.Process().children())
     one = oracle(tmp_path / "one", backends.wrong, 1)
     three = oracle(tmp_path / "three", backends.wrong, 3)
@@ -145,7 +145,7 @@ def test_many_jobs_find_the_case_and_the_answers_that_one_finds(tmp_path: Path) 
     assert {line.question for line in lines} == three.answers.known.keys()
 
 
-def test_jobs_without_a_core_of_their_own_have_more_time_before_they_hang(tmp_path: Path) -> None:
+def test_jobs_that_share_cores_have_more_time_before_they_hang(tmp_path: Path) -> None:
     cores = os.cpu_count() or 1
     limits = []
     for jobs in (1, cores, 3 * cores):
@@ -159,7 +159,7 @@ def test_jobs_without_a_core_of_their_own_have_more_time_before_they_hang(tmp_pa
 
 
 def meeting(folder: Path, count: int) -> Callable[..., Any]:
-    """A backend that compiles only once so many processes do."""
+    """Return a backend that compiles only once this many processes are compiling."""
 
     def meet(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         (folder / f"here-{os.getpid()}").touch()
@@ -185,7 +185,7 @@ def test_a_rate_is_measured_at_the_same_time_and_takes_no_more_runs(tmp_path: Pa
     assert asking.reruns == 4
 
 
-def test_repeats_that_a_failure_makes_needless_are_given_up(tmp_path: Path) -> None:
+def test_repeats_that_a_failure_makes_unnecessary_are_ended(tmp_path: Path) -> None:
     before = set(psutil.Process().children())
 
     def first_fails(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Children that misbehave: the parent is told how each ended, and nothing of it goes on running."""
+"""Children that misbehave: the parent learns how each ended, and nothing keeps running."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OVER_MEMORY = (None, "forward", None, 0, False, True)
 
 
 def fields(ended: Ended) -> tuple[Any, ...]:
-    """What a literal can be expected of."""
+    """Return the fields with predictable values."""
     return (
         ended.answer, ended.phase, ended.status, ended.signal, ended.timed_out, ended.over_memory
     )  # fmt: skip
 
 
 def running(pid: int) -> bool:
-    """Whether a process goes on for more than two seconds; a zombie does not."""
+    """Return whether a process keeps running for more than two seconds; a zombie does not count."""
     for _ in range(100):
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -49,7 +49,7 @@ def running(pid: int) -> bool:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No child of this process and no descriptor is left behind."""
+    """Check that no child of this process and no descriptor is left behind."""
     before, files = set(psutil.Process().children(recursive=True)), psutil.Process().num_fds()
     yield
     assert set(psutil.Process().children(recursive=True)) <= before
@@ -57,19 +57,19 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def stop() -> None:
-    """Stop this process, as Ctrl-Z does."""
+    """Stop this process as Ctrl-Z does."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def ignore_sigterm() -> None:
-    """Hang, deaf to SIGTERM."""
+    """Hang, and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1000)
 
 
 def close_everything() -> None:
-    """Do as a daemon does: close all files, the channel too, and go on."""
+    """Behave like a daemon: close all files, the channel too, and keep running."""
     os.closerange(3, 1000)
     time.sleep(1000)
 
@@ -83,18 +83,18 @@ def eat_memory() -> None:
 
 
 def crash_late() -> None:
-    """A segfault after the work has run for a while."""
+    """Segfault after the work has run for a while."""
     time.sleep(0.3)
     ctypes.string_at(0)
 
 
 def exit_with_three() -> None:
-    """Leave past the answer."""
+    """Exit without an answer."""
     os._exit(3)
 
 
 def close_and_return() -> None:
-    """Close the channel, so that the answer cannot be given."""
+    """Close the channel, so that the answer cannot be sent."""
     os.closerange(3, 1000)
 
 
@@ -121,7 +121,7 @@ def test_how_a_forked_child_ended(fault: Callable[[], None], expected: tuple[Any
 
 
 def half_a_message(parent: Parent) -> bytes:
-    """Say that a megabyte follows, send a part of it, and stop."""
+    """Announce a megabyte, send part of it, and stop."""
     parent("forward")
     os.write(parent._end.fileno(), struct.pack("!i", 1 << 20) + b"P" * 1000)
     stop()
@@ -129,7 +129,7 @@ def half_a_message(parent: Parent) -> bytes:
 
 
 def half_a_header(parent: Parent) -> bytes:
-    """Send two of the four bytes that say how long a message is, and stop."""
+    """Send two of the four bytes of a message's length, and stop."""
     parent("forward")
     os.write(parent._end.fileno(), b"\0\0")
     stop()
@@ -137,7 +137,7 @@ def half_a_header(parent: Parent) -> bytes:
 
 
 def garbage(parent: Parent) -> bytes:
-    """Say that an exabyte follows, as one does that writes where it must not."""
+    """Announce an exabyte, as a stray write would."""
     parent("forward")
     os.write(parent._end.fileno(), struct.pack("!iQ", -1, 1 << 60) + b"x" * 1000)
     time.sleep(1000)
@@ -145,7 +145,7 @@ def garbage(parent: Parent) -> bytes:
 
 
 def more_than_fits(parent: Parent) -> bytes:
-    """Be stopped in the middle of a message that the parent does not read yet."""
+    """Be stopped in the middle of a message that the parent has not read yet."""
     parent("forward")
     threading.Timer(0.3, stop).start()
     parent("x" * (64 << 20))
@@ -153,7 +153,7 @@ def more_than_fits(parent: Parent) -> bytes:
 
 
 @pytest.mark.parametrize("work", [half_a_message, half_a_header, garbage, more_than_fits])
-def test_a_child_that_stops_within_a_message_holds_up_nobody_for_long(
+def test_a_child_that_stops_within_a_message_does_not_block_others_for_long(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tcdebug.minifier.processes.channel.PATIENCE", 1.0)
@@ -171,7 +171,7 @@ def test_a_child_that_stops_within_a_message_holds_up_nobody_for_long(
     assert time.monotonic() - started < 10.0
 
 
-def test_a_child_that_speaks_without_end_is_watched_all_the_same() -> None:
+def test_a_child_that_sends_without_end_is_still_watched() -> None:
     def talk(parent: Parent) -> bytes:
         blocks = []
         while True:
@@ -192,7 +192,7 @@ def test_a_child_that_writes_without_end_is_ended(tmp_path: Path) -> None:
 
 
 def leave_behind(note: Path, *, twice: bool, told: bool = True) -> None:
-    """Start a process that leaves the group and the session, with its number in a file."""
+    """Start a process that leaves the group and the session, and write its pid to a file."""
     ready, go = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -214,7 +214,7 @@ def leave_behind(note: Path, *, twice: bool, told: bool = True) -> None:
         (crash_late, (None, "forward", None, 11, False, False)),
     ],
 )
-def test_what_has_left_the_group_ends_with_the_child(
+def test_processes_that_left_the_group_end_with_the_child(
     then: Callable[[], None], expected: tuple[Any, ...], twice: bool, tmp_path: Path
 ) -> None:
     note = tmp_path / "pid"
@@ -233,7 +233,7 @@ def test_what_has_left_the_group_ends_with_the_child(
 
 
 def serve(parent: Parent) -> bytes:
-    """Reply to requests with what they say, or do what they ask for."""
+    """Reply to requests with their content, or do what they ask for."""
     while request := parent.request():
         parent("forward")
         if request == b"crash":
@@ -248,7 +248,7 @@ def serve(parent: Parent) -> bytes:
     ("request_", "expected"),
     [(b"crash", (None, "forward", None, 11, False, False)), (b"stop", TIMED_OUT)],
 )
-def test_a_child_that_serves_may_end_within_a_request(
+def test_a_serving_child_may_end_within_a_request(
     request_: bytes, expected: tuple[Any, ...]
 ) -> None:
     child = fork(serve, LIMITS)
@@ -260,7 +260,7 @@ def test_a_child_that_serves_may_end_within_a_request(
 
 
 @pytest.mark.parametrize("request_", [b"small", b"x" * (4 << 20)])
-def test_a_child_that_died_while_idle_is_told_of_by_the_next_request(request_: bytes) -> None:
+def test_the_next_request_reports_a_child_that_died_while_idle(request_: bytes) -> None:
     child = fork(serve, LIMITS)
     assert child.ask(b"one") == b"one"
     os.kill(child.pid, signal.SIGKILL)
@@ -280,7 +280,7 @@ def test_a_child_that_was_stopped_while_idle_times_out(monkeypatch: pytest.Monke
     assert fields(ended) == (None, "", None, 0, True, False)
 
 
-def test_a_child_that_somebody_else_has_waited_for_has_ended() -> None:
+def test_a_child_that_was_reaped_elsewhere_has_ended() -> None:
     child = fork(lambda parent: b"answer", PATIENT)
     time.sleep(0.1)
     os.waitpid(child.pid, 0)
@@ -288,7 +288,7 @@ def test_a_child_that_somebody_else_has_waited_for_has_ended() -> None:
 
 
 def python(text: str, limits: Limits | None = LIMITS, **options: Any) -> Child:
-    """A child that runs Python code."""
+    """Start a child that runs Python code."""
     return spawn([sys.executable, "-c", text], dict(os.environ), limits=limits, **options)
 
 
@@ -359,7 +359,7 @@ def test_a_spawned_child_has_its_folder_environment_and_files(tmp_path: Path) ->
     assert (tmp_path / "err").read_text() == "bad\n"
 
 
-def test_a_command_that_is_not_there_is_an_error() -> None:
+def test_a_missing_command_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         spawn(["/no/such/command"], {})
 
@@ -394,10 +394,10 @@ def test_children_of_both_kinds_are_watched_by_one_thread() -> None:
     assert finished(spawned).status == 0
 
 
-def test_a_file_that_the_program_has_open_is_kept_when_forked_children_are_ended(
+def test_a_file_that_the_program_has_open_is_kept_when_children_are_ended(
     tmp_path: Path,
 ) -> None:
-    """The planted bug: files open in a killed descendant were taken for a compiler's."""
+    """The bug: files that were open in a killed descendant were taken for a compiler's output."""
     log = tmp_path / "train.log"
     with log.open("w") as file:
 

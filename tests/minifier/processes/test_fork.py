@@ -1,4 +1,4 @@
-"""Whatever a piece of work does in its child, the parent is told how it ended."""
+"""Whatever the work does in its child, the parent learns how it ended."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def ended(
     output: Path | None = None,
     system_call: Fork = os.fork,
 ) -> Ended:
-    """How a piece of work ends in a child of its own."""
+    """Return how the work ends in its own child."""
     return finished(fork(work, limits or Limits(seconds=30.0), output, system_call))
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended; where nobody waits for it, it stays on as a zombie."""
+    """Return whether a process has ended. Without a reaper it remains a zombie."""
     for _ in range(100):
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -60,7 +60,7 @@ def test_the_work_is_done_in_another_process() -> None:
     assert result.pid != os.getpid()
 
 
-def test_a_large_answer_comes_whole() -> None:
+def test_a_large_answer_arrives_complete() -> None:
     block = bytes(range(256)) * 40_960
     assert ended(lambda notify: block).answer == block
 
@@ -97,7 +97,7 @@ def test_an_exception_leaves_no_answer_and_its_traceback_in_the_output(
         (lambda: os.kill(os.getpid(), signal.SIGKILL), signal.SIGKILL),
     ],
 )
-def test_a_signal_is_told_with_the_phase_before_it(die: object, number: int) -> None:
+def test_a_signal_is_reported_with_the_phase_before_it(die: object, number: int) -> None:
     def work(notify: Notify) -> bytes:
         notify("backward")
         die()  # type: ignore[operator] # one of the above
@@ -110,7 +110,7 @@ def test_a_signal_is_told_with_the_phase_before_it(die: object, number: int) -> 
 
 
 @pytest.mark.parametrize("leave", [lambda: os._exit(3), lambda: sys.exit(0)])
-def test_leaving_without_an_answer_is_no_signal(leave: object) -> None:
+def test_leaving_without_an_answer_is_not_a_signal(leave: object) -> None:
     def work(notify: Notify) -> bytes:
         leave()  # type: ignore[operator] # one of the above
         return b"not reached"
@@ -120,7 +120,7 @@ def test_leaving_without_an_answer_is_no_signal(leave: object) -> None:
     assert (result.signal, result.timed_out) == (0, False)
 
 
-def test_a_hang_ends_with_its_time() -> None:
+def test_a_hang_ends_at_its_time_limit() -> None:
     def work(notify: Notify) -> bytes:
         notify("forward")
         time.sleep(1000)
@@ -135,7 +135,7 @@ def test_a_hang_ends_with_its_time() -> None:
     assert gone(result.pid)
 
 
-def test_a_hang_that_keeps_talking_ends_with_its_time() -> None:
+def test_a_hang_that_keeps_sending_ends_at_its_time_limit() -> None:
     def work(notify: Notify) -> bytes:
         while True:
             notify("x" * 1000)
@@ -191,7 +191,7 @@ def test_grandchildren_end_with_the_child(hangs: bool) -> None:
     assert gone(int(result.phase))
 
 
-def test_what_a_child_prints_goes_to_the_file(
+def test_the_output_of_a_child_goes_to_the_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def work(notify: Notify) -> bytes:
@@ -214,7 +214,7 @@ def test_what_a_child_prints_goes_to_the_file(
     ]
 
 
-def test_what_a_child_prints_without_a_file_is_dropped(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_child_without_a_file_is_discarded(capfd: pytest.CaptureFixture[str]) -> None:
     def work(notify: Notify) -> bytes:
         os.write(1, b"to nobody\n")
         return b""
@@ -223,7 +223,7 @@ def test_what_a_child_prints_without_a_file_is_dropped(capfd: pytest.CaptureFixt
     assert capfd.readouterr() == ("", "")
 
 
-def test_ctrl_c_is_not_for_the_child() -> None:
+def test_ctrl_c_does_not_reach_the_child() -> None:
     def work(notify: Notify) -> bytes:
         os.kill(os.getpid(), signal.SIGINT)
         return b"alive"
@@ -231,7 +231,7 @@ def test_ctrl_c_is_not_for_the_child() -> None:
     assert ended(work).answer == b"alive"
 
 
-def test_the_child_is_no_part_of_the_terminals_group() -> None:
+def test_the_child_is_not_in_the_terminals_group() -> None:
     result = ended(lambda notify: f"{os.getpgid(0)} {os.getsid(0)}".encode())
     assert result.answer == f"{result.pid} {result.pid}".encode()
 
@@ -386,15 +386,15 @@ for fork in (os.fork, fork_past_handlers):
 """
 
 
-def test_handlers_that_libraries_register_are_passed_by() -> None:
+def test_fork_handlers_of_libraries_are_bypassed() -> None:
     done = subprocess.run([sys.executable, "-c", HANDLER], capture_output=True, check=True)
     assert done.stdout == b"['C'] [] "
 
 
-def test_what_a_compiler_was_writing_goes_when_it_is_ended(tmp_path: Path) -> None:
+def test_what_a_compiler_was_writing_is_removed_when_it_is_ended(tmp_path: Path) -> None:
     whole, part, own = (tmp_path / name for name in ("whole.so", "part.so", "own.txt"))
     whole.touch()
-    text = f"exec 9> {part}; echo half of it >&9; sleep 60"  # as a compiler: no Python
+    text = f"exec 9> {part}; echo half of it >&9; sleep 60"  # like a compiler, it is not Python
 
     def work(notify: Notify) -> bytes:
         with own.open("w") as file:

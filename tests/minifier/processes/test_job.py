@@ -1,4 +1,4 @@
-"""How a session ends: by the script, or by a fault of tcdebug."""
+"""How a session ends: because of the script, or because of a fault of tcdebug."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_session_that_fails_before_the_script_begins_is_a_fault_of_tcdebug(
     check_session(job, ended(status, signal), output)
 
 
-def test_a_fault_of_tcdebug_while_the_script_runs_is_no_failure_of_the_script(
+def test_a_fault_of_tcdebug_while_the_script_runs_is_not_a_failure_of_the_script(
     tmp_path: Path,
 ) -> None:
     job = Job("search", "script.py", [], str(tmp_path))
@@ -47,7 +47,7 @@ def test_a_fault_of_tcdebug_while_the_script_runs_is_no_failure_of_the_script(
         check_session(job, ended(FAULT), output)
 
 
-def test_a_session_that_starts_leaves_the_file_that_another_reads_as_it_is(tmp_path: Path) -> None:
+def test_a_starting_session_does_not_change_the_file_that_another_reads(tmp_path: Path) -> None:
     job = Job("eager", "script.py", [], str(tmp_path))
     first = start(job, tmp_path / "1.log", {}, Limits(60.0))
     with (tmp_path / "job-eager.json").open("rb") as read_by_first:
@@ -61,7 +61,7 @@ def test_a_session_that_starts_leaves_the_file_that_another_reads_as_it_is(tmp_p
 def test_a_session_that_cannot_import_tcdebug_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: a module of torch's that cannot be imported, on the user's path."""
+    """The bug: a module on the user's path that torch imports cannot be imported."""
     (tmp_path / "torch.py").write_text("raise ImportError('planted')\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path[:0]]))
     script = tmp_path / "script.py"

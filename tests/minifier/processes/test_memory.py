@@ -1,4 +1,4 @@
-"""Memory is counted once, however many processes share it, and files are not memory."""
+"""Shared memory counts once, and file-backed pages do not count."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MOST_OF_THE_LIMIT, BEYOND_THE_LIMIT = 150 << 20, 300 << 20
 
 @pytest.fixture(autouse=True)
 def large_parent() -> Iterator[bytearray]:
-    """This process holds more than a child may add."""
+    """Make this process hold more memory than a child may add."""
     yield filled(2 * LIMIT)
 
 
 def filled(size: int) -> bytearray:
-    """Bytes that are in memory."""
+    """Return resident bytes."""
     return bytearray(b"x") * size
 
 
 def forked(count: int, work: Callable[[], object] = lambda: None) -> None:
-    """Fork so many children, of which each does some work and stays."""
+    """Fork this many children, each of which does some work and stays."""
     for _ in range(count):
         if os.fork() == 0:
             kept = work()
@@ -40,7 +40,7 @@ def forked(count: int, work: Callable[[], object] = lambda: None) -> None:
 
 
 def is_over_memory(work: Callable[[], object]) -> bool:
-    """Whether a child that does some work and stays is ended for its memory, not its time."""
+    """Return whether a child that does some work and stays exceeds its memory, not its time."""
 
     def stay(parent: Parent) -> bytes:
         kept = work()
@@ -54,7 +54,7 @@ def is_over_memory(work: Callable[[], object]) -> bool:
 
 
 def test_forked_children_do_not_count_what_the_parent_holds() -> None:
-    """As data loaders' workers do, which are forked from a script with much data."""
+    """For example, data loader workers are forked from a script that holds much data."""
     assert not is_over_memory(lambda: forked(4))
 
 
@@ -81,7 +81,7 @@ def test_shared_memory_counts() -> None:
 
 
 def test_pages_of_a_file_do_not_count() -> None:
-    """As those of torch's libraries, of which a forked child maps anew what it touches."""
+    """For example, a forked child maps pages of torch's libraries again when it touches them."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     times = 1 + 4 * LIMIT // library.stat().st_size
 

@@ -1,4 +1,4 @@
-"""Half-written shared objects are told from whole ones, and removed."""
+"""Half-written shared objects are distinguished from complete ones, and removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tcdebug.minifier.processes.partial_objects import is_whole, remove_torn
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A shared object as the compiler writes it."""
+    """Return a shared object as the compiler writes it."""
     folder = tmp_path_factory.mktemp("built")
     source, path = folder / "one.cpp", folder / "one.so"
     source.write_text('extern "C" int one() { return 1; }')
@@ -20,7 +20,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def test_only_what_reaches_to_its_end_is_whole(tmp_path: Path, built: bytes) -> None:
+def test_only_an_object_with_its_end_is_whole(tmp_path: Path, built: bytes) -> None:
     path = tmp_path / "kernel.so"
     for length in (0, 10, 63, 64, 1000, len(built) // 2, len(built) - 1):
         path.write_bytes(built[:length])
@@ -31,7 +31,7 @@ def test_only_what_reaches_to_its_end_is_whole(tmp_path: Path, built: bytes) -> 
     assert not is_whole(path)
 
 
-def test_what_is_torn_is_removed_and_the_rest_stays(tmp_path: Path, built: bytes) -> None:
+def test_torn_objects_are_removed_and_the_rest_stays(tmp_path: Path, built: bytes) -> None:
     folder = tmp_path / "ab"
     folder.mkdir()
     (folder / "whole.so").write_bytes(built)
@@ -43,7 +43,7 @@ def test_what_is_torn_is_removed_and_the_rest_stays(tmp_path: Path, built: bytes
     assert remove_torn(tmp_path / "none") == []
 
 
-def test_what_somebody_writes_is_left_alone(tmp_path: Path, built: bytes) -> None:
+def test_objects_that_are_being_written_are_left_alone(tmp_path: Path, built: bytes) -> None:
     with (tmp_path / "kernel.so").open("wb") as file:
         file.write(built[:500])
         file.flush()

@@ -1,4 +1,4 @@
-"""CUDA asleep: torch does not initialise it, and the script that does so is announced."""
+"""CUDA asleep: torch does not initialise it, and is announced when the script does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASK = "import torch\ndef ask(): return torch.cuda.is_available()"
 
 @pytest.fixture
 def announced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What is announced while CUDA sleeps, on a machine that says that it has a GPU."""
+    """Return what is announced while CUDA sleeps, on a machine that claims to have a GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     found: list[str] = []
     sleeping = Sleeping(lambda: found.append("initialises"), EventLog(None))
@@ -26,7 +26,7 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def asked_in(module: str) -> bool:
-    """Whether a function of a module is told that CUDA is available."""
+    """Return whether a function of a module is told that CUDA is available."""
     namespace: dict[str, Any] = {"__name__": module}
     exec(ASK, namespace)
     told: bool = namespace["ask"]()
@@ -41,7 +41,7 @@ def test_scripts_are_told_of_devices_and_torch_is_not(announced: list[str]) -> N
     assert announced == []
 
 
-def test_who_initialises_cuda_is_announced(announced: list[str]) -> None:
+def test_the_call_that_initialises_cuda_is_announced(announced: list[str]) -> None:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         pytest.skip("this process has initialised CUDA")
     with pytest.raises((AssertionError, RuntimeError)):

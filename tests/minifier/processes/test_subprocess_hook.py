@@ -54,7 +54,7 @@ def test_without_a_sitecustomize_python_starts_as_it_would(
 
 
 @pytest.mark.slow
-def test_units_are_off_in_processes_that_are_started_meanwhile() -> None:
+def test_units_are_off_in_processes_that_are_started_in_the_block() -> None:
     import tcdebug  # noqa: PLC0415 - the public name
 
     text = """
@@ -82,7 +82,7 @@ def test_a_script_of_multiprocessing_is_imported_not_run(
         "os": os, "sys": sys, "CALL": {"backend": None}, "Graph": torch.nn.Identity,
         "__file__": str(folder / "repro.py"),
     }  # fmt: skip
-    exec(setup, given)  # what a repro script does
+    exec(setup, given)  # as a repro script does
     given["set_up"]()
     assert given["CALL"]["backend"].__name__ == "mine"
     assert (folder / "repro_script.py").read_text() == source.read_text()

@@ -1,4 +1,4 @@
-"""Reductions of what is left: arguments, operators, layouts, dtypes, sizes and values of inputs."""
+"""Reductions of the details: arguments, operators, layouts, dtypes, sizes and values of inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROGRAMS = user_programs.arguments()
 
 
 def edited(reduction: CaseReduction, case: Case) -> Case:
-    """The case with all edits made."""
+    """Return the case with all edits applied."""
     reduced = reduction.apply(case, reduction.edits(case))
     assert reduced is not None
     reduced.graph.lint()
@@ -46,7 +46,7 @@ def edited(reduction: CaseReduction, case: Case) -> Case:
 
 
 def text(case: Case) -> list[str]:
-    """The lines of the graph that compute something, without the names of what they compute."""
+    """Return the lines of the graph that compute something, without the names of the results."""
     return [n.format_node().partition(" = ")[2].partition("(args")[2] for n in case.calls]
 
 
@@ -115,11 +115,11 @@ def test_a_strided_input_becomes_contiguous_with_the_same_values(value: torch.Te
 
 
 @pytest.mark.parametrize("value", [torch.randn(3, 2), torch.tensor(1.0), torch.empty(0, 3)])
-def test_an_input_that_is_laid_out_as_usual_is_left_alone(value: torch.Tensor) -> None:
+def test_an_input_with_the_usual_layout_is_left_alone(value: torch.Tensor) -> None:
     assert SimplifyStrides().edits(captured(lambda x: x * 2, value)) == []
 
 
-def test_dtypes_go_together_and_the_calls_that_name_them_too() -> None:
+def test_dtypes_change_together_with_the_calls_that_name_them() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return (x @ w).to(torch.float64) + torch.zeros(3, dtype=torch.float16)
 
@@ -150,7 +150,7 @@ def test_a_dtype_becomes_the_next_simpler_one(dtype: torch.dtype, simple: torch.
 # -- sizes ----------------------------------------------------------------------------------
 
 
-def test_sizes_that_have_to_be_equal_shrink_together() -> None:
+def test_sizes_that_must_be_equal_shrink_together() -> None:
     case = captured(lambda x, w: x @ w, torch.randn(5, 64), torch.randn(64, 7))
     assert ShrinkShapes().edits(case) == ["32", "16", "8", "4", "3", "2", "1"]
     assert shapes(edited(ShrinkShapes(), case)) == [(1, 1), (1, 1)]
@@ -170,7 +170,7 @@ def test_sizes_in_the_graph_follow_those_of_the_inputs() -> None:
     assert view.args[1:] == (1, 1, 1, 1)
 
 
-def test_indices_stay_inside_of_what_they_index() -> None:
+def test_indices_stay_in_bounds() -> None:
     case = captured(
         lambda table, k: torch.nn.functional.embedding(k, table),
         torch.randn(50, 8),
@@ -200,7 +200,7 @@ def test_a_size_that_is_symbolic_stays_symbolic() -> None:
     assert reduced.inputs[0].dynamic == (0, 1)
 
 
-def test_the_smallest_size_that_fails_is_left() -> None:
+def test_the_smallest_size_that_fails_remains() -> None:
     case = captured(lambda x, w: torch.relu(x @ w), torch.randn(40, 64), torch.randn(64, 50))
 
     def interesting(candidate: Case, purpose: str) -> bool:
@@ -260,7 +260,7 @@ def test_the_text_of_a_recipe_makes_the_same_tensor(
     assert torch.equal(made.to(torch.complex128), spec.value.to(torch.complex128))
 
 
-def test_simpler_values_are_not_made_less_simple() -> None:
+def test_simple_values_are_not_made_less_simple() -> None:
     case = edited(SimplifyInputs("ones"), captured(lambda x: x * 2, torch.randn(3)))
     assert [SimplifyInputs(k).edits(case) for k in ("ones", "zeros", "arange", "noise")] == [
         [], [], [], [],
@@ -300,7 +300,7 @@ def test_arguments_go_back_to_their_defaults_and_numbers_to_one() -> None:
     ]
 
 
-def test_arguments_that_decide_what_comes_out_stay() -> None:
+def test_arguments_that_determine_the_result_stay() -> None:
     case = captured(lambda x: x.sum(2, keepdim=True).to(torch.int64), torch.ones(2, 3, 4))
     assert SimplifyArguments().edits(case) == []
 
@@ -344,7 +344,7 @@ BODIES: dict[str, tuple[Callable[..., Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_is_run_by_the_graph_itself(name: str) -> None:
+def test_a_body_is_inlined_into_the_graph(name: str) -> None:
     function, expected = BODIES[name]
     x = torch.tensor([1.0, 2.0])
     case = captured(function, x)
@@ -376,7 +376,7 @@ def test_the_forward_of_an_autograd_function_is_inlined() -> None:
 
 
 def related() -> Case:
-    """A tensor, a part of it, and a third that is apart."""
+    """A tensor, a part of it, and a third tensor that is separate."""
     whole = torch.rand(4, 6, dtype=torch.float64).requires_grad_()
     return captured(lambda a, b, c: a.sum() + b.sum() + c, whole, whole[1:], torch.rand(1))
 
@@ -392,7 +392,7 @@ def related() -> Case:
         ShrinkShapes(),
     ],
 )
-def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: CaseReduction) -> None:
+def test_an_edit_applies_to_all_inputs_that_share_memory(reduction: CaseReduction) -> None:
     case = related()
     edits = reduction.edits(case)
     assert case.inputs[1].name not in edits, "the first input names them all"
@@ -408,7 +408,7 @@ def test_an_edit_of_what_shares_memory_is_one_of_all_in_it(reduction: CaseReduct
     assert len({i.recipe for i in reduced.inputs[:2]}) == 1
 
 
-def test_inputs_that_share_memory_are_taken_apart_together() -> None:
+def test_inputs_that_share_memory_are_separated_together() -> None:
     case = related()
     reduced = edited(SimplifyStrides(), case)
     assert [m.how for m in lineage(reduced.values()).members] == [Making.MEMORY] * 3
@@ -425,7 +425,7 @@ def test_memory_of_two_dtypes_has_no_recipe() -> None:
     assert SimplifyStrides().edits(case) == [case.inputs[0].name]
 
 
-def test_what_was_computed_is_a_leaf_when_its_layout_is_simplified() -> None:
+def test_a_computed_input_becomes_a_leaf_when_its_layout_is_simplified() -> None:
     case = captured(lambda a: a.mul_(2).sum(), torch.ones(3, requires_grad=True) * 2)
     assert not case.values()[0].is_leaf
     assert edited(SimplifyInputs("ones"), case).values()[0].is_leaf is False

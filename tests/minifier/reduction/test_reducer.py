@@ -1,4 +1,4 @@
-"""The reducer: a planted trigger is all that is left."""
+"""The reducer: all that remains is a planted trigger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS = user_programs.arguments()
 
 
 class Asked:
-    """Interesting is a case that runs and holds all the triggers, one fed by the one before."""
+    """Interesting cases run and contain all triggers, each of which feeds the next."""
 
     def __init__(self, *triggers: str) -> None:
         self.triggers = triggers
@@ -45,7 +45,7 @@ def reduced(name: str, *triggers: str) -> tuple[Case, Asked]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_one_trigger_is_left_of_every_program(name: str) -> None:
+def test_one_trigger_remains_of_every_program(name: str) -> None:
     best, asked = reduced(name, "tanh")
     assert targets(best) == ["tanh"]
     assert len(best.inputs) == 1
@@ -56,12 +56,12 @@ def test_one_trigger_is_left_of_every_program(name: str) -> None:
     assert len({case.key for case in asked.cases}) == len(asked.cases)
 
 
-def test_two_triggers_are_left() -> None:
+def test_two_triggers_remain() -> None:
     best, _ = reduced("chain", "exp", "sigmoid")
     assert targets(best) == ["exp", "sigmoid"]
 
 
-def test_what_is_in_the_middle_is_left() -> None:
+def test_a_trigger_in_the_middle_remains() -> None:
     best, _ = reduced("layers", "matmul")
     assert targets(best) == ["matmul"]
     assert sorted(tuple(i.value.shape) for i in best.inputs) == [(1, 1), (1, 1)]
@@ -92,14 +92,14 @@ def test_values_that_matter_are_kept() -> None:
     assert best.inputs[0].recipe is None
 
 
-def test_nothing_interesting_leaves_the_case() -> None:
+def test_the_case_is_unchanged_if_nothing_is_interesting() -> None:
     function, args = PROGRAMS["chain"]
     case = captured(function, *args)
     best = Reducer(case, EventLog(None)).run(lambda candidate, purpose: False)
     assert best.key == case.key
 
 
-def test_the_best_so_far_outlives_an_interruption() -> None:
+def test_the_best_case_survives_an_interruption() -> None:
     function, args = PROGRAMS["chain"]
     case = captured(function, *args)
     asked = Asked("tanh")
@@ -120,7 +120,7 @@ def test_the_best_so_far_outlives_an_interruption() -> None:
 
 
 def asks(size: int, planted: tuple[str, ...]) -> tuple[Case, int, int]:
-    """What is left of a graph, asks for fewer operators, and asks for all the rest."""
+    """Return the remaining graph, the questions that removed operators, and all others."""
     removing = {r.name for r in OPERATORS}
     asked: list[tuple[str, str]] = []
 
@@ -155,7 +155,7 @@ def test_three_operators_are_found_in_three_binary_searches(
     assert details <= 8
 
 
-def test_operators_that_feed_each_other_are_left_connected() -> None:
+def test_operators_that_feed_each_other_stay_connected() -> None:
     def chained(case: Case, purpose: str) -> bool:
         """A tanh of a sum of a product."""
         for node in case.calls:

@@ -1,4 +1,4 @@
-"""Reductions: any subset of their edits gives a graph that is sound and runs."""
+"""Reductions: any subset of their edits gives a graph that is valid and runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tcdebug.minifier.reduction.reducer import REDUCTIONS
 PROPERTY = property_settings(25)
 PROGRAMS = user_programs.arguments()
 BATCHED = {"_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting"}
-"""What Dynamo makes of a vmap."""
+"""The operators that Dynamo emits for a vmap."""
 
 
 @cache
@@ -42,12 +42,12 @@ def case_of(name: str) -> Case:
 
 
 def check(case: Case) -> None:
-    """The graph is sound, and the text that is replayed runs and leaves torch as it was."""
+    """Check that the graph is valid, and that the replayed text runs and leaves torch unchanged."""
     case.graph.lint()
     placeholders = [str(n.target) for n in case.graph.nodes if n.op == "placeholder"]
     assert placeholders == [i.name for i in case.inputs]
     if BATCHED & set(targets(case)):
-        return  # a value of a level of vmap means nothing outside it
+        return  # a value inside a vmap means nothing outside it
     before = Ambient.current()
     with restored():
         load(case, "reduced.py")(*clone_values(case.values()))
@@ -81,7 +81,7 @@ def test_any_subset_of_edits_gives_a_case_that_runs(name: str, reduction: CaseRe
 
 
 def sizes(reduction: CaseReduction, case: Case) -> list[int]:
-    """The number of nodes after the first edit, the first two, and so on."""
+    """Return the number of nodes after the first edit, the first two, and so on."""
     edits = reduction.edits(case)
     made = [reduction.apply(case, edits[: n + 1]) for n in range(len(edits))]
     return [m.size if m is not None else -1 for m in made]
@@ -96,14 +96,14 @@ def test_truncation_drops_nodes_from_the_end() -> None:
     assert targets(first) == ["add", "exp", "relu", "tanh"]
 
 
-def test_what_nobody_reads_after_a_truncation_is_returned() -> None:
+def test_values_that_are_unread_after_a_truncation_are_returned() -> None:
     case = case_of("layers")
     reduced = Truncate().apply(case, Truncate().edits(case)[:3])
     assert reduced is not None
     assert [n.name for n in reduced.graph.output_node().all_input_nodes] == ["y_1"]
 
 
-def test_nodes_become_inputs_with_the_values_that_they_had() -> None:
+def test_nodes_become_inputs_with_their_values() -> None:
     case = case_of("chain")
     front = [n.name for n in case.calls[:3]]
     reduced = CutNodes().apply(case, front)
@@ -117,7 +117,7 @@ def test_nodes_become_inputs_with_the_values_that_they_had() -> None:
     assert torch.equal(reduced.module(*reduced.values())[0], case.module(*case.values())[0])
 
 
-def test_what_is_cut_apart_is_all_returned() -> None:
+def test_all_parts_of_a_cut_graph_are_returned() -> None:
     case = case_of("chain")
     middle = [n.name for n in case.calls[2:7]]
     reduced = CutNodes().apply(case, middle)
@@ -135,8 +135,8 @@ def test_the_last_node_stays_and_the_farthest_is_cut_first() -> None:
     assert targets(alone) == ["sum"]
 
 
-def test_values_that_are_written_later_are_those_of_the_node() -> None:
-    """y is 1 larger in the end than when it was cloned."""
+def test_a_value_that_is_written_later_is_taken_at_its_node() -> None:
+    """y ends up 1 larger than when it was cloned."""
     case = case_of("in_place")
     clone = case.calls[0].name
     assert torch.equal(node_values(case)[clone], case.values()[0])
@@ -152,7 +152,7 @@ def test_a_tuple_that_is_cut_becomes_an_input_for_each_element_that_is_read() ->
     assert torch.equal(reduced.values()[2], case.values()[0][2:] * 2)
 
 
-def test_a_number_that_is_cut_stands_in_the_graph() -> None:
+def test_a_number_that_is_cut_becomes_a_literal() -> None:
     case = case_of("sized")
     size = next(n.name for n in case.calls if n.target == "size")
     reduced = CutNodes().apply(case, [size])
@@ -202,7 +202,7 @@ def test_gradients_are_dropped_from_inputs() -> None:
     assert all(i.value.requires_grad for i in case.inputs if i.name in edits)
 
 
-def test_sizes_are_fixed() -> None:
+def test_symbolic_sizes_become_static() -> None:
     case = case_of("sized")
     assert len(StaticShapes().edits(case)) == 1
     reduced = StaticShapes().apply(case, StaticShapes().edits(case))
@@ -246,7 +246,7 @@ def test_a_recipe_makes_a_tensor_like_the_recorded_one(value: torch.Tensor) -> N
         assert int(made.max()) <= int(value.max())
 
 
-def test_there_is_no_recipe_for_what_is_not_strided() -> None:
+def test_a_tensor_that_is_not_strided_has_no_recipe() -> None:
     assert recipe_for(torch.ones(2).to_sparse(), 0) is None
 
 
@@ -283,7 +283,7 @@ def test_a_region_stays_whole_until_it_is_dropped() -> None:
     assert targets(both) == ["mul", "matmul"]
 
 
-def test_a_region_goes_away_with_what_is_in_it() -> None:
+def test_a_region_is_removed_with_its_contents() -> None:
     case = case_of("stateful")
     computing = [n.name for n in case.calls if "_" not in targets(case)[case.calls.index(n)]]
     first = CutNodes().apply(case, computing[:1])
@@ -294,7 +294,7 @@ def test_a_region_goes_away_with_what_is_in_it() -> None:
     assert targets(tanh) == ["tanh", "mul"]
 
 
-def test_regions_inside_regions_are_paired_from_the_inside() -> None:
+def test_nested_regions_are_paired_from_the_inside() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = x @ x

@@ -1,4 +1,4 @@
-"""Graphs with vmap, grad and jvp in them are made small like any others."""
+"""Graphs that contain vmap, grad and jvp are reduced like any others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_trigger_inside_transforms_is_all_that_is_left(name: str, tmp_path: Path) -> None:
+def test_a_trigger_inside_transforms_is_all_that_remains(name: str, tmp_path: Path) -> None:
     case = captured(PROGRAMS[name], torch.rand(4, 3))
     assert case.size >= 14
 
@@ -67,7 +67,7 @@ def test_an_unbalanced_transform_is_not_well_formed() -> None:
 
 
 class Broken:
-    """A reduction with a fault of its own."""
+    """A reduction that raises."""
 
     name = "broken"
     ordered = False
@@ -79,7 +79,7 @@ class Broken:
         raise KeyError("a fault")
 
 
-def test_a_fault_of_a_reduction_ends_it_alone(tmp_path: Path) -> None:
+def test_a_fault_of_a_reduction_ends_only_that_reduction(tmp_path: Path) -> None:
     case = captured(lambda x: x.sin(), torch.ones(2))
     log = EventLog(tmp_path, own=True)
     reducer = Reducer(case, log)

@@ -1,4 +1,4 @@
-"""Repro scripts: complete files that judge by themselves, and are run before they are announced."""
+"""Repro scripts: complete files that judge themselves, and are run before they are announced."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def seeded(case: Case) -> Case:
 
 
 def written(case: Case, path: Path, content: Repro | None = None) -> tuple[str, str]:
-    """The text of a repro script, and how its inputs come into it."""
+    """Return the text of a repro script, and the origin of its inputs."""
     kind = write(case, content or Repro(WRONG, EAGER), path)
     return path.read_text(), kind
 
 
 def namespace_of(path: Path) -> dict[str, Any]:
-    """What a repro script defines, without running it."""
+    """Return what a repro script defines, without running it."""
     names: dict[str, Any] = {"__file__": str(path), "__name__": "repro"}
     exec(compile(path.read_text(), str(path), "exec"), names)
     return names
 
 
 def imported(text: str) -> set[str]:
-    """What is imported whenever a script runs; with --off it may take more."""
+    """Return what a script always imports. With --off it may import more."""
     roots: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
@@ -68,7 +68,7 @@ def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 # -- the text -------------------------------------------------------------------------------
 
 
-def test_a_script_needs_only_torch_and_tells_nothing_of_this_machine(tmp_path: Path) -> None:
+def test_a_script_needs_only_torch_and_reveals_nothing_about_this_machine(tmp_path: Path) -> None:
     case = captured(linear, torch.randn(2, 3), torch.randn(3, 4))
     content = Repro(WRONG, EAGER, ambient=Ambient(deterministic=True))
     text, kind = written(seeded(case), tmp_path / "repro.py", content)
@@ -160,7 +160,7 @@ def test_what_a_script_expects(outcome: Outcome, expectation: dict[str, str]) ->
         (Ambient(deterministic=True), "torch.use_deterministic_algorithms(True)"),
     ],
 )
-def test_the_state_of_torch_is_brought_about(ambient: Ambient, line: str, tmp_path: Path) -> None:
+def test_a_script_sets_the_state_of_torch(ambient: Ambient, line: str, tmp_path: Path) -> None:
     case = captured(torch.sin, torch.ones(2))
     text, _ = written(case, tmp_path / "repro.py", Repro(WRONG, EAGER, ambient=ambient))
     here = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "run_here")
@@ -168,8 +168,8 @@ def test_the_state_of_torch_is_brought_about(ambient: Ambient, line: str, tmp_pa
     assert Ambient().text() == ""
 
 
-def test_the_current_state_of_torch_is_seen() -> None:
-    changed = assignments()  # CI=1 in the environment is enough to change one
+def test_the_current_state_of_torch_is_recorded() -> None:
+    changed = assignments()  # even CI=1 in the environment changes one
     assert Ambient.current() == Ambient(settings=changed)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         inside = Ambient(grad=False, autocast="torch.bfloat16", settings=changed)
@@ -190,7 +190,7 @@ def test_dynamic_dimensions_are_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_the_nearest_passing_case_is_written_beside_and_told_apart(tmp_path: Path) -> None:
+def test_the_nearest_passing_case_is_written_beside_with_its_differences(tmp_path: Path) -> None:
     case = captured(linear, torch.randn(2, 3), torch.randn(3, 4))
     passing = captured(lambda x, w: torch.sigmoid(x @ w).sum(-1), *case.values())
     content = Repro(WRONG, EAGER, ("fuse.inline",), passing=passing)
@@ -214,7 +214,7 @@ def test_the_nearest_passing_case_is_written_beside_and_told_apart(tmp_path: Pat
     assert done.output == "found    {'kind': 'ok'}\nexpected {'kind': 'ok'}\nit does not fail\n"
 
 
-def test_of_a_large_difference_the_beginning_is_shown(tmp_path: Path) -> None:
+def test_only_the_beginning_of_a_large_difference_is_shown(tmp_path: Path) -> None:
     def long(x: torch.Tensor) -> torch.Tensor:
         for _ in range(20):
             x = x.sin()
@@ -225,7 +225,7 @@ def test_of_a_large_difference_the_beginning_is_shown(tmp_path: Path) -> None:
     assert "    and 13 more lines" in text
 
 
-def test_all_inputs_are_stored_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_all_inputs_are_stored_on_request(tmp_path: Path) -> None:
     case = seeded(captured(linear, torch.randn(2, 3), torch.randn(3, 4)))
     assert write(case, Repro(WRONG, EAGER), tmp_path / "repro.py", store=True) == "stored"
     check_inputs(case, tmp_path / "repro.py")
@@ -235,7 +235,7 @@ def test_all_inputs_are_stored_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def check_inputs(case: Case, path: Path) -> dict[str, Any]:
-    """The graph of the script, on the inputs that it makes, is the case."""
+    """Check that the script's graph on the script's inputs gives the results of the case."""
     names = namespace_of(path)
     made = names["inputs"]()
     for spec, value in zip(case.inputs, made, strict=True):
@@ -295,7 +295,7 @@ def test_other_inputs_are_stored(value: torch.Tensor, tmp_path: Path) -> None:
     check_inputs(case, tmp_path / "repro.py")
 
 
-def test_seeded_inputs_are_made_by_the_same_numbers(tmp_path: Path) -> None:
+def test_seeded_inputs_have_the_same_numbers(tmp_path: Path) -> None:
     def function(x: torch.Tensor, k: torch.Tensor, half: torch.Tensor, m: Any) -> torch.Tensor:
         return x[k] + half.float().sum() + m.sum()
 
@@ -367,7 +367,7 @@ class Sine(torch.autograd.Function):
         lambda x: Sine.apply(x) * 2,
     ],
 )
-def test_graphs_inside_the_graph_are_in_the_script(
+def test_nested_graphs_are_in_the_script(
     function: Callable[..., Any], tmp_path: Path
 ) -> None:
     case = captured(function, torch.ones(2, 2, requires_grad=True))
@@ -403,7 +403,7 @@ DTYPES = [
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What any repro script defines."""
+    """Return what any repro script defines."""
     torch._dynamo.reset()
     path = tmp_path_factory.mktemp("repro") / "repro.py"
     write(captured(torch.sin, torch.ones(2)), Repro(WRONG, EAGER), path)
@@ -437,7 +437,7 @@ def test_the_script_judges_as_the_minifier_does(script: dict[str, Any]) -> None:
         (torch.ones(2).to_sparse(), torch.ones(2).to_sparse() * 2),
     ],
 )  # fmt: skip
-def test_the_script_judges_odd_values_alike(
+def test_the_script_judges_odd_values_as_the_minifier_does(
     script: dict[str, Any], eager: Any, actual: Any
 ) -> None:
     found = difference(eager, actual, None, "")
@@ -457,7 +457,7 @@ def set_up():
 
 
 def planted_repro(folder: Path, outcome: Outcome, body: str) -> Path:
-    """A repro of tanh by a backend with this body."""
+    """Write a repro of tanh for a backend with this body."""
     case = captured(lambda x: x.tanh() * 2, torch.ones(3, requires_grad=True))
     seconds = 2.0 if outcome.kind is Kind.HANG else 60.0
     setup = PLANT.format(body=body)
@@ -466,7 +466,7 @@ def planted_repro(folder: Path, outcome: Outcome, body: str) -> Path:
     return folder / "repro.py"
 
 
-def test_a_wrong_number_is_reproduced_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_wrong_number_is_reproduced_in_a_fresh_process(tmp_path: Path) -> None:
     body = "return lambda *values: [v + 1 for v in module(*values)]"
     done = verify(planted_repro(tmp_path, WRONG, body))
     assert (done.status, done.reproduced) == (1, True), done.output
@@ -476,7 +476,7 @@ def test_a_wrong_number_is_reproduced_in_a_process_of_its_own(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("runs", "status"), [(3, 1), (2, 0)])
 @pytest.mark.usefixtures("warm")
-def test_where_a_failure_is_flaky_so_many_runs_have_to_pass(
+def test_if_a_failure_is_flaky_several_runs_must_pass(
     tmp_path: Path, runs: int, status: int
 ) -> None:
     ran = tmp_path / "ran"
@@ -495,7 +495,7 @@ def test_where_a_failure_is_flaky_so_many_runs_have_to_pass(
 
 @pytest.mark.usefixtures("warm")
 def test_a_repro_of_the_compiler_takes_units_and_stored_data(tmp_path: Path) -> None:
-    """Run elsewhere, next to its data only: nothing is wrong here, whatever is off."""
+    """Run elsewhere, with only its data. Nothing is wrong here, whatever is off."""
     case = captured(checkpointed, torch.randn(12, 12, requires_grad=True))
     content = Repro(WRONG, {"backend": "tcdebug", "options": {"log": False}}, ("fuse",))
     assert write(case, content, tmp_path / "repro.py") == "stored"
@@ -567,7 +567,7 @@ def test_how_a_script_ends(
 )
 @pytest.mark.usefixtures("backward_after_fork")
 @pytest.mark.usefixtures("warm")
-def test_what_fails_in_eager_is_not_judged(
+def test_a_failure_in_eager_is_undecided(
     body: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = planted_repro(tmp_path, CRASH, "return module.forward")
@@ -580,7 +580,7 @@ def test_what_fails_in_eager_is_not_judged(
 
 
 @pytest.mark.usefixtures("warm")
-def test_of_the_variants_of_a_repro_the_simplest_that_fails_is_left(tmp_path: Path) -> None:
+def test_the_simplest_variant_that_fails_is_kept(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
     failing = planted_repro(tmp_path / "other", EXCEPTION, "raise KeyError('tanh')")
     failing.replace(tmp_path / AS_CALLED)
@@ -593,7 +593,7 @@ def test_of_the_variants_of_a_repro_the_simplest_that_fails_is_left(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("warm")
-def test_where_no_variant_fails_the_bare_one_is_left(tmp_path: Path) -> None:
+def test_if_no_variant_fails_the_plain_one_is_kept(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
     (tmp_path / IN_SCRIPT).write_text("")
     assert not settle(path)

@@ -46,13 +46,13 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def case(monkeypatch: pytest.MonkeyPatch) -> Case:
-    """What the script's second graph is in the script's own process."""
+    """Return the case of the script's second graph, as in the script's own process."""
     monkeypatch.setattr(twice, "__module__", "__main__")
     return captured(lambda x: twice(x).tanh(), torch.ones(3))
 
 
 def main_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The exit status of a repro script; it forks, so what it patches stays in its child."""
+    """Return the exit status of a repro script. It forks, so its patches stay in its child."""
     names: dict[str, Any] = {"__file__": str(path), "__name__": "repro"}
     exec(compile(path.read_text(), str(path), "exec"), names)
     monkeypatch.setattr(sys, "argv", [path.name])
@@ -65,7 +65,7 @@ def main_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.parametrize(
     ("edit", "status"), [("", 1), ("gone", 1), ("changed", 1), ("both changed", 125)]
 )
-def test_a_script_gives_its_backend_and_functions_as_it_was(
+def test_an_unchanged_script_provides_its_backend_and_functions(
     edit: str, status: int, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "model.py"
@@ -92,7 +92,7 @@ def test_without_its_script_a_function_is_missing(
     assert main_of(tmp_path / "repro.py", monkeypatch) == 125
 
 
-def test_a_backend_that_sets_up_is_known_by_its_mark() -> None:
+def test_a_backend_that_sets_up_is_recognised_by_its_mark() -> None:
     def stop() -> None:
         pass
 

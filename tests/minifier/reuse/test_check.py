@@ -1,4 +1,4 @@
-"""Missing guards: found where Dynamo lacks one, with the value; never where reuse is right."""
+"""Missing guards are found if Dynamo lacks one, and named with the value; correct reuse passes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Kept(EventLog):
 
 
 def checked(scenario: Callable[[Compile], Any], **options: Any) -> list[Event]:
-    """What the check says of a scenario."""
+    """Return what the check reports about a scenario."""
     log = Kept()
     check = GuardCheck(log)
     torch._dynamo.reset()
@@ -40,7 +40,7 @@ def checked(scenario: Callable[[Compile], Any], **options: Any) -> list[Event]:
 
 
 @pytest.mark.parametrize("scenario", STALE, ids=lambda s: s.__name__)
-def test_a_guard_that_dynamo_lacks_is_found_at_the_call_that_is_wrong(scenario: Scenario) -> None:
+def test_a_guard_that_dynamo_lacks_is_found_at_the_wrong_call(scenario: Scenario) -> None:
     (found,) = checked(scenario)
     assert isinstance(found, GuardMissing)
     assert found.call == 2
@@ -67,7 +67,7 @@ def no_guards(entries: Any) -> list[bool]:
 @pytest.mark.parametrize(
     ("scenario", "changed"), CHANGED, ids=lambda given: getattr(given, "__name__", "")
 )
-def test_without_its_guards_each_kind_of_value_is_found(
+def test_a_changed_value_of_each_kind_is_found_without_its_guards(
     scenario: Callable[[Compile], Any], changed: str
 ) -> None:
     (found,) = checked(scenario, options={"guard_filter_fn": no_guards})
@@ -77,14 +77,14 @@ def test_without_its_guards_each_kind_of_value_is_found(
 
 
 def sizes(compiled: Compile) -> None:
-    """Static first, then dynamic, and a guard on a size."""
+    """Sizes: first static, then dynamic, and a guard on a size."""
     once = compiled(lambda x: x.sum() * 2 if x.shape[0] % 2 == 0 else x / x.shape[0])
     for size in (2, 3, 4, 7, 8, 1):
         once(torch.randn(size))
 
 
 def numbers(compiled: Compile) -> None:
-    """Arguments of Python that become symbols, and tensors."""
+    """Python numbers as arguments, which become symbols, and tensors."""
     once = compiled(lambda x, n, s: x * s if n > 2 else x + n)
     for n in range(5):
         once(torch.ones(3), n, n / 3)
@@ -105,7 +105,7 @@ def training(compiled: Compile) -> None:
 
 
 def side_effects(compiled: Compile) -> None:
-    """What a call writes: lists, attributes, and a cache that grows."""
+    """What a call writes: lists, attributes, and a growing cache."""
     log: list[Any] = []
 
     class Cached(torch.nn.Module):
@@ -137,11 +137,11 @@ def random_numbers(compiled: Compile) -> None:
 
 
 @pytest.mark.parametrize("scenario", [sizes, numbers, training, side_effects, random_numbers])
-def test_where_reuse_is_right_nothing_is_said(scenario: Callable[[Compile], Any]) -> None:
+def test_correct_reuse_is_not_reported(scenario: Callable[[Compile], Any]) -> None:
     assert checked(scenario) == []
 
 
-def test_a_checked_program_computes_what_it_computes_alone() -> None:
+def test_a_checked_program_computes_the_same_as_an_unchecked_one() -> None:
     def program(compiled: Compile) -> list[Any]:
         torch.manual_seed(0)
         log: list[int] = []

@@ -1,4 +1,4 @@
-"""The searches: what they find, and how often they ask for it."""
+"""The search algorithms: what they find, and how often they ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROPERTY = property_settings(100)
 
 
 class Asked:
-    """A predicate that counts, and that refuses to be asked the same thing twice."""
+    """A predicate that counts its questions and refuses to be asked the same one twice."""
 
     def __init__(self, bad: Callable[[frozenset[int]], bool]) -> None:
         self.bad = bad
@@ -97,26 +97,26 @@ def test_one_of_eight_is_the_end_of_the_shortest_bad_prefix() -> None:
     ]
 
 
-def test_the_first_elements_are_looked_at_first() -> None:
+def test_the_first_elements_are_tried_first() -> None:
     asked = Asked(lambda subset: 7 in subset)
     assert minimal_subset(range(1000), asked) == [7]
     assert [len(s) for s in asked.subsets[:4]] == [0, 31, 15, 7]
     assert len(asked.subsets) == 8
 
 
-def test_where_all_are_needed_each_is_left_out_once() -> None:
+def test_if_all_are_needed_each_is_left_out_once() -> None:
     asked = Asked(lambda subset: len(subset) == 100)
     assert minimal_subset(range(100), asked) == list(range(100))
     assert len(asked.subsets) <= 130
 
 
-def test_of_a_few_each_is_left_out_in_turn() -> None:
+def test_each_of_a_few_is_left_out_in_turn() -> None:
     asked = Asked(lambda subset: {0, 2} <= subset)
     assert minimal_subset(range(3), asked) == [0, 2]
     assert [sorted(s) for s in asked.subsets] == [[1, 2], [0, 2], [0], [2]]
 
 
-def test_nothing_is_left_where_nothing_is_needed() -> None:
+def test_nothing_remains_if_nothing_is_needed() -> None:
     asked = Asked(lambda subset: True)
     assert minimal_subset([1, 2, 3], asked) == []
     assert minimal_subset([], asked) == []
@@ -135,7 +135,7 @@ def test_a_planted_pair_is_found(size: int, data: st.DataObject) -> None:
 
 @PROPERTY
 @given(st.integers(1, 300), st.data())
-def test_every_planted_set_is_found_in_so_many_questions(size: int, data: st.DataObject) -> None:
+def test_every_planted_set_is_found_in_few_questions(size: int, data: st.DataObject) -> None:
     planted = frozenset(data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=6)))
     asked = Asked(lambda subset: planted <= subset)
     assert minimal_subset(range(size), asked) == sorted(planted)
@@ -143,9 +143,9 @@ def test_every_planted_set_is_found_in_so_many_questions(size: int, data: st.Dat
 
 
 def most_questions(size: int, culprits: int) -> int:
-    """For each culprit whether those found are all, a search for it, and one ask without it.
+    """Count per culprit: whether those found suffice, a search for it, and one question without it.
 
-    And one more question for the guess that a search begins with.
+    One more question is for the guess with which a search starts.
     """
     return culprits * (size.bit_length() + 3) + 3
 
@@ -155,7 +155,7 @@ def most_questions(size: int, culprits: int) -> int:
     st.integers(1, 24),
     st.lists(st.frozensets(st.integers(0, 23), min_size=1, max_size=5), min_size=1, max_size=4),
 )
-def test_of_several_planted_sets_one_is_left(size: int, planted: list[frozenset[int]]) -> None:
+def test_one_of_several_planted_sets_remains(size: int, planted: list[frozenset[int]]) -> None:
     inside = [p for p in planted if max(p) < size]
     assume(inside)
     found = frozenset(minimal_subset(range(size), Asked(lambda s: any(p <= s for p in inside))))
@@ -192,12 +192,12 @@ def test_elements_need_not_be_hashable() -> None:
 FAILS, PASSES, UNRESOLVED = Resolution.FAILS, Resolution.PASSES, Resolution.UNRESOLVED
 
 
-def test_between_a_pass_and_a_failure_what_is_unresolved_is_skipped() -> None:
+def test_unresolved_steps_between_a_pass_and_a_failure_are_skipped() -> None:
     answers = [PASSES, PASSES, UNRESOLVED, UNRESOLVED, UNRESOLVED, FAILS, FAILS]
     assert passing_before(0, 5, answers.__getitem__) == 1
 
 
-def test_where_nothing_is_unresolved_one_question_tells_what_passes() -> None:
+def test_if_nothing_is_unresolved_one_question_suffices() -> None:
     asked: list[int] = []
 
     def ask(n: int) -> Resolution:
@@ -208,13 +208,13 @@ def test_where_nothing_is_unresolved_one_question_tells_what_passes() -> None:
     assert asked == [89]
 
 
-def test_where_not_even_the_first_passes_there_is_no_bound() -> None:
+def test_if_not_even_the_first_passes_there_is_no_bound() -> None:
     assert passing_before(0, 3, [UNRESOLVED, PASSES, UNRESOLVED, FAILS].__getitem__) is None
 
 
 @PROPERTY
 @given(st.lists(st.sampled_from([PASSES, UNRESOLVED]), max_size=200))
-def test_the_bound_passes_and_what_follows_it_does_not(answers: list[Resolution]) -> None:
+def test_the_bound_passes_and_the_next_step_does_not(answers: list[Resolution]) -> None:
     answers = [PASSES, *answers, FAILS]
     asked: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What a search may ask next is found without asking, and changes nothing of what it finds."""
+"""Predicting the next questions of a search asks nothing and does not change the result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Search = Callable[[Callable[[Any], Any]], Any]
 
 
 def same_with_many(truth: Callable[[Any], Any], search: Search, jobs: int) -> VirtualTime:
-    """Searches one question at a time and several: the latter, which must not be slower."""
+    """Search with one job and with several. Return the latter, which must not be slower."""
     one, many = VirtualTime(truth, 1), VirtualTime(truth, jobs)
     assert one.searched(search) == many.searched(search)
     assert one.asked == many.asked
@@ -51,12 +51,12 @@ def same_with_many(truth: Callable[[Any], Any], search: Search, jobs: int) -> Vi
 
 @PROPERTY
 @given(st.integers(1, 5000), JOBS, st.data())
-def test_a_halving_is_the_same_with_many_jobs(length: int, jobs: int, data: st.DataObject) -> None:
+def test_a_search_is_the_same_with_many_jobs(length: int, jobs: int, data: st.DataObject) -> None:
     planted = data.draw(st.integers(1, length))
     same_with_many(lambda n: n >= planted, lambda ask: first_bad(0, length, ask), jobs)
 
 
-def test_three_jobs_halve_twice_in_the_time_of_one_run() -> None:
+def test_three_jobs_take_two_binary_search_steps_in_the_time_of_one_run() -> None:
     many = same_with_many(lambda n: n >= 700, lambda ask: first_bad(0, 1024, ask), 3)
     assert many.seconds == 5
     assert many.runs == 3 * 5
@@ -86,7 +86,7 @@ FAMILIES = ("passes", "lower", "fuse", "codegen")
 def compiled(
     steps: Sequence[tuple[str, str]], culprits: Sequence[tuple[str, str]]
 ) -> Callable[[Toggles], Outcome]:
-    """A compile that is wrong as soon as it takes a step of the culprits'."""
+    """A compile that is wrong as soon as it takes one of the culprits' steps."""
 
     def run(toggles: Toggles) -> Outcome:
         gate = Gate(toggles, "g-0")
@@ -161,18 +161,18 @@ def test_the_smallest_case_is_the_same_with_many_jobs(
 
 
 @pytest.mark.parametrize(("jobs", "seconds"), [(1, 23), (2, 15), (4, 10)])
-def test_more_jobs_make_a_case_small_in_less_time(graph: Case, jobs: int, seconds: int) -> None:
+def test_more_jobs_reduce_a_case_in_less_time(graph: Case, jobs: int, seconds: int) -> None:
     time = VirtualTime(lambda case: holds(case, ("exp", "sin")), jobs, key=lambda case: case.key)
     reduced(graph, time)
     assert time.seconds == seconds
 
 
-def test_one_job_makes_no_candidate_that_is_not_asked_about(graph: Case) -> None:
+def test_one_job_creates_only_candidates_that_are_asked_about(graph: Case) -> None:
     made: list[str] = []
 
     @dataclass(frozen=True)
     class Watched:
-        """A reduction that says what it makes."""
+        """A reduction that records the candidates it creates."""
 
         reduction: CaseReduction
         name: str = "watched"

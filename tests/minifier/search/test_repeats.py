@@ -1,4 +1,4 @@
-"""What may be concluded from runs that do not always end in the same way."""
+"""What can be concluded from runs that do not always end in the same way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_lower_bound_is_that_of_clopper_and_pearson() -> None:
     assert Rate(0, 10).lower(0.99) == 0.0
 
 
-def test_an_estimate_is_the_share() -> None:
+def test_an_estimate_is_the_fraction_of_failures() -> None:
     assert Rate(8, 10).estimate == 0.8
     assert Rate(0, 0).estimate == 0.0
 
@@ -82,7 +82,7 @@ def test_more_certainty_takes_more_passes() -> None:
 
 
 def after(*outcomes: Outcome, hunted: Outcome | None = WRONG) -> Tally:
-    """What is known after these runs."""
+    """Return what is known after these runs."""
     tally = Tally(outcomes[0])
     for outcome in outcomes[1:]:
         tally = tally.plus(outcome, hunted)
@@ -102,14 +102,14 @@ def test_before_anything_is_hunted_every_failure_counts_at_once() -> None:
     assert not after(OK).settled(None, 3)
 
 
-def test_another_failure_is_an_answer_only_after_enough_runs() -> None:
+def test_a_different_failure_is_an_answer_only_after_enough_runs() -> None:
     assert not after(CRASH).settled(WRONG, 3)
     assert after(CRASH, WRONG) == Tally(WRONG, 2, 1)
     assert after(OK, CRASH, OK) == Tally(CRASH, 3, 1)
     assert after(OK, CRASH, OK).settled(WRONG, 3)
 
 
-def test_what_eager_raises_is_no_matter_of_luck_but_a_hang_of_eager_may_be() -> None:
+def test_an_exception_in_eager_is_certain_but_a_hang_may_be_luck() -> None:
     assert after(RAISES).settled(WRONG, 10)
     assert not after(EAGER_HANGS).settled(WRONG, 10)
 
@@ -121,7 +121,7 @@ def test_two_answers_to_one_question_are_a_contradiction() -> None:
     assert not after(WRONG, WRONG).contradictory
 
 
-def test_the_run_for_which_a_failure_was_chosen_does_not_count() -> None:
+def test_the_run_that_selected_a_failure_does_not_count() -> None:
     assert after(WRONG, WRONG, OK, WRONG).again(WRONG) == Rate(2, 3)
     assert after(WRONG).again(WRONG) == Rate(0, 0)
     assert after(CRASH, CRASH).again(WRONG) == Rate(0, 1)
@@ -145,7 +145,7 @@ def test_a_question_is_run_until_it_is_settled() -> None:
 
 
 def runs_of(ends: list[Outcome], needed: int, known: Tally | None = None) -> list[Outcome]:
-    """The runs that it takes to settle a question whose runs end like this."""
+    """Return the runs that it takes to settle a question whose runs end like this."""
     left: Iterator[Outcome] = iter(ends)
     ran: list[Outcome] = []
 
@@ -160,8 +160,8 @@ def runs_of(ends: list[Outcome], needed: int, known: Tally | None = None) -> lis
 
 @pytest.mark.parametrize("answers", [1, 10, 20])
 @pytest.mark.parametrize("runs", [4, 12, 16])
-def test_what_is_chosen_by_the_rate_holds_for_all_rates_together(runs: int, answers: int) -> None:
-    """Each rate that may be measured chooses its passes with half the doubt."""
+def test_a_choice_by_measured_rate_holds_for_all_rates_together(runs: int, answers: int) -> None:
+    """Each measured rate determines its number of passes, with half the allowed doubt."""
     passes = [passes_needed(Rate(k, runs), answers, 0.995) for k in range(runs + 1)]
 
     def luck(p: float) -> float:
@@ -175,7 +175,7 @@ def test_what_is_chosen_by_the_rate_holds_for_all_rates_together(runs: int, answ
 
 
 @pytest.mark.parametrize("p", [0.95, 0.8, 0.5, 0.3])
-def test_a_pass_that_is_believed_is_luck_as_seldom_as_is_said(p: float) -> None:
+def test_a_believed_pass_is_luck_no_more_often_than_stated(p: float) -> None:
     generator = random.Random(int(p * 100))
 
     def run() -> Outcome:

@@ -1,4 +1,4 @@
-"""A whole script as the thing that fails: what its exit status and output say."""
+"""A whole script that fails: what its exit status and output say."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ GROUP = PLAIN.replace("some output\n", "") + "exited later\n"
         ("", ""),
     ],
 )
-def test_the_exception_is_what_the_last_traceback_ends_with(text: str, last: str) -> None:
+def test_the_exception_is_the_end_of_the_last_traceback(text: str, last: str) -> None:
     assert _last_exception(text) == last
 
 
-def test_what_is_printed_after_an_exception_is_no_part_of_its_first_line() -> None:
+def test_output_after_an_exception_is_not_part_of_its_first_line() -> None:
     assert _last_exception(NOTED).splitlines()[0] == "ValueError: size 3 is wrong"
     assert _last_exception(GROUP).splitlines()[0] == "ValueError: size 3 is wrong"
 
@@ -110,7 +110,7 @@ def test_how_a_script_ended(status: int, text: str, outcome: Outcome) -> None:
     assert outcome_of(status, text) == outcome
 
 
-def test_a_script_that_fails_with_other_numbers_has_the_same_bug() -> None:
+def test_a_script_that_fails_with_different_numbers_has_the_same_bug() -> None:
     first = outcome_of(SCRIPT_FAILED, PLAIN)
     assert first.same_bug(outcome_of(SCRIPT_FAILED, PLAIN.replace("3", "400")))
     assert not first.same_bug(outcome_of(SCRIPT_FAILED, SYNTAX))
@@ -164,7 +164,7 @@ open(marker, "w").close()
 
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("processes", "status"), [(1, 0), (2, 1)])
-def test_a_repro_runs_as_many_processes_with_the_same_caches_as_it_takes(
+def test_a_repro_runs_as_many_processes_with_the_same_caches_as_needed(
     tmp_path: Path, processes: int, status: int
 ) -> None:
     script = tmp_path / "fails.py"
@@ -201,7 +201,7 @@ def script_oracle(folder: Path, text: str, wanted: Wanted) -> CandidateOracle[Wh
     return CandidateOracle(oracle, WholeScript(str(path)))
 
 
-def test_a_script_without_an_end_hangs(tmp_path: Path) -> None:
+def test_an_endless_script_hangs(tmp_path: Path) -> None:
     asked = script_oracle(tmp_path, "import time; time.sleep(600)", Wanted())
     asked.oracle.limits = Limits(8.0)
     hang = asked.ask(Toggles(), "sleeps")
@@ -220,7 +220,7 @@ def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
     assert oracle.oracle.reruns == 3
 
 
-def test_a_check_of_a_script_is_told_what_is_off(tmp_path: Path) -> None:
+def test_a_check_of_a_script_knows_what_is_off(tmp_path: Path) -> None:
     wanted = Wanted(check='test "$TCDEBUG_OFF" = fuse && grep -q counter')
     oracle = script_oracle(tmp_path, SOMETIMES, wanted)
     assert oracle.ask(Toggles.parse(["fuse"]), "off").kind is Kind.OK
@@ -229,6 +229,6 @@ def test_a_check_of_a_script_is_told_what_is_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_script_that_fails_in_a_way_not_looked_for_does_not_fail(tmp_path: Path) -> None:
+def test_a_script_that_fails_outside_the_criteria_does_not_fail(tmp_path: Path) -> None:
     oracle = script_oracle(tmp_path, SOMETIMES, Wanted(fail_regex="KeyError"))
     assert oracle.ask(Toggles(), "raises ValueError").kind is Kind.INVALID

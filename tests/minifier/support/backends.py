@@ -1,4 +1,4 @@
-"""Backends that fail in one known way on graphs that hold tanh."""
+"""Backends that fail in one known way on graphs that contain tanh."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def right(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def wrong(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Computes a sigmoid in place of tanh."""
+    """Computes a sigmoid instead of tanh."""
     for node in module.graph.nodes:
         if _is_tanh(node):
             node.op, node.target, node.kwargs = "call_function", torch.sigmoid, {}
@@ -47,7 +47,7 @@ def raises(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def raises_late(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles tanh to what cannot run."""
+    """Compiles tanh to something that cannot run."""
     if not holds_tanh(module):
         return module.forward
 
@@ -63,13 +63,13 @@ def crashes(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]
 
 
 def hangs(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Never ends on tanh."""
+    """Never returns on tanh."""
     if holds_tanh(module):
         time.sleep(1000)
     return module.forward
 
 
 def target(backend: Any) -> Backend:
-    """A backend as the minifier sees it."""
+    """Return a backend as the minifier sees it."""
     name = backend if isinstance(backend, str) else backend.__name__
     return Backend(backend, name)

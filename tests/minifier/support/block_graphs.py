@@ -1,4 +1,4 @@
-"""Graphs of a chosen size, as a model of many equal blocks gives them."""
+"""Graphs of a chosen size, like those of a model of many equal blocks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tcdebug.minifier.cases.case import Case
 
 SIZES = (64, 125, 247, 491)
 ONCE = ((1 / 6, torch.exp), (1 / 2, torch.relu), (5 / 6, torch.sin))
-"""Operators that are in a graph once, and at what part of it."""
+"""Operators that occur once in a graph, and their relative position."""
 PLANTED = (("relu",), ("relu", "softmax", "cat"), ("exp", "relu", "sin"))
-"""What failures need: one operator, a common one with two that are everywhere, three far apart."""
+"""What failures need: one operator, a rare one with two common ones, or three far apart."""
 ROWS, COLUMNS = 4, 8
 
 
 def block(h: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The values of one block, each computed when it is asked for, by one node."""
+    """Yield the values of one block. Each is computed by one node when it is requested."""
     yield (h := h @ w)
     yield (h := h + b)
     yield (gate := torch.sigmoid(h))
@@ -34,7 +34,7 @@ def block(h: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Iterator[torch.T
 
 
 def blocks(size: int) -> Callable[..., torch.Tensor]:
-    """A function of `size` nodes: blocks, and between them the operators that are there once."""
+    """Return a function of `size` nodes: blocks, and between them the operators that occur once."""
 
     def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         count, h = 0, x
@@ -53,7 +53,7 @@ def blocks(size: int) -> Callable[..., torch.Tensor]:
 
 
 def arguments() -> tuple[torch.Tensor, ...]:
-    """What the functions are called with."""
+    """Return the arguments of the functions."""
     generator = torch.Generator().manual_seed(0)
     return tuple(
         torch.randn(size, generator=generator)
@@ -62,7 +62,7 @@ def arguments() -> tuple[torch.Tensor, ...]:
 
 
 def block_graph(size: int) -> Case:
-    """The graph of so many nodes, as Dynamo captures it."""
+    """Return the graph with this many nodes, as Dynamo captures it."""
     torch.compiler.reset()
     case = captured(blocks(size), *arguments())
     assert case.size == size
@@ -70,5 +70,5 @@ def block_graph(size: int) -> Case:
 
 
 def holds(case: Case, planted: tuple[str, ...]) -> bool:
-    """Stands for a rerun: a case fails where all these calls are in it."""
+    """Replace a rerun: a case fails if all these calls are in it."""
     return set(planted) <= set(targets(case))

@@ -1,4 +1,4 @@
-"""Cases captured by Dynamo from plain functions: what the tests of the minifier work on."""
+"""Cases that Dynamo captured from plain functions, on which the tests of the minifier work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Recorded:
 
 
 def captured(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Case:
-    """The case of a function that Dynamo captures as one graph, called with `args`."""
+    """Return the case of a function that Dynamo captures as one graph, called with `args`."""
     recorded = Recorded()
     torch.compile(function, backend=recorded, dynamic=dynamic, fullgraph=True)(*args)
     (graph,) = recorded.graphs
@@ -34,7 +34,7 @@ def captured(function: Callable[..., Any], *args: Any, dynamic: bool = False) ->
 
 
 def targets(case: Case) -> list[str]:
-    """What the nodes call, by short names and in order."""
+    """Return what the nodes call, by short names and in order."""
     return [
         n.target if isinstance(n.target, str) else n.target.__name__ for n in case.calls
     ]

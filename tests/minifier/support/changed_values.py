@@ -1,6 +1,6 @@
 """Functions that are called again after something that they read has changed.
 
-Dynamo has guards on all of it. Compiled without guards, each of them returns a stale result.
+Dynamo guards all of it. Compiled without guards, each of them returns a stale result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def global_assigned(compiled: Compile) -> None:
 
 
 def property_changed(compiled: Compile) -> None:
-    """What a property computes."""
+    """The value that a property computes."""
 
     class Holder:
         inner = 1.0
@@ -59,7 +59,7 @@ def default_mutated(compiled: Compile) -> None:
 
 
 def dict_extended(compiled: Compile) -> None:
-    """What is in a dict."""
+    """The contents of a dict."""
     scales = {"a": 2.0}
 
     def fn(x: Any) -> Any:
@@ -74,7 +74,7 @@ def dict_extended(compiled: Compile) -> None:
 
 
 def list_appended(compiled: Compile) -> None:
-    """How long a list is."""
+    """The length of a list."""
     values = [1.0]
 
     def fn(x: Any) -> Any:
@@ -164,4 +164,4 @@ CHANGED = (
     (partial_keyword, "function.part.keywords['scale']: float 2.0 -> float 6.0"),
     (counter_written, "function.holder.count: nothing -> int 10"),
 )
-"""Each with what a finding has to say of it."""
+"""Each function, with what a finding must say about it."""

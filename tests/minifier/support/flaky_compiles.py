@@ -1,4 +1,4 @@
-"""Compiles that fail only sometimes, made up: 67 decisions, and a coin for each run."""
+"""Simulated compiles that fail only sometimes: 67 decisions, and a coin toss for each run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ONE_STEP = (("lower.aten.add.Tensor", "n17"),)
 WHOLE_UNIT = tuple(("lower.aten.add.Tensor", f"n{k}") for k in range(9, 30))
 
 Step = tuple[str, str]
-"""What the gate is asked: unit and subject."""
+"""A question to the gate: unit and subject."""
 
 
 @cache
 def decided(off: tuple[str, ...]) -> tuple[Decision, ...]:
-    """What the gate decides of the steps; the same in every run."""
+    """Return the gate's decisions on the steps, which are the same in every run."""
     gate = Gate(Toggles.parse(off), "g-0")
     for step in STEPS:
         gate.allows(*step)
@@ -40,15 +40,15 @@ def decided(off: tuple[str, ...]) -> tuple[Decision, ...]:
 
 @dataclass
 class Flaky:
-    """A compile that is wrong with probability `p` once it takes a step of the culprits'."""
+    """A compile that is wrong with probability `p` once it takes one of the culprits' steps."""
 
     p: float
     seed: int
     culprits: Sequence[Step] = ONE_STEP
     always: bool = False
-    """It fails with every step held back, too."""
+    """Whether it also fails with every step off."""
     otherwise: Outcome = OK
-    """How it ends where it is not wrong."""
+    """Its outcome if it is not wrong."""
     searches: int = 0
     passes_needed: int = 1
     contradicted: bool = False
@@ -101,7 +101,7 @@ class Flaky:
 
 
 def answer(sure: Sure, culprit: Step = ONE_STEP[0]) -> str:
-    """Whether a culprit was named, and whether it is the one."""
+    """Return whether a culprit was named, and whether it is the right one."""
     if not sure.verdict.confirmed:
         return "none"
     assert sure.confidence >= 0.99

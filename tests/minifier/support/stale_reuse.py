@@ -1,7 +1,7 @@
-"""Functions of which Dynamo reuses a graph that is no longer right.
+"""Functions for which Dynamo reuses a graph that is no longer right.
 
-Each takes what stands for torch.compile and returns the results of all calls. A
-comment `stale` marks the line whose value Dynamo has no guard on.
+Each takes a replacement for torch.compile and returns the results of all calls. A comment `stale`
+marks the line whose value Dynamo does not guard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ X = torch.arange(4.0)
 
 
 def closure_rebound(compiled: Compile) -> list[Any]:
-    """A closure variable is another method of tensors."""
+    """A closure variable becomes another method of tensors."""
 
     def make(op: Any) -> Any:
         def fn(x: Any) -> Any:
@@ -34,7 +34,7 @@ def closure_rebound(compiled: Compile) -> list[Any]:
 
 
 def argument_exchanged(compiled: Compile) -> list[Any]:
-    """An argument is another method of tensors."""
+    """An argument becomes another method of tensors."""
 
     def fn(x: Any, op: Any) -> Any:
         y = x + 1
@@ -45,7 +45,7 @@ def argument_exchanged(compiled: Compile) -> list[Any]:
 
 
 def attribute_exchanged(compiled: Compile) -> list[Any]:
-    """An attribute is another method of tensors."""
+    """An attribute becomes another method of tensors."""
     holder = type("Holder", (), {})()
 
     def fn(x: Any) -> Any:
@@ -60,7 +60,7 @@ def attribute_exchanged(compiled: Compile) -> list[Any]:
 
 
 def dict_value_exchanged(compiled: Compile) -> list[Any]:
-    """A value of a dict is another method of tensors."""
+    """A value of a dict becomes another method of tensors."""
     operations = {"op": torch.Tensor.add}
 
     def fn(x: Any) -> Any:
@@ -75,7 +75,7 @@ def dict_value_exchanged(compiled: Compile) -> list[Any]:
 
 
 def default_exchanged(compiled: Compile) -> list[Any]:
-    """A default of a parameter is another method of tensors."""
+    """A default of a parameter becomes another method of tensors."""
 
     def fn(x: Any, op: Any = torch.Tensor.add) -> Any:
         y = x * 2
@@ -88,7 +88,7 @@ def default_exchanged(compiled: Compile) -> list[Any]:
 
 
 def partial_exchanged(compiled: Compile) -> list[Any]:
-    """A functools.partial is of another method of tensors."""
+    """A functools.partial wraps another method of tensors."""
     holder = type("Holder", (), {})()
     holder.op = functools.partial(torch.Tensor.add, other=torch.ones(4))
 
@@ -104,7 +104,7 @@ def partial_exchanged(compiled: Compile) -> list[Any]:
 
 
 def attribute_shadowed(compiled: Compile) -> list[Any]:
-    """What __getattr__ gave is now an attribute of its own."""
+    """A value that __getattr__ returned becomes an instance attribute."""
 
     class Holder:
         def __getattr__(self, name: str) -> float:
@@ -124,7 +124,7 @@ def attribute_shadowed(compiled: Compile) -> list[Any]:
 
 
 def hook_added(compiled: Compile) -> list[Any]:
-    """A module within another has a forward hook since."""
+    """A nested module gets a forward hook."""
     module = torch.nn.Sequential(torch.nn.ReLU())
 
     def fn(x: Any) -> Any:
@@ -139,7 +139,7 @@ def hook_added(compiled: Compile) -> list[Any]:
 
 
 def chained_mapping_written(compiled: Compile) -> list[Any]:
-    """A ChainMap has another value for a key."""
+    """A ChainMap gets another value for a key."""
     scales = collections.ChainMap[str, float]({}, {"a": 1.0})
 
     def fn(x: Any) -> Any:
@@ -154,7 +154,7 @@ def chained_mapping_written(compiled: Compile) -> list[Any]:
 
 
 def order_changed(compiled: Compile) -> list[Any]:
-    """An OrderedDict has its keys in another order."""
+    """The keys of an OrderedDict are reordered."""
     terms = collections.OrderedDict(a=1.0, b=2.0)
 
     def fn(x: Any) -> Any:
@@ -170,7 +170,7 @@ def order_changed(compiled: Compile) -> list[Any]:
 
 
 def same_list_twice(compiled: Compile) -> list[Any]:
-    """Two lists are one."""
+    """Two lists become one."""
 
     def fn(x: Any, first: list[int], second: list[int]) -> Any:
         y = x + 1

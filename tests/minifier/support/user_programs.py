@@ -1,4 +1,4 @@
-"""Small programs of many kinds of nodes, with their arguments: what reductions are tried on."""
+"""Small programs with many kinds of nodes, with their arguments, on which reductions are tried."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def branching(x: torch.Tensor) -> torch.Tensor:
 
 
 def arguments() -> dict[str, Program]:
-    """The programs by name."""
+    """Return the programs by name."""
     generator = torch.Generator().manual_seed(0)
 
     def noise(*size: int, grad: bool = False) -> torch.Tensor:

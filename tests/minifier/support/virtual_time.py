@@ -1,4 +1,4 @@
-"""Answers that take a second each, made up: what a search costs with so many of them at a time."""
+"""Simulated answers that take a second each: what a search costs with several at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class VirtualTime:
-    """Runs up to `jobs` questions at a time; `key` tells them apart."""
+    """Runs up to `jobs` questions at a time; `key` distinguishes them."""
 
     truth: Callable[[Any], Any]
     jobs: int
@@ -59,5 +59,5 @@ class VirtualTime:
         return self.answers[key]
 
     def searched(self, search: Callable[[Callable[[Any], Any]], Result]) -> Result:
-        """What a search finds that changes and tells nothing."""
+        """Return what a search without side effects finds."""
         return searched(self.ask, self, search, search)

@@ -1,4 +1,4 @@
-"""The units of AOTAutograd: each part that can be done otherwise, with a fault planted in it."""
+"""The units of AOTAutograd: each step that has an alternative, with a fault planted in it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Make = Callable[[], tuple[Any, ...]]
 def compiled(
     function: Callable[..., Any], make: Make, *toggles: str, backend: str = "aot_eager"
 ) -> tuple[Any, tuple[Any, ...], list[Decision]]:
-    """What a compiled call gives, its inputs afterwards, and what was decided."""
+    """Return the result of a compiled call, its inputs afterwards, and the decisions."""
     torch._dynamo.reset()
     inputs = make()
     with autograd.switched(Toggles.parse(toggles), EventLog(None)) as gate:
@@ -39,7 +39,7 @@ def compiled(
 
 
 def culprits(function: Callable[..., Any], make: Make) -> list[str]:
-    """The units that a bisection names and confirms, run by run."""
+    """Return the units that a bisection names and confirms, run by run."""
     inputs = make()
     wanted = (function(*inputs), inputs)
 
@@ -74,14 +74,14 @@ def test_a_decomposition_that_differs_from_the_kernel_of_eager_is_named() -> Non
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "tcdebug"])
-def test_a_unit_that_is_named_is_off_beside_the_units_of_a_backend(backend: str) -> None:
+def test_a_named_unit_is_off_together_with_the_units_of_a_backend(backend: str) -> None:
     unit = "autograd.decomposition.aten.upsample_bilinear2d"
     result, _, decisions = compiled(doubled, pixels, unit, backend=backend)
     assert torch.equal(result, doubled(*pixels()))
     assert [d.unit for d in decisions if not d.allowed] == [unit]
 
 
-def test_without_its_name_no_unit_of_aotautograd_is_asked() -> None:
+def test_units_of_aotautograd_are_not_asked_unless_named() -> None:
     assert compiled(doubled, pixels, "all", "lower")[2] == []
 
 
@@ -95,7 +95,7 @@ VIEWS: list[tuple[Callable[..., Any], Callable[[torch.Tensor], tuple[torch.Tenso
 
 
 @pytest.mark.parametrize("row", range(len(VIEWS)))
-def test_an_output_that_is_a_view_of_the_wrong_tensor_ends_at_its_alias(row: int) -> None:
+def test_an_output_that_is_a_view_of_the_wrong_tensor_leads_to_its_alias(row: int) -> None:
     """torch replays the view of an input on the base that it shares with another input."""
     function, views = VIEWS[row]
     assert culprits(function, lambda: views(torch.arange(24.0).reshape(4, 6).clone())) == [
@@ -110,7 +110,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
 
 
-def test_a_view_made_wrong_from_a_synthetic_base_is_named() -> None:
+def test_a_wrong_view_of_a_synthetic_base_is_named() -> None:
     original = runtime_wrappers.gen_alias_from_base
 
     def shifted(base: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,7 +130,7 @@ def test_a_view_made_wrong_from_a_synthetic_base_is_named() -> None:
         assert culprits(function, make) == ["autograd.synthetic_base"]
 
 
-def test_an_operator_that_is_functionalised_wrong_is_named() -> None:
+def test_a_wrongly_functionalised_operator_is_named() -> None:
     original = FunctionalTensorMode.__torch_dispatch__
 
     def wrong(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -165,7 +165,7 @@ def test_a_planted_decomposition_is_named_among_others() -> None:
 
 
 class Multiplied(torch.autograd.Function):
-    """A product whose gradient is one, too: autocast in backward decides its dtype."""
+    """A product whose gradient is also a product, so that autocast in backward sets its dtype."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -178,7 +178,7 @@ class Multiplied(torch.autograd.Function):
         return gradients[0] @ weight + 0.001, None
 
 
-def test_autocast_in_backward_is_a_unit_where_autocast_is_on() -> None:
+def test_autocast_in_backward_is_a_unit_if_autocast_is_on() -> None:
     def gradient(*toggles: str) -> tuple[float, list[Decision]]:
         x = torch.ones(1, 1, requires_grad=True)
 
@@ -190,7 +190,7 @@ def test_autocast_in_backward_is_a_unit_where_autocast_is_on() -> None:
         (found,) = torch.autograd.grad(out, x, torch.full((1, 1), 1.003))
         return found.item(), decisions
 
-    assert gradient(ALONE)[0] == 1.0  # as bfloat16s, 1.003 and 1.001 are 1
+    assert gradient(ALONE)[0] == 1.0  # in bfloat16, 1.003 and 1.001 are both 1
     right, decisions = gradient(ALONE, "autograd.backward_autocast")
     assert right == pytest.approx(1.004)
     assert "autograd.backward_autocast" in {d.unit for d in decisions if not d.allowed}
@@ -228,7 +228,7 @@ def test_with_everything_off_the_results_are_those_of_eager() -> None:
     assert {"autograd.decomposition.aten.matmul", "autograd.input_mutation"} <= asked
 
 
-def test_what_is_replaced_is_put_back() -> None:
+def test_everything_replaced_is_restored() -> None:
     operators = [torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.matmul.default]
     before = [dict(operator.py_kernels) for operator in operators]
     compiled(doubled, pixels, ALONE, "all")

@@ -39,13 +39,13 @@ def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 NODES = ["add", "mul", "sub", "sub", "sin", "_set_grad_enabled", "truediv", "_set_grad_enabled",
          "exp", "exp", "matmul"]  # fmt: skip
 ENDS = [0, 0, 1, 2, 4, 5, 8, 10, 11]
-"""How many nodes are captured with the first n decisions, the frame's and then its statements'."""
+"""Nodes captured with the first n decisions: that of the frame, then those of its statements."""
 
 
 def captured(
     function: Callable[..., Any], toggles: list[str], fullgraph: bool = False
 ) -> tuple[list[list[str]], list[Decision], torch.Tensor]:
-    """The graphs that Dynamo captures under toggles, what was decided, and the result."""
+    """Return the graphs that Dynamo captures under toggles, the decisions, and the result."""
     torch._dynamo.reset()
     graphs: list[list[str]] = []
 
@@ -87,7 +87,7 @@ def test_a_frame_that_is_off_runs_in_eager_and_what_it_calls_is_captured() -> No
     assert decisions[1].unit == "dynamo.frame.helper"
 
 
-def test_behind_a_single_statement_that_is_off_nothing_is_captured() -> None:
+def test_nothing_is_captured_after_a_single_statement_that_is_off() -> None:
     _, decisions, result = captured(program, [])
     graphs, asked, again = captured(program, [f"site:{decisions[3].site}"])
     assert graphs == [NODES[:2]]
@@ -95,7 +95,7 @@ def test_behind_a_single_statement_that_is_off_nothing_is_captured() -> None:
     torch.testing.assert_close(again, result)
 
 
-def test_after_a_graph_break_of_the_program_itself_the_lines_go_on() -> None:
+def test_lines_continue_after_a_graph_break_of_the_program_itself() -> None:
     def broken(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         z = x + y
         torch._dynamo.graph_break()
@@ -146,7 +146,7 @@ def compiled_alone(function: Any) -> Any:
 
 
 @pytest.mark.parametrize("scenario", STALE, ids=lambda s: s.__name__)
-def test_a_missing_guard_ends_at_the_line_that_read_the_value(scenario: Scenario) -> None:
+def test_a_missing_guard_leads_to_the_line_that_read_the_value(scenario: Scenario) -> None:
     wanted = scenario(lambda function: function)
 
     def ask(toggles: Toggles, purpose: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""The units of stock inductor: every decision is asked, and any of them may be held back."""
+"""The units of stock inductor: every decision is asked about, and any can be refused."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", 
 def kernels_of_the_tests(
     monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> Iterator[None]:
-    """Kernels are kept from run to run, and not where the user's are."""
+    """Keep kernels between runs of the tests, but apart from the user's."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(pytestconfig.cache.mkdir("inductor")))
     yield
 
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A bit of each kind: matrix product, activation, softmax, normalisation, reduction."""
+    """One of each kind: matrix product, activation, softmax, normalisation, reduction."""
     y = (x @ weight).relu()
     z = torch.nn.functional.gelu(y) + torch.softmax(y, -1)
     return torch.nn.functional.layer_norm(z, (16,)).sum(-1)
 
 
 def run(function: Callable[..., Any]) -> list[torch.Tensor]:
-    """The result and the gradients."""
+    """Return the result and the gradients."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 16, generator=generator).requires_grad_()
     weight = torch.randn(16, 16, generator=generator).requires_grad_()
@@ -70,7 +70,7 @@ def units_of(decisions: list[Decision], allowed: bool = True) -> set[str]:
 
 @cache
 def units_asked() -> list[str]:
-    """The units of a compile with everything on."""
+    """Return the units of a compile with everything on."""
     return sorted(units_of(compiled_under()[1]))
 
 
@@ -102,7 +102,7 @@ def test_decisions_are_the_same_in_every_compile() -> None:
     assert first == second
 
 
-def test_the_first_decisions_are_the_same_whatever_becomes_of_the_rest() -> None:
+def test_the_first_decisions_do_not_depend_on_the_rest() -> None:
     everything = compiled_under()[1]
     for count in (1, 20, 60, 100):
         limited = compiled_under(f"all:{count}")[1]
@@ -130,7 +130,7 @@ def test_one_lowering_alone_writes_one_kernel() -> None:
     assert units_of(decisions) == {"lower.aten.relu.default"}
 
 
-def test_nothing_of_torch_is_changed_afterwards() -> None:
+def test_torch_is_unchanged_afterwards() -> None:
     lowerings, fallbacks = set(lowering.lowerings), set(lowering.fallbacks)
     settings_before = config.get_config_copy()
     compiled_under("decompose", "config")
@@ -139,7 +139,7 @@ def test_nothing_of_torch_is_changed_afterwards() -> None:
     assert config.get_config_copy() == settings_before
 
 
-def test_a_patch_that_does_not_fit_takes_its_units_away_and_nothing_else(
+def test_a_patch_that_does_not_fit_removes_only_its_units(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(fusion, "CAN_FUSE", replace(fusion.CAN_FUSE, takes=("left", "right")))
@@ -156,14 +156,14 @@ def test_a_patch_that_does_not_fit_takes_its_units_away_and_nothing_else(
     assert "not left, right; without it: no fuse.*" in said["reason"]
 
 
-def test_what_a_script_sets_is_a_unit_of_its_own() -> None:
+def test_each_setting_of_a_script_is_a_unit() -> None:
     assert units() == {}
     with config.patch({"cpp.simdlen": 8, "max_autotune_pointwise": True}):
         assert units() == {"cpp.simdlen": None, "max_autotune_pointwise": False}
         assert "config.cpp.simdlen" in units_of(compiled_under()[1])
 
 
-def test_an_option_is_a_unit_wherever_a_program_gives_it() -> None:
+def test_an_option_is_a_unit_wherever_a_program_passes_it() -> None:
     negative = torch.tensor([-1.0])
 
     def nan() -> None:
@@ -177,7 +177,7 @@ def test_an_option_is_a_unit_wherever_a_program_gives_it() -> None:
         nan()
 
 
-def test_an_option_of_a_backend_of_its_own_is_a_unit() -> None:
+def test_an_option_of_a_custom_backend_is_a_unit() -> None:
     seen: list[dict[str, int]] = []
 
     def backend(
@@ -193,7 +193,7 @@ def test_an_option_of_a_backend_of_its_own_is_a_unit() -> None:
     assert [d.unit for d in gate.decisions] == ["option.level", "option.size"]
 
 
-def test_a_pass_that_a_script_registers_is_asked_by_its_place_and_name() -> None:
+def test_a_registered_pass_is_asked_about_by_its_place_and_name() -> None:
     called: list[int] = []
 
     def my_pass(graph: torch.fx.Graph) -> None:
@@ -208,7 +208,7 @@ def test_a_pass_that_a_script_registers_is_asked_by_its_place_and_name() -> None
         assert len(called) == 2
 
 
-def test_a_backend_on_autograd_of_torch_has_its_decompositions_as_units() -> None:
+def test_a_backend_built_on_aotautograd_has_its_decompositions_as_units() -> None:
     with inductor.switched(Toggles.parse(["decompose.aten.gelu"]), EventLog(None)) as gate:
         results = run(torch.compile(block, backend="aot_eager_decomp_partition"))
     assert_right(results)

@@ -34,8 +34,8 @@ def test_the_layer_at_fault_is_the_last_one_that_went_off(
     assert len(rungs) == asked
 
 
-def test_a_rung_that_fails_in_another_way_is_no_pass() -> None:
-    """As where AOTAutograd is at fault and each backend on it trips over that somewhere else."""
+def test_a_rung_that_fails_differently_is_not_a_pass() -> None:
+    """For example, AOTAutograd is at fault, and each backend on it fails at a different place."""
 
     def ask(toggles: Toggles, purpose: str) -> Outcome:
         if rung(toggles) == "eager":
@@ -47,7 +47,7 @@ def test_a_rung_that_fails_in_another_way_is_no_pass() -> None:
     assert [r.backend for r in rungs] == ["aot_eager_decomp_partition", "aot_eager", "eager"]
 
 
-def test_the_lowest_layer_that_is_off_decides_which_backend_stands_in() -> None:
+def test_the_lowest_layer_that_is_off_determines_the_backend() -> None:
     assert rung(Toggles()) == ""
     assert rung(Toggles.parse(["layer.backend"])) == "aot_eager_decomp_partition"
     assert rung(Toggles.parse(["layer.autograd", "layer.backend"])) == "eager"
@@ -65,7 +65,7 @@ def test_the_lowest_layer_that_is_off_decides_which_backend_stands_in() -> None:
         ([WRONG, WRONG, OTHER], ["layer.autograd", "layer.capture"]),
     ],
 )
-def test_rungs_that_fail_in_another_way_leave_their_layers_in_doubt(
+def test_rungs_that_fail_differently_leave_their_layers_in_doubt(
     ends: list[Outcome], doubtful: list[str]
 ) -> None:
     backends = list(BELOW.values())

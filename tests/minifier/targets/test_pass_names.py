@@ -1,4 +1,4 @@
-"""Units of inductor's patterns have telling names, and what is required has none."""
+"""Units of inductor's patterns have descriptive names, and required patterns are not units."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULES = (pre_grad, joint_graph, post_grad, freezing_patterns)
 
 @cache
 def registered() -> dict[str, list[Any]]:
-    """Every pattern that inductor registers, by the name of its unit."""
+    """Return every pattern that inductor registers, by the name of its unit."""
     for module in MODULES:
         module.lazy_init()
     found: dict[str, list[Any]] = {}
@@ -41,33 +41,33 @@ def entries() -> Iterator[Any]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list as it is, anything else as a list of its own."""
+    """Return a list as it is, and anything else as a list of one element."""
     return value if isinstance(value, list) else [value]
 
 
-def test_every_pattern_has_a_telling_name() -> None:
+def test_every_pattern_has_a_descriptive_name() -> None:
     names = set(registered())
     assert len(names) > 100
     assert not names & NAMELESS
     assert not any("<" in name or name.startswith("pattern_") for name in names)
 
 
-def test_patterns_that_say_nothing_are_named_by_what_registers_or_traces_them() -> None:
+def test_nameless_patterns_are_named_by_what_registers_or_traces_them() -> None:
     names = set(registered())
     assert {
         "register_binary_unary_fusion_lowering",  # its handler is called `fn`
-        "randperm_index_pattern",  # a lambda would do for its check
+        "randperm_index_pattern",  # its check is a lambda
         "matmul_fuse_pattern",
         "mm_pattern_inference",
         "pointless_view",
     } <= names
 
 
-def test_a_nameless_function_is_told_by_the_one_around_it() -> None:
+def test_a_nameless_function_is_named_by_the_enclosing_one() -> None:
     def _(x: torch.Tensor) -> torch.Tensor:
         return x
 
     assert function_name(_) == ""
-    assert outermost_function(_) == "test_a_nameless_function_is_told_by_the_one_around_it"
+    assert outermost_function(_) == "test_a_nameless_function_is_named_by_the_enclosing_one"
     assert function_name(lambda: None) == ""
     assert outermost_function(None) == ""

@@ -1,6 +1,6 @@
-"""No pass that is a unit is needed: without it a program compiles and is right.
+"""No pass that is a unit is required: without it a program compiles and is right.
 
-The programs hold what passes have to rewrite before it can be lowered: operators that write their
+The programs contain what passes must rewrite before it can be lowered: operators that write their
 arguments, higher-order operators, random numbers, assertions.
 """
 
@@ -89,7 +89,7 @@ def asserts(x: torch.Tensor) -> torch.Tensor:
 
 
 def run(function: Callable[..., Any], program: Callable[..., Any]) -> list[torch.Tensor]:
-    """The results of a program, and its argument afterwards."""
+    """Return the results of a program, and its argument afterwards."""
     x = torch.arange(8.0) / 8 - 0.25
     torch.manual_seed(0)
     results = torch.utils._pytree.tree_leaves(function(program)(x))
@@ -99,7 +99,7 @@ def run(function: Callable[..., Any], program: Callable[..., Any]) -> list[torch
 def compiled_without(
     program: Callable[..., Any], *off: str
 ) -> tuple[list[torch.Tensor], list[str]]:
-    """Results, and the units of passes that were asked."""
+    """Return the results, and the units of passes that were asked about."""
     torch._dynamo.reset()
     toggles = Toggles.parse([*NO_KERNELS, *off])
     with (
@@ -117,7 +117,7 @@ PROGRAMS = (
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_compiles_without_any_pass_and_without_all(
+def test_a_program_compiles_without_any_one_pass_and_without_all_passes(
     program: Callable[..., Any],
 ) -> None:
     expected = run(lambda program: program, program)

@@ -1,4 +1,4 @@
-"""Units inside the subgraphs of higher-order operators are asked, and what they write is legal."""
+"""Units inside the subgraphs of higher-order operators are asked about, and their code is legal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_KERNELS = ("lower", "fuse", "codegen")
 
 
 class Softplus(torch.autograd.Function):
-    """Softplus with a gradient of its own."""
+    """Softplus with its own gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -68,7 +68,7 @@ HIGHER: dict[str, Callable[[torch.Tensor], Any]] = {
 def compiled(
     function: Callable[..., Any], x: torch.Tensor, *off: str
 ) -> tuple[list[torch.Tensor], list[Decision]]:
-    """The results of a compiled call, and what was decided."""
+    """Return the results of a compiled call, and the decisions."""
     torch._dynamo.reset()
     with (
         torch._dynamo.config.patch(capture_scalar_outputs=True),
@@ -84,7 +84,7 @@ def right(results: list[torch.Tensor], function: Callable[..., Any], x: torch.Te
 
 
 @pytest.mark.parametrize("name", HIGHER)
-def test_a_fault_inside_a_subgraph_is_there_with_its_unit_on_and_not_with_it_off(
+def test_a_fault_inside_a_subgraph_appears_only_with_its_unit_on(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(x: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
@@ -106,8 +106,8 @@ def test_a_fault_inside_a_subgraph_is_there_with_its_unit_on_and_not_with_it_off
 
 @pytest.mark.slow
 @pytest.mark.parametrize("off", ["decompose", "all"])
-def test_attention_compiles_with_everything_off_that_is_not_part_of_its_template(off: str) -> None:
-    """A template calls no kernel of ATen, and has memory for as many threads as torch has."""
+def test_attention_compiles_with_everything_off_outside_its_template(off: str) -> None:
+    """A template calls no ATen kernels, and allocates memory for as many threads as torch has."""
 
     def function(q: torch.Tensor) -> torch.Tensor:
         return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + torch.tanh(i - j))

@@ -1,4 +1,4 @@
-"""What torch writes at its seams, under the names that this version of torch has for it."""
+"""The texts that torch writes for its stages, under their names in this version of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inductor's generated code, read."""
+"""Reading inductor's generated code."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ device=None, requires_grad=True, size=[8, 8], stride=[8, 1])  # y = x * n  # s.p
 """
 
 
-def test_a_kernel_moves_the_bytes_of_its_arguments_a_broadcast_only_what_is_there() -> None:
+def test_a_kernel_moves_the_bytes_of_its_arguments_and_of_a_broadcast_only_its_memory() -> None:
     kernels = [e for e in generated(CODE, "code.py") if isinstance(e, KernelWritten)]
     assert kernels == [
         KernelWritten("cpp_fused_relu_sum_0", "c++", [], 8 * 4 * 4 + 8 * 8 + 4, "code.py")
     ]
 
 
-def test_bytes_of_symbolic_sizes_are_not_known() -> None:
+def test_bytes_of_symbolic_sizes_are_unknown() -> None:
     (kernel,) = generated(SYMBOLIC, "")
     assert isinstance(kernel, KernelWritten)
     assert kernel.moved == 0
 
 
-def test_a_call_of_a_library_has_the_nodes_above_it() -> None:
+def test_a_library_call_has_the_nodes_above_it() -> None:
     calls = [e for e in generated(CODE, "") if isinstance(e, ExternCalled)]
     assert [(c.op, c.node) for c in calls] == [("aten.mm", "getattr_1, matmul")]
 
 
-def test_guards_are_counted_and_those_on_values_are_told() -> None:
+def test_guards_are_counted_and_those_on_values_are_listed() -> None:
     assert counted(GUARDS) == 4
     assert on_values(GUARDS) == [
         "EQUALS_MATCH: L['n'] == 2",

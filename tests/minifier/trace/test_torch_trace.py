@@ -1,4 +1,4 @@
-"""torch's structured trace of a program at work, as events."""
+"""torch's structured trace of a running program as events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tcdebug.reading.run_dir import Record, read
 
 
 def broken_and_sized(x: torch.Tensor, n: int) -> torch.Tensor:
-    """Breaks at a print, and is compiled again for another n."""
+    """Has a graph break at a print, and recompiles for another n."""
     y = torch.relu(x * n)
     print("", end="")  # noqa: T201 # a graph break
     return y.sum()
@@ -23,7 +23,7 @@ def broken_and_sized(x: torch.Tensor, n: int) -> torch.Tensor:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Any:
-    """The events of a block of code: records(backend) runs `broken_and_sized` twice."""
+    """Return a runner: records(backend) runs `broken_and_sized` twice and returns its events."""
 
     def run(backend: str) -> list[Record]:
         torch._dynamo.reset()
@@ -37,7 +37,7 @@ def records(tmp_path: Path) -> Any:
 
 
 def of(records: list[Record], kind: str) -> list[Record]:
-    """The events of a kind."""
+    """Return the events of a kind."""
     return [r for r in records if r["event"] == kind]
 
 
@@ -59,7 +59,7 @@ def test_a_recompile_has_the_guard_that_failed_and_the_value_that_changed(record
     assert (change["name"], change["before"], change["after"]) == ("L['n']", "2", "3")
 
 
-def test_guards_and_metrics_of_each_compile_are_there(records: Any) -> None:
+def test_guards_and_metrics_of_each_compile_are_recorded(records: Any) -> None:
     found = records("aot_eager")
     guards = of(found, "guard.summary")[0]["data"]
     assert any(g == "EQUALS_MATCH: L['n'] == 2" for g in guards["guards"])
@@ -89,7 +89,7 @@ def test_the_embedded_compiler_leaves_breaks_and_recompiles_to_the_trace(records
     assert len({r["compile_id"] for r in of(found, "recompile")}) == len(of(found, "recompile"))
 
 
-def test_whether_the_trace_is_written_is_known_and_ends_with_the_block(tmp_path: Path) -> None:
+def test_tracing_is_reported_as_on_only_during_the_block(tmp_path: Path) -> None:
     with traced(EventLog(tmp_path, own=True)):
         assert seams.traced()
     assert not seams.traced()
