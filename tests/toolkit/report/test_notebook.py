@@ -67,4 +67,4 @@ def test_a_change_is_drawn_side_by_side_and_nothing_in_it_is_markup(
     assert "-    mul" in str(change)
     hostile = GraphChange("<b>", "a\n<script>", "a\n<i>")
     assert "<script>" not in Diff([hostile])._repr_html_()
-    assert watched.diff("nothing.of.the.kind")._repr_html_() == "<i>no graph was changed</i>"
+    assert watched.diff("nothing.of.the.kind")._repr_html_() == "<i>no graph changed</i>"
