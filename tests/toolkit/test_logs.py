@@ -90,7 +90,7 @@ def test_following_ends_with_the_run(logs: Command) -> None:
 def test_no_run_is_bad_usage(tcdebug: Command) -> None:
     done = tcdebug("logs")
     assert done.status == 2
-    assert "tcdebug run or bisect makes one" in done.stderr
+    assert "make one with tcdebug run or tcdebug bisect" in done.stderr
 
 
 def test_runs_are_listed_with_what_they_were_and_how_they_ended(logs: Command) -> None:

@@ -218,7 +218,8 @@ def test_a_run_that_ended_in_a_graph_has_a_report(inside: Command, bisected: Pat
     (graph / "running").write_text("4194303 compile\n")  # no process has such a number
     done = inside("repro", "issue")
     assert done.status == 0
-    assert done.stdout.startswith("# torch.compile: crash in forward: the process ended in this graph\n")
+    title = "# torch.compile: crash in forward: the process ended in this graph\n"
+    assert done.stdout.startswith(title)
 
 
 def test_of_several_faults_the_first_is_reported(inside: Command, bisected: Path) -> None:

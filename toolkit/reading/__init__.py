@@ -1,1 +1,1 @@
-"""What the events of a run say, as data: sums, spans, selections, comparisons. Prints nothing."""
+"""Turns the events of a run into data: summaries, spans, selections, comparisons."""

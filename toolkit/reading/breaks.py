@@ -1,4 +1,4 @@
-"""A graph break as Dynamo words it, taken apart: what, why, what to do, and torch's page of it."""
+"""Parses Dynamo's text of a graph break: what, why, remedies, and torch's page about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADVICE_OF_NO_USE = ("please report an issue", "this graph break is fundamental",
 
 
 class Break(msgspec.Struct, frozen=True):
-    """A distinct graph break. `id` is torch's own, such as gb0059, and `page` explains it."""
+    """A distinct graph break. `id` is torch's, such as gb0059, and `page` explains it."""
 
     what: str
     where: str
@@ -25,7 +25,7 @@ class Break(msgspec.Struct, frozen=True):
 
 
 def read_break(reason: str, where: str) -> Break:
-    """The parts of a reason; one that is worded otherwise is all `what`."""
+    """The parts of a reason. If it has another form, all of it is `what`."""
     pieces = PART.split(reason)
     head, parts = pieces[0], list(zip(pieces[1::2], pieces[2::2], strict=True))
     page = PAGE.search(reason)
@@ -49,5 +49,5 @@ def _title(head: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """One part on one line, without what Dynamo writes for its developers behind it."""
+    """One part on one line, without Dynamo's details for its developers."""
     return " ".join(text.partition("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""Two runs compared: what differs between them, and where the time that one takes more goes."""
+"""Compares two runs: the differences between them, and where the slower one spends its time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import Summary, graph_name, of_kind, summarise
 
 NOISE = 0.05
-"""Share of the compile time below which a stage that takes longer is not told."""
+"""Differences in stage times below this fraction of the compile time are omitted."""
 OWN_VARIABLES = ("TCDEBUG_RUN_DIR", "TCDEBUG_SESSION")
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One thing that differs; empty where a run does not have it."""
+    """One difference. A side is empty if its run does not have the entry."""
 
     what: str
     before: str
@@ -26,7 +26,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """A graph of two runs, and the first stage whose texts mean something else."""
+    """A graph of both runs, and the first stage whose texts differ in meaning."""
 
     graph: str
     stage: str
@@ -35,7 +35,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """How run B differs from run A. `stages` are times, which always differ a little."""
+    """How run B differs from run A. `stages` are times, which always differ slightly."""
 
     run_a: str
     run_b: str
@@ -53,7 +53,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Whether anything but time and caches differs."""
+        """Whether anything except times and caches differs."""
         return any(
             (self.environment, self.graphs, self.decisions, self.kernels, self.externs,
              self.breaks, self.recompiles)
@@ -61,14 +61,14 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare(run_a: Run, run_b: Run) -> Comparison:
-    """What differs between two runs."""
+    """Compare two runs."""
     return compare_records(run_a, run_a.events(), run_b, run_b.events())
 
 
 def compare_records(
     run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
 ) -> Comparison:
-    """What differs between the events of two runs, or of two ranks of one."""
+    """Compare the events of two runs, or of two ranks of one run."""
     a, b = summarise(run_a, records_a), summarise(run_b, records_b)
     return Comparison(
         run_a=a.run,
@@ -82,8 +82,8 @@ def compare_records(
         kernels=_changes(_kernels(a), _kernels(b)),
         externs=_changes(_counted(a), _counted(b)),
         breaks=_changes(
-            {f"{x.where} {x.what}": f"met {x.times}" for x in a.breaks},
-            {f"{x.where} {x.what}": f"met {x.times}" for x in b.breaks},
+            {f"{x.where} {x.what}": f"reached {x.times}" for x in a.breaks},
+            {f"{x.where} {x.what}": f"reached {x.times}" for x in b.breaks},
         ),
         recompiles=_changes(_recompiles(a), _recompiles(b)),
         caches=_changes(
@@ -94,7 +94,7 @@ def compare_records(
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
-    """The entries of two tables that are not the same, in the order in which they are met."""
+    """The entries in which two tables differ, in order of appearance."""
     names = dict.fromkeys([*before, *after])
     return [
         Change(name, before.get(name, ""), after.get(name, ""))
@@ -104,7 +104,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change
 
 
 def _stages(a: Summary, b: Summary) -> list[Change]:
-    """Stages whose seconds differ by more than noise, most first."""
+    """Stages whose seconds differ by more than noise, largest difference first."""
     before = {s.stage: s.seconds for s in a.stages}
     after = {s.stage: s.seconds for s in b.stages}
     least = NOISE * max(a.compile_seconds, b.compile_seconds)
@@ -138,15 +138,15 @@ def _environment(records: Sequence[Record]) -> dict[str, str]:
 def _graphs(
     run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
 ) -> list[Change]:
-    """Graphs that only one run has, and of the others the first stage that is written otherwise."""
+    """Graphs that only one run has; for the others, the first stage that differs."""
     a, b = graph_stages(records_a), graph_stages(records_b)
     missing = [
-        Change(name, *(("", "there"), ("there", ""))[name in a])
+        Change(name, *(("", "present"), ("present", ""))[name in a])
         for name in dict.fromkeys([*a, *b])
         if name not in a or name not in b
     ]
     return missing + [
-        Change(d.graph, f"equal before {d.stage}", f"differs from {d.stage} on")
+        Change(d.graph, f"equal before {d.stage}", f"differs from {d.stage}")
         for d in divergences(run_a, records_a, run_b, records_b)
     ]
 
@@ -154,21 +154,21 @@ def _graphs(
 def divergences(
     run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
 ) -> list[Divergence]:
-    """The graphs that both have and that differ, each with the first stage where they do."""
+    """The graphs that both have and that differ, each with its first stage that differs."""
     a, b = graph_stages(records_a), graph_stages(records_b)
     found = [_first_difference(run_a, run_b, a[name], b[name]) for name in a if name in b]
     return [divergence for divergence in found if divergence is not None]
 
 
 def _first_difference(run_a: Run, run_b: Run, a: GraphStages, b: GraphStages) -> Divergence | None:
-    """The first stage behind which two graphs mean something else."""
+    """The first stage whose texts differ in meaning."""
     complete = a.complete and b.complete
     path_a = path_b = ""
     for stage in dict.fromkeys([*a.texts, *b.texts]):
         if not complete and (stage not in a.texts or stage not in b.texts):
             continue
         path_a, path_b = a.texts.get(stage, path_a), b.texts.get(stage, path_b)
-        if path_a.rpartition("/")[2] == path_b.rpartition("/")[2]:  # named by their content
+        if path_a.rpartition("/")[2] == path_b.rpartition("/")[2]:  # named by content
             continue
         if meaning(run_a.path / path_a) != meaning(run_b.path / path_b):
             return Divergence(a.name, stage, run_a.path / path_a, run_b.path / path_b)
@@ -176,7 +176,7 @@ def _first_difference(run_a: Run, run_b: Run, a: GraphStages, b: GraphStages) ->
 
 
 def _decisions(records: Iterable[Record]) -> dict[str, str]:
-    """Decisions by what they are about, and how they were answered."""
+    """The answer of each decision, by its description."""
     found: dict[str, str] = {}
     for record in of_kind(records, "decision"):
         data = record["data"]

@@ -1,6 +1,6 @@
-"""Which loop reads what another has written, before and after fusion, from the texts of a run.
+"""Derives from a run's texts which loop reads which result, before and after fusion.
 
-The texts are Python, and are taken apart without being run: a run folder may be somebody else's.
+The texts are Python. They are parsed, never executed, since a run folder may come from others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 LOOPS = ("pointwise", "reduction", "scan")
 OUTPUT = "output"
 BITS = {"bool": 8, "float8": 8, "bfloat16": 16, "complex64": 64, "complex128": 128}
-"""Dtypes whose names do not end in their bits, or not in all of them."""
+"""Dtypes whose names do not end in their number of bits, or not in all of it."""
 
 
 class Box(msgspec.Struct):
-    """A loop, a kernel, a call of ATen or an input: what it reads, and bytes it writes and moves.
+    """A loop, a kernel, a call of ATen or an input, with its reads and the bytes written and moved.
 
-    Bytes are 0 where sizes are symbols.
+    Bytes are 0 if sizes are symbolic.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Box(msgspec.Struct):
     written: int
     moved: int
     group: str = ""
-    """The kernel that a loop became part of."""
+    """The kernel that contains the loop."""
 
 
 class Flow(msgspec.Struct):
@@ -54,9 +54,9 @@ class _Node:
 
 
 def flow(lowered: str, inlined: str, kernels: Mapping[str, Sequence[str]]) -> Flow | None:
-    """The picture of a graph; None where a text is not loop IR.
+    """The data flow of a graph; None if a text is not loop IR.
 
-    `kernels` has for each kernel the names of the nodes of `inlined` that it computes.
+    `kernels` lists, for each kernel, the nodes of `inlined` that it computes.
     """
     try:
         before, after = _nodes(lowered), _nodes(inlined)
@@ -70,7 +70,7 @@ def flow(lowered: str, inlined: str, kernels: Mapping[str, Sequence[str]]) -> Fl
 def _owners(
     before: dict[str, _Node], after: Mapping[str, _Node], kernel_of: Mapping[str, str]
 ) -> dict[str, str]:
-    """The kernel of every loop: an inlined one is in that of its first reader."""
+    """The kernel of every loop. An inlined loop belongs to the kernel of its first reader."""
     owners = dict(kernel_of)
     for name in reversed(before):
         for read in before[name].reads:
@@ -80,7 +80,7 @@ def _owners(
 
 
 def _boxes(nodes: Mapping[str, _Node], owners: Mapping[str, str]) -> list[Box]:
-    """A box a node."""
+    """One box per node."""
     size = {name: node.written for name, node in nodes.items()}
     return [
         Box(
@@ -93,7 +93,7 @@ def _boxes(nodes: Mapping[str, _Node], owners: Mapping[str, str]) -> list[Box]:
 
 
 def _fused(nodes: Mapping[str, _Node], kernel_of: Mapping[str, str]) -> list[Box]:
-    """A box a kernel; what a kernel alone uses is not written."""
+    """One box per kernel. Results that only one kernel uses are not written."""
     members: dict[str, list[_Node]] = {}
     for node in nodes.values():
         members.setdefault(kernel_of.get(node.name, node.name), []).append(node)
@@ -120,7 +120,7 @@ def _fused(nodes: Mapping[str, _Node], kernel_of: Mapping[str, str]) -> list[Box
 
 
 def _nodes(text: str) -> dict[str, _Node]:
-    """Inputs, loops, calls and the output of a text, views left out. Raises ValueError."""
+    """Inputs, loops, calls and the output of a text, without views. Raises ValueError."""
     found: dict[str, _Node] = {}
     root: dict[str, str] = {}
     for statement in ast.parse(text).body:
@@ -140,7 +140,7 @@ def _nodes(text: str) -> dict[str, _Node]:
 
 
 def _node(statement: ast.stmt) -> _Node | None:
-    """A statement of the text; None of what is no node, such as a symbol."""
+    """The node of a statement; None for other statements, such as a symbol."""
     if isinstance(statement, ast.FunctionDef):
         call = statement.decorator_list[0]
         reads = [_text(c.args[1]) for c in _calls(statement.body, "load")]
@@ -184,7 +184,7 @@ def _origin(words: Mapping[str | None, ast.expr]) -> tuple[str, str]:
 
 
 def _bytes(dtype: ast.expr, size: ast.expr | None) -> int:
-    """Bytes of a buffer; 0 where a size is a symbol."""
+    """Bytes of a buffer; 0 if a size is symbolic."""
     sizes = size.elts if isinstance(size, ast.List) else []
     known = [e.value for e in sizes if isinstance(e, ast.Constant) and isinstance(e.value, int)]
     if len(known) < len(sizes) or not isinstance(dtype, ast.Name):

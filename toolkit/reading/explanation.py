@@ -1,4 +1,4 @@
-"""What torch.compile made of a script, and why: frames, breaks, guards, recompiles, costs."""
+"""Explains how torch.compile compiled a script: frames, breaks, guards, recompiles, costs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADVICE = (
     (r"___check_obj_id|ID_MATCH", "pass the same object in every call, or pass it as an argument"),
     (r"dtype", "convert to one dtype before the call"),
 )
-"""What to do about a recompile, by what its reasons or changes say; the first that fits."""
+"""Remedies for a recompile, by patterns of its reasons or changes. The first match applies."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class BreakCost(msgspec.Struct, frozen=True):
-    """A graph break, the source line, and what was compiled because of it."""
+    """A graph break, its source line, and the compiles that it caused."""
 
     graph_break: Break
     source: str
@@ -53,7 +53,7 @@ class BreakCost(msgspec.Struct, frozen=True):
 
 
 class RecompileCost(msgspec.Struct, frozen=True):
-    """A recompile, and what to do about it."""
+    """A recompile and its remedy."""
 
     recompile: RecompileRow
     source: str
@@ -61,7 +61,7 @@ class RecompileCost(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What happened to a script. `constants` are values that a graph holds only for."""
+    """The compiles of a script. `constants` are values for which a graph is specialised."""
 
     run: str
     command: str
@@ -80,7 +80,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(run: Run, records: Sequence[Record]) -> Explanation:
-    """What the events of a run say about its script."""
+    """Explain a script from the events of its run."""
     summary = summarise(run, records)
     forward = [c for c in summary.compiles if not c.backward]
     guards = of_kind(records, "guard.summary")
@@ -103,7 +103,7 @@ def explain(run: Run, records: Sequence[Record]) -> Explanation:
 
 
 def _frames(compiles: Sequence[CompileRow]) -> list[Frame]:
-    """The functions by seconds; a backward counts for the frame whose graph it belongs to."""
+    """The functions by seconds. A backward counts for the frame of its graph."""
     owner = {c.compile_id: (c.frame, c.where) for c in compiles if not c.backward}
     groups: dict[tuple[str, str], list[CompileRow]] = {}
     for compiled in compiles:
@@ -123,27 +123,27 @@ def _frames(compiles: Sequence[CompileRow]) -> list[Frame]:
 
 
 def _break(found: Break, compiles: Sequence[CompileRow]) -> BreakCost:
-    """A break with the compiles of what comes behind it in its frame."""
+    """A break with the compiles of the frames that continue after it."""
     behind = [c for c in compiles if _resumes(c, found.where)]
     seconds = round(sum(c.seconds for c in behind), 6)
     return BreakCost(found, source_line(found.where), len(behind), seconds)
 
 
 def _resumes(compiled: CompileRow, where: str) -> bool:
-    """Whether a compiled frame is the rest of one that broke at a line."""
+    """Whether a compiled frame continues one that broke at this line."""
     match = RESUMED.search(compiled.frame)
     filename, _, line = where.rpartition(":")
     return match is not None and match[2] == line and compiled.where.startswith(filename + ":")
 
 
 def _recompile(row: RecompileRow) -> RecompileCost:
-    said = " ".join(row.changed) or next(iter(row.reasons), "")  # of the newest graph first
+    said = " ".join(row.changed) or next(iter(row.reasons), "")  # about the newest graph first
     advice = next((text for pattern, text in ADVICE if re.search(pattern, said)), "")
     return RecompileCost(row, source_line(row.where), advice)
 
 
 def _constants(guards: Iterable[Record]) -> list[str]:
-    """Numbers and strings of the caller that a graph was compiled for, with their lines."""
+    """Numbers and strings for which a graph was specialised, with their lines."""
     found: dict[str, None] = {}
     for record in guards:
         for guard in record["data"]["guards"]:
@@ -153,6 +153,6 @@ def _constants(guards: Iterable[Record]) -> list[str]:
 
 
 def source_line(where: str) -> str:
-    """The text of a line, FILE:N; empty where it cannot be read."""
+    """The text of a line FILE:N; empty if it cannot be read."""
     filename, _, number = where.rpartition(":")
     return linecache.getline(filename, int(number)).strip() if number.isdecimal() else ""

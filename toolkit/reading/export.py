@@ -1,4 +1,4 @@
-"""A run for other programs: a trace for Perfetto, or a table."""
+"""Exports a run for other programs: a trace for Perfetto, or a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.spans import spans
 
 LEAST = 1e-4
-"""Seconds below which a pass is left out of a trace."""
+"""Passes that take fewer seconds than this are left out of a trace."""
 COLUMNS = (
     "ts", "t_ns", "pid", "event", "level", "compile_id", "direction", "stage", "unit", "site",
     "file", "line", "seconds", "data",
@@ -24,7 +24,7 @@ COLUMNS = (
 def chrome_trace(run: Run, records: Sequence[Record]) -> str:
     """The spans of a run as complete events of a Chrome trace, which Perfetto opens.
 
-    Processes are told apart; what lies inside of a span in time is drawn below it.
+    Each process has its own track. Nested spans are drawn below the outer ones.
     """
     events: list[dict[str, Any]] = []
     for span in spans(records):
@@ -61,7 +61,7 @@ def json_array(records: Sequence[Record]) -> str:
 
 
 def csv_table(records: Sequence[Record]) -> str:
-    """All events as a table; what only their kind has is JSON in the last column."""
+    """All events as a CSV table. Fields specific to a kind are JSON in the last column."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
@@ -71,7 +71,7 @@ def csv_table(records: Sequence[Record]) -> str:
 
 
 def parquet(records: Sequence[Record]) -> bytes:
-    """The same table with types. Raises ImportError without pyarrow."""
+    """The same table as Parquet, with types. Raises ImportError without pyarrow."""
     pyarrow, parquet_files = import_module("pyarrow"), import_module("pyarrow.parquet")
 
     types = {"t_ns": pyarrow.int64(), "pid": pyarrow.int64(), "line": pyarrow.int64()}

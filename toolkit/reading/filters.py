@@ -1,4 +1,4 @@
-"""Which events are asked for."""
+"""Selects events."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tcdebug.reading.run_dir import Record
 
 
 class BadLine(ValueError):
-    """A place that is not FILE:N; the message says so."""
+    """A place is not FILE:N. The message says so."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Events of a stage, a graph, a unit, a kind, a line of the program; empty means any."""
+    """A selection by stage, graph, unit, kind, and line of the program. Empty fields match all."""
 
     stage: str = ""
     graph: str = ""
@@ -24,7 +24,7 @@ class Selection:
     line: tuple[str, int] | None = None
 
     def fits(self, record: Record) -> bool:
-        """Whether an event is asked for."""
+        """Whether an event matches."""
         return (
             (not self.stage or record.get("stage") == self.stage)
             and (not self.graph or record.get("compile_id") == self.graph)
@@ -35,7 +35,7 @@ class Selection:
 
 
 def places(record: Record) -> list[tuple[str, int]]:
-    """The lines of the program that an event is about: its own, and those a kernel comes from."""
+    """The lines of the program that an event concerns: its own, and those of a kernel's origins."""
     where: dict[str, Any] = record.get("user_loc") or {}
     found = [(str(where["filename"]), int(where["line"]))] if where.get("filename") else []
     for origin in record.get("data", {}).get("origins") or ():
@@ -46,14 +46,14 @@ def places(record: Record) -> list[tuple[str, int]]:
 
 
 def parse_line(text: str) -> tuple[str, int]:
-    """FILE:N as its parts. Raises BadLine."""
+    """Parse FILE:N. Raises BadLine."""
     filename, _, number = text.rpartition(":")
     if not filename or not number.isdecimal():
-        raise BadLine(f"{text!r} is no line of a file: write model.py:12")
+        raise BadLine(f"{text!r} is not FILE:N, such as model.py:12")
     return filename, int(number)
 
 
 def _same(place: tuple[str, int], wanted: tuple[str, int]) -> bool:
-    """Whether a place is the one asked for, of whose path only the end has to be given."""
+    """Whether two places are equal; of the wanted path, the end is enough."""
     path = "/" + wanted[0].removeprefix("./").lstrip("/")
     return place[1] == wanted[1] and ("/" + place[0].lstrip("/")).endswith(path)

@@ -1,4 +1,4 @@
-"""The graphs of a run, and the texts that their stages and passes left, in order."""
+"""The graphs of a run, with the texts of their stages and passes in order."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import graph_name
 
 TEXTS = ("stage.start", "pass", "stage.end", "stage.text")
-"""Kinds that may name the text of a graph."""
+"""Kinds of events that may name the text of a graph."""
 BEFORE = "before"
 NOISE = re.compile(r"#.*|//.*|/[\w./-]+\.(?:py|cpp|so|h)\b|0x[0-9a-f]+|\bc[0-9a-z]{51}\b")
-"""What differs between runs without meaning anything: comments, paths, addresses, hashes."""
+"""Differences between runs that mean nothing: comments, paths, addresses, hashes."""
 
 
 @dataclass
 class GraphStages:
-    """A graph: the text of each stage or pass that wrote one, by name, in order."""
+    """A graph: the texts of its stages and passes by name, in order."""
 
     name: str
     texts: dict[str, str] = field(default_factory=dict)
-    """Stage or pass -> path relative to the run folder."""
+    """Path by stage or pass, relative to the run folder."""
     complete: bool = True
-    """Whether a stage without a text has left the graph as it was; torch's may just not tell."""
+    """Whether a stage without a text left the graph unchanged. Stages of torch may just omit it."""
 
 
 def graph_stages(records: Iterable[Record]) -> dict[str, GraphStages]:
-    """The graphs of a run by name: 0/0 forward."""
+    """The graphs of a run by name, such as 0/0 forward."""
     found: dict[str, GraphStages] = {}
     for record in records:
         path = record.get("data", {}).get("artifact")
@@ -55,7 +55,7 @@ class GraphChange:
 
 
 def changes_of(run: Run, unit: str, compile_id: str | None = None) -> list[GraphChange]:
-    """Every change that a unit, a family of units or a stage has made to a graph, in order."""
+    """Every change that a unit, a family of units or a stage made to a graph, in order."""
     found: list[GraphChange] = []
     last: dict[str, str] = {}
     for record in run.events():
@@ -77,7 +77,7 @@ def _text(run: Run, path: str) -> str:
 
 
 def meaning(path: Path) -> str:
-    """The text of a file without what differs for no reason; empty where there is no file."""
+    """The text of a file without meaningless differences; empty if there is no file."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds run folders and reads what is in them."""
+"""Finds run folders and reads their contents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tcdebug.compiler.events.log import decoded
 from tcdebug.compiler.events.run_folder import BASE, RunInfo, read_info
 
 Record = dict[str, Any]
-"""One event as it was read: the envelope's keys and `data`."""
+"""One event: the keys of the envelope, and `data`."""
 
 
 class NoRun(Exception):
-    """No run folder fits what was asked for; the message says what there is."""
+    """No run folder matches. The message names those that exist."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,19 @@ class Run:
     info: RunInfo
 
     def events(self) -> list[Record]:
-        """All events of all processes in the order of time; torn lines are left out."""
+        """All events of all processes in order of time. Incomplete lines are skipped."""
         records = [r for file in sorted(self.path.glob("events*.jsonl")) for r in read(file)]
         records.sort(key=lambda r: (r.get("t_ns", 0), r.get("pid", 0), r.get("seq", 0)))
         return records
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The events of one file; a line that is not whole is left out."""
+    """The events of one file. Incomplete lines are skipped."""
     return decoded(path.read_bytes().splitlines(), Record)
 
 
 def runs(base: Path | None = None) -> list[Run]:
-    """All runs under ./.tcdebug, the newest first."""
+    """All runs in ./.tcdebug, newest first."""
     parent = base or Path(BASE)
     found: list[Run] = []
     for folder in parent.iterdir() if parent.is_dir() else ():
@@ -55,7 +55,7 @@ def find(name: str | None, base: Path | None = None) -> Run:
     if name in (None, "latest"):
         if known:
             return known[0]
-        raise NoRun(f"no run in {base or BASE}: tcdebug run or bisect makes one")
+        raise NoRun(f"no run in {base or BASE}: make one with tcdebug run or tcdebug bisect")
     matching = [r for r in known if r.path.name.startswith(str(name))]
     if not matching:
         raise NoRun(f"no run {name!r}; the newest are: {_names(known)}")
@@ -63,7 +63,7 @@ def find(name: str | None, base: Path | None = None) -> Run:
 
 
 def named(name: str, base: Path | None = None) -> Run:
-    """The only run of this path, of this name, or whose name begins so. Raises NoRun."""
+    """The run with this path or name, or the only one whose name begins so. Raises NoRun."""
     if (info := read_info(Path(name))) is not None and not Path(name).is_symlink():
         return Run(Path(name), info)
     known = [r for r in runs(base) if r.path.name.startswith(name)]
@@ -80,14 +80,14 @@ def _names(known: list[Run]) -> str:
 
 
 class Tail:
-    """Reads the events of a run folder as they are written, across all of its processes."""
+    """Reads the events of a run folder while they are written, across all processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._offsets: dict[Path, int] = {}
 
     def new(self) -> list[Record]:
-        """What was written since the last call, whole lines only."""
+        """The events written since the last call, complete lines only."""
         records: list[Record] = []
         for path in sorted(self.folder.glob("events*.jsonl")):
             offset = self._offsets.get(path, 0)

@@ -1,4 +1,4 @@
-"""The events that took time as spans, and how much of each was its own."""
+"""Turns events with a duration into spans, and computes the time that is a span's own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from tcdebug.reading.run_dir import Record
 
 TIMED = ("stage.end", "pass", "compile.end", "candidate", "worker.exit", "repro.verify", "run.end")
-"""Kinds that are written when something ends, with the seconds that it took."""
+"""Kinds of events that are written at the end of something, with its duration."""
 
 
 @dataclass(frozen=True)
 class TimeSpan:
-    """Something that took time. Seconds since the run began; `own` is without spans inside it."""
+    """An interval. Times are seconds since the run began; `own` excludes nested spans."""
 
     name: str
     kind: str
@@ -25,18 +25,18 @@ class TimeSpan:
 
     @property
     def end(self) -> float:
-        """When it ended."""
+        """The end of the span."""
         return self.start + self.seconds
 
 
 def spans(records: Iterable[Record], kinds: Sequence[str] = TIMED) -> list[TimeSpan]:
-    """The spans of these kinds in the order of their starts, an outer one before what is in it."""
+    """The spans of these kinds by start, an outer span before the nested ones."""
     found = [_span(r) for r in records if r.get("event") in kinds and "seconds" in r["data"]]
     found.sort(key=lambda s: (s.pid, s.start, -s.seconds))
     own = [s.seconds for s in found]
     open_: list[int] = []
     for k, span in enumerate(found):
-        middle = span.start + span.seconds / 2  # an end is written a little late
+        middle = span.start + span.seconds / 2  # an end is written slightly late
         while open_ and (found[open_[-1]].pid != span.pid or found[open_[-1]].end < middle):
             open_.pop()
         if open_:
@@ -64,7 +64,7 @@ def _span(record: Record) -> TimeSpan:
 
 
 def covered(found: Iterable[TimeSpan]) -> float:
-    """The seconds in which at least one of the spans ran, summed over processes."""
+    """The seconds in which at least one of the spans was active, summed over processes."""
     total, pid, end = 0.0, -1, 0.0
     for span in sorted(found, key=lambda s: (s.pid, s.start)):
         if span.pid != pid:

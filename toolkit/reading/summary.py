@@ -1,4 +1,4 @@
-"""A run summed up: where the time went, kernels, calls of ATen, breaks, recompiles, caches."""
+"""Summarises a run: where the time went, kernels, calls of ATen, breaks, recompiles, caches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tcdebug.reading.spans import covered, spans
 
 
 class StageTime(msgspec.Struct, frozen=True):
-    """A stage: the seconds that were its own, over all graphs, and how often it ran."""
+    """A stage: its own seconds over all graphs, and the number of times it ran."""
 
     stage: str
     seconds: float
@@ -22,7 +22,7 @@ class StageTime(msgspec.Struct, frozen=True):
 
 
 class KernelRow(msgspec.Struct, frozen=True):
-    """A generated kernel. `moved` is 0 where the bytes are not known."""
+    """A generated kernel. `moved` is 0 if the number of bytes is unknown."""
 
     name: str
     graph: str
@@ -41,7 +41,7 @@ class ExternRow(msgspec.Struct, frozen=True):
 
 
 class RecompileRow(msgspec.Struct, frozen=True):
-    """A frame that was compiled again: which guards failed, what differed, what it cost."""
+    """A frame that was compiled again: the failed guards, the changed values, the cost."""
 
     compile_id: str
     frame: str
@@ -52,14 +52,14 @@ class RecompileRow(msgspec.Struct, frozen=True):
 
 
 class CacheRow(msgspec.Struct, frozen=True):
-    """How often a cache was asked, by its answer."""
+    """The answers of a cache, with their numbers."""
 
     cache: str
     verdicts: dict[str, int]
 
 
 class CompileRow(msgspec.Struct, frozen=True):
-    """One compile of a frame: its function, its size, its guards, its seconds."""
+    """One compile of a frame: function, size, guards, seconds."""
 
     compile_id: str
     frame: str
@@ -72,7 +72,7 @@ class CompileRow(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What a run came to."""
+    """The summary of a run."""
 
     run: str
     command: str
@@ -91,7 +91,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarise(run: Run, records: Sequence[Record]) -> Summary:
-    """The sum of a run's events."""
+    """Summarise the events of a run."""
     ended = next((r for r in reversed(records) if r["event"] == "run.end"), None)
     return Summary(
         run=str(run.path),
@@ -114,12 +114,12 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
 
 
 def of_kind(records: Iterable[Record], *kinds: str) -> list[Record]:
-    """The records of some kinds, in their order."""
+    """The records of some kinds, in order."""
     return [r for r in records if r.get("event") in kinds]
 
 
 def stage_times(records: Iterable[Record]) -> list[StageTime]:
-    """The stages by their own seconds, most first."""
+    """The stages by their own seconds, largest first."""
     seconds: Counter[str] = Counter()
     runs: Counter[str] = Counter()
     for span in spans(records, ("stage.end",)):
@@ -129,7 +129,7 @@ def stage_times(records: Iterable[Record]) -> list[StageTime]:
 
 
 def kernels(records: Iterable[Record]) -> list[KernelRow]:
-    """The kernels by the bytes they move, most first."""
+    """The kernels by bytes moved, largest first."""
     rows = [
         KernelRow(
             r["data"]["name"],
@@ -145,7 +145,7 @@ def kernels(records: Iterable[Record]) -> list[KernelRow]:
 
 
 def externs(records: Iterable[Record]) -> list[ExternRow]:
-    """Calls of ATen by operator and reason, most first."""
+    """Calls of ATen by operator and reason, most frequent first."""
     counted = Counter(
         (r["data"]["op"], r["data"]["reason"]) for r in of_kind(records, "extern")
     )
@@ -153,7 +153,7 @@ def externs(records: Iterable[Record]) -> list[ExternRow]:
 
 
 def breaks(records: Iterable[Record]) -> list[Break]:
-    """The distinct graph breaks, each with how often it was met."""
+    """The distinct graph breaks, each with its number of occurrences."""
     found: dict[tuple[str, str], Break] = {}
     for record in of_kind(records, "graph.break"):
         one = read_break(record["data"]["reason"], place(record))
@@ -164,7 +164,7 @@ def breaks(records: Iterable[Record]) -> list[Break]:
 
 
 def recompiles(records: Sequence[Record]) -> list[RecompileRow]:
-    """The recompiles in order, with the values whose change brought them."""
+    """The recompiles in order, with the values whose change caused them."""
     metrics = {c.compile_id: c for c in compiles(records) if not c.backward}
     changed: dict[str, list[str]] = {}
     for record in of_kind(records, "size.changed"):
@@ -189,7 +189,7 @@ def recompiles(records: Sequence[Record]) -> list[RecompileRow]:
 
 
 def compiles(records: Iterable[Record]) -> list[CompileRow]:
-    """What torch says about each compile of a frame."""
+    """The compile metrics that torch reports for each frame."""
     return [
         CompileRow(
             str(r.get("compile_id", "")),
@@ -215,18 +215,18 @@ def caches(records: Iterable[Record]) -> list[CacheRow]:
 
 
 def graph_name(record: Record) -> str:
-    """The graph that an event belongs to: 0/0 forward."""
+    """The graph of an event, such as 0/0 forward."""
     return f"{record.get('compile_id', '')} {record.get('direction', '')}".strip()
 
 
 def place(record: Record) -> str:
-    """The user's line of an event: model.py:12."""
+    """The user's line of an event, such as model.py:12."""
     where = record.get("user_loc") or {}
     return f"{where['filename']}:{where['line']}" if where.get("filename") else ""
 
 
 def _guard(line: str) -> str:
-    """A failed guard without the line it comes from."""
+    """A failed guard without its source line."""
     return line.partition(" # ")[0]
 
 

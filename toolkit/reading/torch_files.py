@@ -1,8 +1,8 @@
-"""The files that TORCH_TRACE writes, read into a run folder with the same events as a live run.
+"""Imports the files that TORCH_TRACE writes as a run with the same events as a live run.
 
-A line is a prefix with the time, process and place, then {kind: details}; a payload follows on
-lines that begin with a tab. The time has no year and no zone: those of the file and of this
-machine are taken.
+A line consists of a prefix with time, process and place, and {kind: details}. A payload follows on
+lines that begin with a tab. The time has neither year nor time zone; they are taken from the file
+and from this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEVERAL = ("*torch_trace_*.log", "*.log")
 
 
 class NoTrace(Exception):
-    """Nothing that TORCH_TRACE wrote; the message says where it was looked for."""
+    """There are no TORCH_TRACE files. The message says where they were expected."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class TraceLine:
 
 
 def trace_files(source: Path) -> list[Path]:
-    """The trace files of a folder, or the one that is named. Raises NoTrace."""
+    """The trace files of a folder, or the named file. Raises NoTrace."""
     if source.is_file():
         return [source]
     for pattern in SEVERAL:
         if found := sorted(source.glob(pattern)):
             return found
-    raise NoTrace(f"no *.log of TORCH_TRACE in {source}")
+    raise NoTrace(f"{source} has no *.log file of TORCH_TRACE")
 
 
 def import_files(files: list[Path], log: EventLog) -> tuple[int, float]:
-    """Write the events of trace files to a log; how many records, over how many seconds.
+    """Write the events of trace files to a log; the number of records, and their time span.
 
     Raises NoTrace.
     """
@@ -58,7 +58,7 @@ def import_files(files: list[Path], log: EventLog) -> tuple[int, float]:
     times = [line.time for records in lines.values() for line in records]
     if not times:
         names = ", ".join(str(f) for f in files)
-        raise NoTrace(f"no record of torch's structured trace in {names}")
+        raise NoTrace(f"{names} has no record of torch's structured trace")
     start = min(times)
     for file, records in lines.items():
         rank = RANK.search(file.name)
@@ -76,7 +76,7 @@ def import_files(files: list[Path], log: EventLog) -> tuple[int, float]:
 
 
 def read_lines(file: Path) -> Iterator[TraceLine]:
-    """The records of a file; a line that is no record is left out, as after a crash."""
+    """The records of a file. Invalid lines, as after a crash, are skipped."""
     year = datetime.fromtimestamp(file.stat().st_mtime).year
     head, payload = "", list[str]()
     with file.open(errors="replace") as opened:

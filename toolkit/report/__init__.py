@@ -1,1 +1,1 @@
-"""Runs as one HTML file: the data in it, the page around them."""
+"""Writes runs as one HTML file: its data, and the page."""

@@ -1,4 +1,4 @@
-"""What a page shows of a run: its graphs with their texts, kernels, spans, searches."""
+"""The data that a page shows of a run: graphs with their texts, kernels, spans, searches."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tcdebug.reading.spans import spans
 from tcdebug.reading.summary import Summary, graph_name, of_kind, place, summarise
 
 OF_COMPILES = ("compile.", "stage.", "pass", "decision", "kernel", "extern", "cache", "remark")
-"""Beginnings of kinds that a search has once a candidate: too many, and each says the same."""
+"""Prefixes of event kinds that each candidate of a search repeats. They are omitted."""
 TRANSLATIONS = frozenset(
     {"lower", "schedule", "codegen", "inductor_output_code", "ir_pre_fusion", "ir_post_fusion"}
 )
-"""Stages that write something else than they read: their text is shown alone."""
+"""Stages whose output differs in kind from their input. Their text is shown alone."""
 MOST_SPANS = 4000
 MOST_GUARDS = 60
 LONGEST_TEXT = 200_000
-"""Characters of one text that are kept."""
+"""Maximum number of characters kept of one text."""
 COMMENTS = re.compile(r"(?:^//.*\n)*\Z", re.MULTILINE)
 FUNCTION = re.compile(r"^(?=extern \"C\")", re.MULTILINE)
 
 
 class ReportStep(msgspec.Struct):
-    """A stage or a pass of a graph. Texts are numbers of `texts`, -1 where there is none."""
+    """A stage or a pass of a graph. Texts are indices into `texts`; -1 means none."""
 
     name: str
     seconds: float
@@ -49,7 +49,7 @@ class ReportStep(msgspec.Struct):
 
 
 class GraphView(msgspec.Struct):
-    """A graph and its steps in order; `flow` where its loops became kernels."""
+    """A graph and its steps in order; `flow` if its loops became kernels."""
 
     name: str
     steps: list[ReportStep]
@@ -57,7 +57,7 @@ class GraphView(msgspec.Struct):
 
 
 class Pair(msgspec.Struct):
-    """Two texts to be read side by side, as numbers of `texts`."""
+    """Two texts shown side by side, as indices into `texts`."""
 
     title: str
     before: int
@@ -65,7 +65,7 @@ class Pair(msgspec.Struct):
 
 
 class Against(msgspec.Struct):
-    """A run, or a rank, against the first of the page."""
+    """A run, or a rank, compared with the first one of the page."""
 
     name: str
     comparison: Comparison
@@ -73,7 +73,7 @@ class Against(msgspec.Struct):
 
 
 class Guards(msgspec.Struct):
-    """What has to hold for a compile to be used again; `shown` are those on values."""
+    """The guards of a compile; `shown` are those on values."""
 
     compile_id: str
     total: int
@@ -81,14 +81,14 @@ class Guards(msgspec.Struct):
 
 
 class Fuzzed(msgspec.Struct):
-    """What a campaign has drawn, by how it ended, and what it found."""
+    """The programs of a campaign by outcome, and its findings."""
 
     cases: dict[str, int]
     findings: list[dict[str, Any]]
 
 
 class RunView(msgspec.Struct):
-    """All that a page has of one run."""
+    """All data that a page has of one run."""
 
     name: str
     summary: Summary
@@ -106,18 +106,18 @@ class RunView(msgspec.Struct):
 
 
 class Texts:
-    """The texts of a page, each once."""
+    """The texts of a page, each stored once."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
         self._number: dict[str, int] = {}
 
     def add(self, text: str) -> int:
-        """The number of a text; -1 of an empty one."""
+        """The index of a text; -1 for an empty text."""
         if not text:
             return -1
         if len(text) > LONGEST_TEXT:
-            text = text[:LONGEST_TEXT] + f"\n... {len(text) - LONGEST_TEXT} characters more"
+            text = text[:LONGEST_TEXT] + f"\n... {len(text) - LONGEST_TEXT} more characters"
         if text not in self._number:
             self._number[text] = len(self.all)
             self.all.append(text)
@@ -125,11 +125,11 @@ class Texts:
 
 
 Seen = tuple[str, Run, list[Record]]
-"""A name, and the events that a page shows under it."""
+"""A name, its run, and the events that a page shows under it."""
 
 
 def seen(run: Run) -> list[Seen]:
-    """A run, or where several ranks wrote it each of them; what has no rank is the first one's."""
+    """A run, or each of its ranks if there are several. Events without a rank go to the first."""
     every = run.events()
     ranks = sorted({r["rank"] for r in every if r.get("rank") is not None})
     if len(ranks) < 2:
@@ -141,7 +141,7 @@ def seen(run: Run) -> list[Seen]:
 
 
 def against(first: Seen, other: Seen, texts: Texts) -> Against:
-    """What differs, and the texts of the graphs that do, at the stage where they part."""
+    """The differences, and the texts of the graphs at the first stage that differs."""
     (_, run_a, records_a), (name, run_b, records_b) = first, other
     pairs = [
         Pair(f"{d.graph}: {d.stage}", _kept(d.before, texts), _kept(d.after, texts))
@@ -155,7 +155,7 @@ def _kept(path: Path, texts: Texts) -> int:
 
 
 def view(shown: Seen, texts: Texts) -> RunView:
-    """What a page shows of a run."""
+    """The data of a run for a page."""
     name, run, every = shown
     history = [_candidate(r) for r in of_kind(every, "candidate", "bisect.step", "minify.step")]
     records = [r for r in every if not history or not r["event"].startswith(OF_COMPILES)]
@@ -184,7 +184,7 @@ def view(shown: Seen, texts: Texts) -> RunView:
 
 
 def _lines(records: Sequence[Record]) -> dict[str, str]:
-    """The text of every line that a kernel comes from, as far as it can be read."""
+    """The text of every line from which a kernel comes, if it can be read."""
     kernels = of_kind(records, "kernel")
     places = {o[3] for kernel in kernels for o in kernel["data"].get("origins") or [] if o[3]}
     return {_short(where): source_line(where) for where in sorted(places)}
@@ -216,7 +216,7 @@ def _compiles_of_faults(run: Run) -> Iterable[tuple[str, Run]]:
 
 
 def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> list[GraphView]:
-    """The graphs of a run, each with its stages, and inside of those its passes."""
+    """The graphs of a run, each with its stages, and the passes inside them."""
     graphs: dict[str, GraphView] = {}
     last: dict[str, int] = {}
     waiting: dict[str, list[ReportStep]] = {}
@@ -251,7 +251,7 @@ def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> l
 
 
 def _flow(graph: GraphView, computes: dict[str, list[str]], texts: Texts) -> Flow | None:
-    """Who reads what, of a graph that the embedded compiler made into kernels."""
+    """The data flow of a graph that the embedded compiler turned into kernels."""
     left = {s.name: s.after for s in graph.steps if s.name in ("lower", "inline")}
     if len(left) < 2 or min(left.values()) < 0 or not computes:
         return None
@@ -298,7 +298,7 @@ def _kernel(run: Run, record: Record, texts: Texts) -> dict[str, Any]:
 
 
 def _function(code: str, name: str) -> str:
-    """One kernel of a file, with the comments above it; the file where it is not found."""
+    """One kernel of a file with the comments above it; the whole file if it is not found."""
     pieces = FUNCTION.split(code)
     for before, piece in pairwise(pieces):
         if f" {name}(" in piece:
@@ -335,7 +335,7 @@ def _spans(records: Sequence[Record]) -> list[list[Any]]:
 
 
 def _candidate(record: Record) -> dict[str, Any]:
-    """A step of a search, with when it was taken."""
+    """A step of a search, with its time."""
     return {"kind": record["event"], "at": round(record.get("t_ns", 0) / 1e9, 2), **record["data"]}
 
 

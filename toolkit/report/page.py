@@ -1,4 +1,4 @@
-"""One HTML file that holds everything: no network, and a policy that forbids any."""
+"""Writes one self-contained HTML file, with a policy that forbids network access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tcdebug.report.data import RunView, Texts, against, seen, view
 
 
 def render(runs: Sequence[Run]) -> str:
-    """The page of some runs, the first of them shown first."""
+    """The page of some runs. It opens on the first."""
     texts = Texts()
     shown = [part for run in runs for part in seen(run)]
     views = [view(part, texts) for part in shown]
@@ -43,7 +43,7 @@ def render(runs: Sequence[Run]) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """What the page may do: run its own script, apply its own style, and nothing else."""
+    """The content security policy: only the page's own script and style."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -51,17 +51,17 @@ def policy(style: str, script: str) -> str:
 
 
 def packed(data: Any) -> str:
-    """JSON as gzip as base64; a browser unpacks it by itself."""
+    """JSON, compressed by gzip and encoded as base64. A browser can decompress it."""
     return base64.b64encode(gzip.compress(msgspec.json.encode(data), 9, mtime=0)).decode()
 
 
 def unpacked(text: str) -> Any:
-    """What `packed` was given."""
+    """Reverse `packed`."""
     return msgspec.json.decode(gzip.decompress(base64.b64decode(text)))
 
 
 def _shown(run: RunView) -> dict[str, Any]:
-    """What the script draws; the rest is in the page already."""
+    """The data that the script draws; the rest is in the HTML."""
     return {
         "name": run.name,
         "graphs": run.graphs,

@@ -83,8 +83,8 @@ def rewritten(run: Run, lines: list[dict[str, Any]]) -> Run:
 def test_a_graph_that_one_run_lacks_is_told(make: Make) -> None:
     a, b = make(name="a"), make(name="b")
     a = rewritten(a, [wrote(a, "l.py", "x", "lower")])
-    assert compare(a, b).graphs == [Change("0/0 forward", "there", "")]
-    assert compare(b, a).graphs == [Change("0/0 forward", "", "there")]
+    assert compare(a, b).graphs == [Change("0/0 forward", "present", "")]
+    assert compare(b, a).graphs == [Change("0/0 forward", "", "present")]
 
 
 def test_comments_paths_and_addresses_mean_nothing(tmp_path: Path) -> None:
