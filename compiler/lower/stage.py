@@ -1,4 +1,4 @@
-"""ATen graph -> loop IR, node by node."""
+"""The lower stage: turns an ATen graph into loop IR, node by node."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor, from_buf
 from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
 
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
-CALLER_NAMESPACES = ("aten", "prims")
-"""Operators outside of these may do what they do not say; their calls keep their order."""
+KNOWN_NAMESPACES = ("aten", "prims")
+"""Operators outside these namespaces may have undeclared effects, so their calls keep their order.
+"""
 
 
 @dataclass
 class Lowered:
-    """The loop IR of a graph, and why which operator was left to ATen: (node, op, reason)."""
+    """The loop IR of a graph, and the operators left to ATen, as (node, operator, reason)."""
 
     graph: Graph
     externs: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 def location(node: fx.Node) -> Location | None:
-    """The line of the user's program that a node comes from."""
+    """The line of the user's program that a node comes from, if it is known."""
     frames = FRAME.findall(node.meta.get("stack_trace") or "")
     if not frames:
         return None
@@ -57,19 +58,22 @@ def location(node: fx.Node) -> Location | None:
 
 
 def op_name(target: Any) -> str:
-    """An operator as units name it: aten.add.Tensor."""
+    """The name of an operator in units: aten.add.Tensor."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     return getattr(target, "__name__", None) or str(target)
 
 
 def lower_graph(module: fx.GraphModule, gate: Gate) -> Lowered:
-    """The loop IR of an ATen graph whose nodes carry fake tensors in meta["val"]."""
+    """Lower an ATen graph, whose nodes have fake values in meta["val"].
+
+    A lowering that raises something other than NotLowered becomes a CompileError.
+    """
     return _Lowerer(module, gate).run()
 
 
 def _blamed(node: fx.Node, error: Exception) -> CompileError:
-    """A failure of a lowering, with its unit and the node that it was given."""
+    """A CompileError that names the unit of a failing lowering and its node."""
     message = f"{type(error).__name__}: {error}"
     return CompileError("lower", message, unit=f"lower.{op_name(node.target)}", node=node.name)
 
@@ -83,9 +87,9 @@ class _Lowerer:
         self.nodes: list[Node] = []
         self.constants: dict[str, Any] = {}
         self.externs: list[tuple[str, str, str]] = []
-        self.known: set[Symbol] = set()  # sizes that inputs or earlier results give
+        self.known: set[Symbol] = set()  # sizes known from inputs or earlier results
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, Ref, or a tuple of them
-        self.names: dict[fx.Node, str] = {}  # the runtime value of a node
+        self.names: dict[fx.Node, str] = {}  # the name of the runtime value of a node
         self.memory = Memory()
 
     def run(self) -> Lowered:
@@ -102,7 +106,7 @@ class _Lowerer:
         graph = Graph(tuple(self.inputs), tuple(self.nodes), outputs, self.constants)
         return Lowered(without_dead_nodes(graph), self.externs)
 
-    # -- what goes in -----------------------------------------------------------------------
+    # -- inputs -----------------------------------------------------------------------------
 
     def _input(self, node: fx.Node) -> None:
         value = node.meta.get("val")
@@ -134,7 +138,7 @@ class _Lowerer:
             self.values[node] = from_buffer(buffer)
 
     def _constant_buffer(self, buffer: Buffer) -> None:
-        """A constant tensor is a buffer that exists: an alias of the attribute."""
+        """Make a constant tensor a buffer: an alias of the attribute."""
         name = f"{buffer.name}_constant"
         self.constants[name] = self.constants.pop(buffer.name)
         origin = Origin(buffer.name, "get_attr")
@@ -143,7 +147,7 @@ class _Lowerer:
         )
 
     def _buffer(self, name: str, value: torch.Tensor) -> Buffer | None:
-        """The buffer of a fake tensor, None for what kernels cannot read."""
+        """The buffer of a fake tensor; None if kernels cannot read it."""
         if not seams.is_strided(value) or value.is_conj() or value.is_neg():
             return None
         try:
@@ -181,19 +185,23 @@ class _Lowerer:
         if isinstance(chosen, Tensor) and chosen.buffer is not None:
             self.names[node] = chosen.buffer
             return
-        # a piece of a view: shares its memory
+        # one result of a view that has several: shares its memory
         buffer = self._buffer(node.name, node.meta["val"])
         base = self.names[source]
         self._emit(node, operator.getitem, (Ref(base), position), {}, buffer, alias_of=base)
 
+    def _lowered(self, node: fx.Node, lowering: Lowering) -> tuple[Site, Any]:
+        """Call a lowering if the gate allows it. Raises NotLowered if the node stays ATen's."""
+        self._check_operands(node)
+        site = self._site(node)
+        if not self.gate.allows(f"lower.{op_name(node.target)}", node.name):
+            raise NotLowered("switched off")
+        kwargs = {k: self._operands(v) for k, v in node.kwargs.items()}
+        return site, lowering(site, *self._operands(node.args), **kwargs)
+
     def _view(self, node: fx.Node, lowering: Lowering) -> None:
-        op = op_name(node.target)
         try:
-            self._check_operands(node)
-            site = self._site(node)
-            if not self.gate.allows(f"lower.{op}", node.name):
-                raise NotLowered("switched off")
-            value = lowering(site, *self._operands(node.args), **node.kwargs)
+            _, value = self._lowered(node, lowering)
         except (NotLowered, Unrepresentable) as reason:
             self._extern(node, str(reason))
             return
@@ -204,14 +212,8 @@ class _Lowerer:
         self.values[node] = value
 
     def _loops(self, node: fx.Node, lowering: Lowering) -> None:
-        op = op_name(node.target)
         try:
-            self._check_operands(node)
-            site = self._site(node)
-            if not self.gate.allows(f"lower.{op}", node.name):
-                raise NotLowered("switched off")
-            kwargs = {k: self._operands(v) for k, v in node.kwargs.items()}
-            result = lowering(site, *self._operands(node.args), **kwargs)
+            site, result = self._lowered(node, lowering)
             stored = () if result is None else self._stored(site, node, result)
             for loop in site.emitted:
                 if reason := DEVICES[loop.out.device.type].refuses(loop):
@@ -223,14 +225,14 @@ class _Lowerer:
             raise _blamed(node, error) from error
         self.nodes.extend(site.emitted)
         self.memory.computed.update(loop.name for loop in site.emitted)
-        if result is None:  # an update that nothing reads by this name
+        if result is None:  # an update whose result is unused
             return
         self.values[node] = stored if isinstance(result, tuple) else stored[0]
         if not isinstance(result, tuple):
             self.names[node] = stored[0].buffer or node.name
 
     def _stored(self, site: Site, node: fx.Node, result: Any) -> tuple[Tensor, ...]:
-        """The results in buffers that have the strides eager would give them."""
+        """The results, in buffers with eager's strides."""
         stored: list[Tensor] = []
         several = isinstance(result, tuple)
         for position, tensor in enumerate(result if several else (result,)):
@@ -258,7 +260,7 @@ class _Lowerer:
         return Origin(node.name, op_name(node.target), location(node))
 
     def _check_operands(self, node: fx.Node) -> None:
-        """Raise NotLowered unless kernels can read all operands and write the results."""
+        """Raise NotLowered unless kernels can read all operands and write all results."""
         tensors = [v for v in _as_tuple(node.meta["val"]) if isinstance(v, torch.Tensor)]
         operands = [operand.meta.get("val") for operand in node.all_input_nodes]
         tensors += [v for v in operands if isinstance(v, torch.Tensor)]
@@ -276,12 +278,12 @@ class _Lowerer:
             raise NotLowered(f"{value.layout} on {value.device}")
 
     def _operands(self, value: Any) -> Any:
-        """Arguments as lowerings take them: Tensor, Index, Ref or plain Python."""
+        """An argument in the form that lowerings take: Tensor, Index, Ref or plain Python."""
 
         def convert(node: fx.Node) -> Any:
             operand = self.values[node]
             if isinstance(operand, Ref) and isinstance(node.meta.get("val"), torch.Tensor):
-                raise NotLowered(f"{node.name} is not a tensor that kernels read")
+                raise NotLowered(f"kernels cannot read the tensor {node.name}")
             return operand
 
         return fx.node.map_arg(value, convert)
@@ -341,7 +343,7 @@ class _Lowerer:
             self.memory.owner[node.name] = self.memory.owner.get(alias_of, alias_of)
 
     def _new_sizes(self, buffer: Buffer | None, bound: set[Symbol]) -> dict[Symbol, Path]:
-        """Sizes that show for the first time in a result, and how to read them off it."""
+        """The sizes that appear first in a result, with paths to read them from it."""
         new: dict[Symbol, Path] = {}
         for dim, size in enumerate(buffer.size if buffer else ()):
             for symbol in size.symbols - self.known - bound - set(new):
@@ -351,7 +353,7 @@ class _Lowerer:
         return new
 
     def _new_number(self, value: Any) -> dict[Symbol, Path]:
-        """The symbol that a number is, where it shows for the first time."""
+        """The symbol of a result that is a number, if it appears here first."""
         symbol = self.sizes.symbol(value) if isinstance(value, torch.SymInt) else None
         if symbol is None or symbol in self.known:
             return {}
@@ -359,7 +361,7 @@ class _Lowerer:
         return {symbol: ()}
 
     def _argument(self, value: Any) -> Any:
-        """An argument as the wrapper passes it: Ref, Index or plain Python."""
+        """An argument in the form that the wrapper passes: Ref, Index or plain Python."""
 
         def convert(node: fx.Node) -> Any:
             operand = self.values[node]
@@ -399,7 +401,7 @@ class _Lowerer:
 
 
 def _operand(node: fx.Node) -> fx.Node:
-    """The value that a view or an item is taken of."""
+    """The first argument of a node, which is a node."""
     operand = node.args[0]
     assert isinstance(operand, fx.Node)
     return operand
@@ -426,16 +428,16 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _is_scalar(node: fx.Node) -> bool:
-    """Whether a node computes a number from numbers."""
+    """Whether the value of a node is a number."""
     value = node.meta.get("val")
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
 
 
 def _has_effect(node: fx.Node) -> bool:
-    """Whether a call must keep its place among other such calls."""
+    """Whether a call must keep its order among other such calls."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        if target.namespace not in CALLER_NAMESPACES:
+        if target.namespace not in KNOWN_NAMESPACES:
             return True
         value = node.meta.get("val")
         no_result = value is None and not target._schema.returns

@@ -1,8 +1,7 @@
-"""Operator -> lowering, for every operator that has one.
+"""The tables of all lowerings.
 
-A node whose operator has a row in `LOWERINGS` becomes loops; a view becomes a change of indices;
-everything else is an extern call to ATen. All three are legal for every node, so the gate may hold
-back any lowering.
+A node whose operator is in `LOWERINGS` becomes loops. A view changes indices. Every other node is
+an extern call to ATen. An extern call is legal for every node, so the gate may deny any lowering.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ OWN: dict[Operator, Lowering] = {
 }
 
 LOWERINGS = read_through(OWN, REGISTRY.lowerings)
-"""Operator -> lowering, the registered ones included."""
+"""Operator -> lowering, including registered ones."""
 
 LATE: dict[str, Lowering] = {**elementwise.LATE, **random_numbers.LATE}
-"""Name of an operator -> lowering, where the operator is registered with torch only on use."""
+"""Name of an operator -> lowering, for operators that are registered with torch on first use."""
 
 VIEWS: dict[Operator, Lowering] = {**views.STRIDED}

@@ -1,4 +1,4 @@
-"""A graph that runs in eager until its kernels, which a thread builds, are there."""
+"""Runs a graph in eager until a thread has built its kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
 BUILDERS = 2
-"""C++ compilers that run at the same time."""
+"""The most builds that run at the same time."""
 
 
 @lru_cache(maxsize=1)
@@ -20,10 +20,10 @@ def _builders() -> ThreadPoolExecutor:
 
 
 class Background:
-    """Takes its arguments in a list, which it empties.
+    """A graph that takes its arguments in a list, which it empties.
 
-    What building raises is raised by the first call after it, or handed to `failed` if that is
-    given, after which the graph stays in eager. A process forked meanwhile builds for itself.
+    An exception of the build is raised by the next call, or passed to `failed` if that is given;
+    then the graph stays in eager. A process that is forked during the build builds for itself.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Background:
         return self._compiled(args)
 
     def _settled(self) -> bool:
-        """Whether the compiled graph is there now."""
+        """Whether the compiled graph is ready. Raises the exception of the build."""
         if os.getpid() != self._pid and not self._future.done():
             self._pid, self._future = os.getpid(), Future()
             self._future.set_result(self._build())

@@ -1,7 +1,7 @@
-"""Kernels of shared objects as Python functions of tensors, sizes and numbers.
+"""Makes Python functions of the kernels in shared objects. They take tensors, sizes and numbers.
 
-With Python's headers at hand a call goes through a C function of Python's; without, by ctypes,
-which takes 1 us longer for each kernel.
+If Python's headers are installed, calls use a C extension; otherwise ctypes, which takes 1 us
+longer per kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tcdebug.compiler.runtime.toolchain import Toolchain
 
 
 class _KernelStruct(ctypes.Structure):
-    """A kernel of a launch, as the C side knows it."""
+    """The C struct of a kernel of a launch; see binding.cpp."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -33,7 +33,7 @@ class _KernelStruct(ctypes.Structure):
 
 
 class _LaunchStruct(ctypes.Structure):
-    """A launch, as the C side knows it."""
+    """The C struct of a launch; see binding.cpp."""
 
     _fields_ = (
         ("kinds", ctypes.c_char_p),
@@ -46,7 +46,7 @@ class _LaunchStruct(ctypes.Structure):
 
 
 class Binding:
-    """Makes Python functions of kernels; `headers` is the folder of Python.h."""
+    """Makes Python functions of kernels. `headers` is the folder of Python.h."""
 
     def __init__(self, toolchain: Toolchain, cache_dir: Path, headers: Path | None = None) -> None:
         folder = headers or Path(sysconfig.get_path("include"))
@@ -55,7 +55,7 @@ class Binding:
             text = (resources.files(__package__) / "binding.cpp").read_text()
             source = f'#include "{folder}/Python.h"\n{text}'
             built = build(source, toolchain.catching().including(folder), cache_dir)
-            # the path says which library it is: a handle of ctypes.CDLL would release the GIL
+            # loaded by path, because calls through the handle of a ctypes.CDLL release the GIL
             library = ctypes.PyDLL(built.library._name)
             library.tcd_start.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
             library.tcd_start(seams.address_of_tensor, torch.Tensor, torch.nn.Parameter)
@@ -63,7 +63,10 @@ class Binding:
             self._bind = library.tcd_bind
 
     def function(self, library: ctypes.CDLL, launch: Launch) -> Callable[..., int]:
-        """The kernels of a launch, of a library that lives as long as the process, as all do."""
+        """A function that runs the kernels of a launch. The library must never be unloaded.
+
+        It returns 0, or the status of the first kernel that failed; see `raise_status`.
+        """
         if self._bind is None:
             return by_types(library, launch)
         places = [place for taken in launch.places for place in taken]
@@ -87,12 +90,12 @@ class Binding:
 
 @lru_cache(maxsize=4)
 def binding_of(toolchain: Toolchain, cache_dir: Path) -> Binding:
-    """The binding of a process: one for all of its graphs."""
+    """The binding of this process, shared by all graphs."""
     return Binding(toolchain, cache_dir)
 
 
 def by_types(library: ctypes.CDLL, launch: Launch) -> Callable[..., int]:
-    """The kernels of a launch by ctypes."""
+    """A function that runs the kernels of a launch through ctypes."""
     types: dict[str, Any] = {"t": ctypes.c_void_p, "i": ctypes.c_int64, "n": ctypes.c_double}
     steps: list[tuple[Any, Sequence[int]]] = []
     for name, places in zip(launch.kernels, launch.places, strict=True):

@@ -1,4 +1,4 @@
-"""C++ source to a loaded shared object, through a content-addressed cache that processes share."""
+"""Builds and loads shared objects from C++, with a content-addressed cache shared by processes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from tcdebug.compiler.errors.exceptions import Coded
 from tcdebug.compiler.runtime.cache_eviction import keep_within
 from tcdebug.compiler.runtime.toolchain import Toolchain
 
-PATIENCE = 600
-"""Seconds that a C++ compile may take, and that another process is waited for."""
-
+TIMEOUT = 600
+"""Seconds that a C++ compile may take, and that a process waits for another one's build."""
 
 LARGEST = 4 << 30
-"""Bytes that the shared objects and their sources may take."""
+"""The most bytes of shared objects and their sources in the cache."""
 
 
 class BuildError(Coded, RuntimeError):
-    """The C++ compiler did not accept a source, or did not end."""
+    """The C++ compiler rejected a source, crashed or timed out."""
 
     code = "TCD104"
 
@@ -42,7 +41,10 @@ class Built:
 
 
 def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
-    """The shared object of a source, compiled unless the cache has it. Raises BuildError."""
+    """The loaded shared object of a source, which is compiled unless it is in the cache.
+
+    Raises BuildError.
+    """
     start = time.perf_counter()
     key = toolchain.key(source)
     path = _path(key, cache_dir)
@@ -50,10 +52,10 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
     library = _load(path)
     if library is not None:
         with contextlib.suppress(OSError):
-            os.utime(path)  # the cache goes by when something was last used
+            os.utime(path)  # eviction is by time of last use
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
+        with FileLock(path.with_suffix(".lock"), timeout=TIMEOUT):
             library = _load(path)
             if library is None:
                 verdict = "corrupt" if path.exists() else "miss"
@@ -64,7 +66,7 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
 
 
 def is_built(source: str, toolchain: Toolchain, cache_dir: Path) -> bool:
-    """Whether the cache has the shared object of a source."""
+    """Whether the shared object of a source is in the cache."""
     return _path(toolchain.key(source), cache_dir).exists()
 
 
@@ -73,7 +75,7 @@ def _path(key: str, cache_dir: Path) -> Path:
 
 
 def _load(path: Path) -> ctypes.CDLL | None:
-    """The library, None where there is none or it cannot be loaded."""
+    """The library; None if it does not exist or cannot be loaded."""
     if not path.exists():
         return None
     try:
@@ -83,7 +85,7 @@ def _load(path: Path) -> ctypes.CDLL | None:
 
 
 def _compile(source: str, toolchain: Toolchain, path: Path) -> None:
-    """Compile beside the target and move it into place, so that nobody sees half a file."""
+    """Compile to a temporary file and move it into place, so that nobody sees a partial file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
         text = Path(folder) / "kernels.cpp"
         output = Path(folder) / "kernels.so"
@@ -91,10 +93,10 @@ def _compile(source: str, toolchain: Toolchain, path: Path) -> None:
         command = toolchain.command(text, output)
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=PATIENCE, check=False
+                command, capture_output=True, text=True, timeout=TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise BuildError(f"{toolchain.path} did not end in {PATIENCE} s") from error
+            raise BuildError(f"{toolchain.path} timed out after {TIMEOUT} s") from error
         if done.returncode != 0:
             raise BuildError(_message(toolchain, done, source))
         os.replace(output, path)

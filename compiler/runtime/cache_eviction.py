@@ -1,4 +1,4 @@
-"""Bounds the size of the cache of built kernels, by removing the least recently used files."""
+"""Limits the size of the cache of built kernels by removing the least recently used files."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import time
 from pathlib import Path
 
 SUFFIXES = (".so", ".cpp")
-"""The files that are counted and removed: neither locks nor files that are being built."""
-BETWEEN = 86400.0
-"""Seconds between two counts: counting many files takes a while."""
-LOOKED = ".looked"
+"""The files that are counted and removed. Locks and unfinished builds are not."""
+INTERVAL = 86400.0
+"""Seconds between two counts, because counting many files takes a while."""
+STAMP = ".looked"
+"""The file whose modification time is that of the last count."""
 
 
 def keep_within(folder: Path, most: int) -> int:
-    """Remove the least recently used files of a folder above `most` bytes; return how many.
+    """Remove the least recently used files if a folder has more than `most` bytes.
 
-    Does nothing within `BETWEEN` seconds of the last count. Removes down to half of `most`, so that
-    the next count finds little to do. Another process may remove the same files, or use one that
-    is removed; it then builds that file again.
+    Returns the number of removed files. Does nothing within `INTERVAL` seconds of the last count.
+    Removes files down to half of `most`, so that the next count finds little to do. Another process
+    may remove the same files, or need a removed one, which it then builds again.
     """
-    if not _time_to_look(folder / LOOKED):
+    if not _is_due(folder / STAMP):
         return 0
     files: list[tuple[float, int, Path]] = []
     for path in folder.glob("*/*"):
@@ -40,9 +41,9 @@ def keep_within(folder: Path, most: int) -> int:
     return removed
 
 
-def _time_to_look(stamp: Path) -> bool:
+def _is_due(stamp: Path) -> bool:
     with contextlib.suppress(OSError):
-        if stamp.exists() and time.time() - stamp.stat().st_mtime < BETWEEN:
+        if stamp.exists() and time.time() - stamp.stat().st_mtime < INTERVAL:
             return False
         stamp.touch()
         return True

@@ -1,4 +1,4 @@
-"""Puts a wrapper's text, its kernels and the objects it names together into a callable."""
+"""Loads the source of a wrapper, with its kernels and the objects it names, as a callable."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ DIVISION_BY_ZERO = 2
 
 
 def raise_status(status: int, *kernels: str) -> NoReturn:
-    """Raise what the exit status of a launch stands for, as eager would.
+    """Raise the error that the status of a launch stands for.
 
-    Of several kernels the status says which: its place stands above the lowest eight bits.
+    In a launch of several kernels, the bits above the lowest eight give the position of the kernel
+    that failed. Raises IndexError, as eager does, or KernelError.
     """
     kernel = kernels[0]
     if len(kernels) > 1:
@@ -34,11 +35,11 @@ def raise_status(status: int, *kernels: str) -> NoReturn:
 def laid_out(
     value: torch.Tensor, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]
 ) -> torch.Tensor:
-    """The result of an extern call in the dtype and strides that kernels were written for.
+    """A tensor in the dtype and strides that kernels were written for, copied if necessary.
 
-    Eager's kernels do not always give what their fake counterparts promise, nor hooks on saved
-    tensors what they were given. Raises RuntimeError where the size differs: then nothing that was
-    compiled is right.
+    ATen's kernels do not always return the strides of their fake counterparts, and hooks on saved
+    tensors may change the layout. Raises RuntimeError if the size differs, because then the
+    compiled code would be wrong.
     """
     if value.stride() == stride and value.dtype == dtype and value.size() == size:
         return value
@@ -47,7 +48,7 @@ def laid_out(
     value = value.to(dtype)
     if all(n <= 1 or a == s for n, a, s in zip(size, value.stride(), stride, strict=True)):
         return value
-    once = value[tuple(slice(1 if step == 0 else None) for step in stride)]  # was expanded
+    once = value[tuple(slice(1 if step == 0 else None) for step in stride)]  # without repetitions
     memory = torch.empty_strided(once.size(), stride, dtype=dtype, device=value.device)
     return memory.copy_(once).expand(size)
 
@@ -57,7 +58,7 @@ def load_wrapper(
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """The wrapper as a callable that takes its arguments in a list, which it empties.
 
-    AOTAutograd is offered the `straight` one, which is made if it is wanted.
+    Its `straight` form, if there is one, is offered to `seams` and loaded on demand.
     """
     namespace: dict[str, Any] = {
         **source.names,
@@ -88,7 +89,7 @@ def load_wrapper(
 
 
 def on_device(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """A wrapper that runs with a GPU as the current one, which its launches take for granted."""
+    """A wrapper that runs with `device` as the current GPU, which its launches require."""
     current, index = torch.cuda.current_device, device.index
 
     def run(*args: Any) -> Any:

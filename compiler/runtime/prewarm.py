@@ -1,4 +1,4 @@
-"""Starts in a thread what a later stage of a compile needs; each call once per process."""
+"""Starts work for a later stage of a compile in a thread, once per process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def begin(make: Callable[..., Result], *given: Any) -> Future[Result]:
 
 
 def finished(make: Callable[..., Result], *given: Any) -> Result:
-    """The result of a call, which starts now if it has not begun. A call that failed is retried."""
+    """The result of a call, which starts now if it was not started. Raises what the call raises.
+
+    A failed call is forgotten, so that the next attempt starts it again.
+    """
     made: Future[Result] = begin(make, *given)
     try:
         return made.result()

@@ -1,4 +1,4 @@
-"""Which C++ compiler there is, and the flags that kernels are compiled with."""
+"""Finds the C++ compiler and defines the flags with which kernels are compiled."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ FLAGS = (
     "-fno-exceptions", "-fno-rtti",
     # eager's arithmetic: no contraction, no assumption about NaN, inf or signed zero; integers wrap
     "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing",
-    # neither errno nor floating point exceptions are looked at
+    # neither errno nor floating point exceptions are used
     "-fno-math-errno", "-fno-trapping-math",
-    # gcc 12 reads zeros in loops in vectors, where several values depend on one comparison of the
-    # index, as those of `cat` do, and it knows the range of the index
+    # a bug of gcc 12: vectorized loops load zeros if several values depend on one comparison of the
+    # index, as in `cat`, and gcc knows the range of the index
     "-fno-tree-vrp",
 )  # fmt: skip
 
 
 class NoCompiler(Coded, RuntimeError):
-    """There is no usable C++ compiler; the message says what to install."""
+    """There is no usable C++ compiler. The message says what to install."""
 
     code = "TCD103"
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A C++ compiler, and all that its output depends on."""
+    """A C++ compiler, and everything that its output depends on."""
 
     path: str
     version: str
     target: str
-    """The machine that code is generated for, by CPU model and features."""
+    """The model and features of the CPU that code is generated for."""
     vector_math: bool
     extra: tuple[str, ...] = ()
-    """Flags behind all others."""
+    """Flags after all others."""
 
     def catching(self) -> Toolchain:
-        """This toolchain for code that catches exceptions of C++."""
+        """This toolchain for code that catches C++ exceptions."""
         return replace(self, extra=(*self.extra, "-fexceptions"))
 
     def including(self, folder: Path) -> Toolchain:
-        """This toolchain for code that includes headers which include others of a folder."""
+        """This toolchain with a folder of headers."""
         return replace(self, extra=(*self.extra, f"-I{folder}"))
 
     def command(self, source: Path, output: Path) -> list[str]:
-        """The command line that makes a shared object of a source."""
+        """The command line that builds a shared object from a source file."""
         native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
         math = ["-DTCD_VECTOR_MATH"] if self.vector_math else []
         libraries = ["-lmvec", "-lm"] if self.vector_math else ["-lm"]
@@ -66,14 +66,14 @@ class Toolchain:
         ]  # fmt: skip
 
     def key(self, source: str) -> str:
-        """The content address of what a source compiles to."""
+        """The content address of the shared object of a source."""
         parts = (self.version, self.target, str(self.vector_math), *FLAGS, *self.extra, source)
         return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=4)
 def find(compiler: str) -> Toolchain:
-    """The toolchain of a compiler's name or path. Raises NoCompiler."""
+    """The toolchain of a compiler, given by name or path. Raises NoCompiler."""
     path = shutil.which(compiler)
     if path is None:
         raise NoCompiler(
@@ -104,7 +104,7 @@ def _has_vector_math() -> bool:
 
 @lru_cache(maxsize=1)
 def _cpu() -> str:
-    """What -march=native depends on."""
+    """A text that determines what -march=native means."""
     wanted = ("vendor_id", "cpu family", "model\t", "flags", "Features", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

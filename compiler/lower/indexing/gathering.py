@@ -1,4 +1,4 @@
-"""Lowerings of operators that read at places given by data."""
+"""Lowerings of operators that read at indices given by data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def _place(value: Expr, size: Index) -> Index:
 
 
 def index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
-    """x[positions]: indices that are tensors, None for whole dimensions."""
+    """x[positions], where positions are index tensors, or None for whole dimensions."""
     given = [k for k, p in enumerate(positions) if p is not None]
     tensors = [p for p in positions if p is not None]
     if any(p.dtype in (torch.bool, torch.uint8) for p in tensors):
         raise NotLowered("a mask as an index")
     rank = max(len(p.size) for p in tensors)
     adjacent = given == list(range(given[0], given[-1] + 1))
-    front = given[0] if adjacent else 0  # where the dimensions of the indices come out
+    front = given[0] if adjacent else 0  # the first result dimension of the index tensors
 
     def element(point: Point) -> Expr:
         where = point[front : front + rank]
@@ -46,12 +46,12 @@ def index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
 
 
 def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
-    """Places along a dimension."""
+    """Slices of x at positions along a dimension."""
     at = normal_dim(dim, len(x.size))
     one_row = as_row(x)
 
     def element(point: Point) -> Expr:
-        # of a 0-d tensor there is one place, and a 0-d result
+        # a 0-d tensor has one position and gives a 0-d result
         where = positions.at((point[at] if point else ZERO,) if positions.size else ())
         place = _place(where, one_row.size[at])
         return one_row.at((*point[:at], place, *point[at + 1 :]))
@@ -60,14 +60,14 @@ def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
 
 
 def as_row(x: Tensor) -> Tensor:
-    """A 0-d tensor as one of one element; others as they are."""
+    """A 0-d tensor as a tensor of size (1,); other tensors unchanged."""
     return x if x.size else x.viewed([ONE], lambda point: ())
 
 
 def gather(
     site: Site, x: Tensor, dim: int, positions: Tensor, *, sparse_grad: bool = False
 ) -> Tensor:
-    """For each element the place along a dimension that another tensor names."""
+    """Elements of x at positions along a dimension that another tensor gives."""
     at = normal_dim(dim, len(x.size))
     source, places = as_row(x), as_row(positions)
 

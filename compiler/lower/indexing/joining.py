@@ -1,4 +1,4 @@
-"""Lowerings of operators that put tensors beside each other or read them at shifted places."""
+"""Lowerings of operators that join tensors or read them at shifted indices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 aten = torch.ops.aten
 
 MOST_JOINED = 8
-"""More operands than this are joined by ATen: each element would test them one after the other."""
+"""The most operands of a lowered cat. Each element tests the operands one after the other."""
 
 
 def _before(place: Index, end: Index) -> Expr:
@@ -28,7 +28,7 @@ def _from(place: Index, start: Index) -> Expr:
 
 
 def cat(site: Site, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one after the other along a dimension."""
+    """Tensors concatenated along a dimension."""
     dtype, rank = site.dtype, len(site.size)
     parts = [x for x in tensors if len(x.size) == rank]  # eager skips empty 1-d tensors
     if len(parts) > MOST_JOINED:
@@ -52,7 +52,7 @@ def cat(site: Site, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def pad(site: Site, x: Tensor, padding: Sequence[Size], value: Operand = 0) -> Tensor:
-    """A constant around a tensor; a negative padding cuts."""
+    """A tensor padded with a constant. Negative padding crops."""
     rank = len(x.size)
     before = [ZERO] * rank
     guards: list[tuple[int, bool, bool]] = []
@@ -79,7 +79,7 @@ def pad(site: Site, x: Tensor, padding: Sequence[Size], value: Operand = 0) -> T
 
 
 def flip(site: Site, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Dimensions read backwards."""
+    """A tensor with dimensions reversed."""
     flipped = {normal_dim(d, len(x.size)) for d in dims}
 
     def element(point: Point) -> Expr:
@@ -89,7 +89,7 @@ def flip(site: Site, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def repeat(site: Site, x: Tensor, repeats: Sequence[Size]) -> Tensor:
-    """A tensor tiled."""
+    """A tensor repeated along its dimensions."""
     skip = len(repeats) - len(x.size)
 
     def element(point: Point) -> Expr:
@@ -101,7 +101,7 @@ def repeat(site: Site, x: Tensor, repeats: Sequence[Size]) -> Tensor:
 
 
 def select_scatter(site: Site, x: Tensor, source: Tensor, dim: int, position: Size) -> Tensor:
-    """x with one place along a dimension replaced."""
+    """x with one slice along a dimension replaced."""
     at = normal_dim(dim, len(x.size))
     where = from_end(position, x.size[at])
     dtype = site.dtype
@@ -124,7 +124,7 @@ def slice_scatter(
     end: Size | None = None,
     step: Size = 1,
 ) -> Tensor:
-    """x with every step-th place of a range replaced."""
+    """x with every step-th slice of a range replaced."""
     at = normal_dim(dim, len(x.size))
     first, stride, dtype = slice_start(start, x.size[at]), to_index(step), site.dtype
     if not source.size:
@@ -143,7 +143,7 @@ def slice_scatter(
 
 
 def triangle(upper: bool) -> Lowering:
-    """Zero below (or above) a diagonal."""
+    """triu or tril: zero below or above a diagonal."""
 
     def lower(site: Site, x: Tensor, diagonal: Size = 0) -> Tensor:
         zero = cast(constant(torch.bool, False), site.dtype)

@@ -1,6 +1,6 @@
-"""Lowerings of operators that look for a place in a sorted row.
+"""Lowerings of operators that search a sorted row.
 
-The search is written out: as many steps as a row of its size takes.
+The binary search is unrolled for the length of the row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tcdebug.compiler.lower.pointwise.elementwise import promoted
 aten = torch.ops.aten
 
 MOST_STEPS = 24
-"""Steps of a search that are written out: of a row of 16 million."""
+"""The most unrolled steps of a search, enough for a row of 16 million elements."""
 
 
 def _length(row: Tensor) -> int:
@@ -30,9 +30,10 @@ def _length(row: Tensor) -> int:
 def _found(
     row: Tensor, outer: Point, value: Expr, dtype: torch.dtype, right: bool, sorter: Tensor | None
 ) -> Expr:
-    """How many elements of a sorted row are smaller, or not larger, by halves as eager does it.
+    """The number of elements of a sorted row that are smaller, or not larger if `right`.
 
-    A row that ends in NaN is not sorted by that test: what is found depends on what is asked.
+    The binary search compares the same elements as eager's, because a row that ends with NaN is
+    not sorted by this comparison, so the result depends on the elements that are compared.
     """
     length, test = _length(row), "gt" if right else "ge"
     one, last = constant(torch.int64, 1), constant(torch.int64, max(length - 1, 0))
@@ -63,7 +64,8 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where values would be put into sorted rows: one row for all, or one for each row of them."""
+    """The positions at which values would be inserted into one sorted row, or into one row each.
+    """
     dtype, result = promoted(row, values), site.dtype
     behind = side == "right" if side is not None else right
     element = None if isinstance(values, Tensor) else site.operand(values, dtype)
@@ -80,7 +82,7 @@ def searchsorted(
 def bucketize(
     site: Site, values: Operand, row: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """The same with the operands the other way around."""
+    """searchsorted with its operands swapped."""
     return searchsorted(site, row, values, right=right)
 
 

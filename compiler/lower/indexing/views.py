@@ -1,7 +1,7 @@
-"""Lowerings of views: the same memory under other indices. Nothing is computed.
+"""Lowerings of views, which only change indices.
 
-Each function maps a point of the result to a point of its operand. `STRIDED` views share memory
-and become extern calls where somebody needs them as tensors; loads go straight to the base.
+Each function maps a point of the result to a point of its operand. Loads go directly to the base.
+The views in `STRIDED` also become extern calls, for nodes that need them as tensors.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Size = Index | int
 
 
 def normal_dim(dim: int, rank: int) -> int:
-    """A dimension counted from the front; of a 0-d tensor it is 0."""
+    """A non-negative dimension. For a 0-d tensor it is 0."""
     return dim % rank if rank else 0
 
 
 def same(site: Site, x: Tensor) -> Tensor:
-    """The tensor itself: alias, detach."""
+    """The tensor itself, for alias and detach."""
     return x.viewed(x.size, lambda p: p)
 
 
@@ -59,12 +59,12 @@ def transpose(site: Site, x: Tensor, first: int, second: int) -> Tensor:
 
 
 def t(site: Site, x: Tensor) -> Tensor:
-    """A matrix transposed; vectors stay."""
+    """A transposed matrix; other tensors unchanged."""
     return transpose(site, x, 0, 1) if len(x.size) == 2 else same(site, x)
 
 
 def expand(site: Site, x: Tensor, size: object, *, implicit: bool = False) -> Tensor:
-    """Dimensions of size one repeated."""
+    """A tensor whose dimensions of size one are repeated."""
     new = site.size
     skip = len(new) - len(x.size)
 
@@ -75,7 +75,7 @@ def expand(site: Site, x: Tensor, size: object, *, implicit: bool = False) -> Te
 
 
 def squeeze_dims(site: Site, x: Tensor, dims: Sequence[int] | int) -> Tensor:
-    """The named dimensions removed where their size is one."""
+    """A tensor without those of the given dimensions that have size one."""
     wanted = [dims] if isinstance(dims, int) else list(dims)
     gone = {normal_dim(d, len(x.size)) for d in wanted}
     kept = [k for k, s in enumerate(x.size) if k not in gone or s != 1]
@@ -90,19 +90,19 @@ def squeeze_dims(site: Site, x: Tensor, dims: Sequence[int] | int) -> Tensor:
 
 
 def squeeze_all(site: Site, x: Tensor) -> Tensor:
-    """All dimensions of size one removed."""
+    """A tensor without its dimensions of size one."""
     return squeeze_dims(site, x, list(range(len(x.size))))
 
 
 def unsqueeze(site: Site, x: Tensor, dim: int) -> Tensor:
-    """A dimension of size one inserted."""
+    """A tensor with a new dimension of size one."""
     at = normal_dim(dim, len(x.size) + 1)
     new = [*x.size[:at], to_index(1), *x.size[at:]]
     return x.viewed(new, lambda p: (*p[:at], *p[at + 1 :]))
 
 
 def select(site: Site, x: Tensor, dim: int, position: Size) -> Tensor:
-    """One place along a dimension."""
+    """One slice along a dimension, without the dimension."""
     at = normal_dim(dim, len(x.size))
     where = from_end(position, x.size[at])
     new = [*x.size[:at], *x.size[at + 1 :]]
@@ -110,7 +110,7 @@ def select(site: Site, x: Tensor, dim: int, position: Size) -> Tensor:
 
 
 def from_end(position: Size, size: Index) -> Index:
-    """A position, counted from the end when it is negative."""
+    """A non-negative position. A negative one counts from the end. Raises NotLowered if unknown."""
     index = to_index(position)
     if is_nonnegative(index):
         return index
@@ -120,7 +120,7 @@ def from_end(position: Size, size: Index) -> Index:
 
 
 def slice_start(start: Size | None, size: Index) -> Index:
-    """The first place of a slice, clamped to the dimension where that is known to matter."""
+    """The first position of a slice, clamped to the dimension. Raises NotLowered if unknown."""
     if start is None:
         return ZERO
     first = from_end(start, size)
@@ -139,19 +139,19 @@ def slice_(
     end: Size | None = None,
     step: Size = 1,
 ) -> Tensor:
-    """Every step-th place from start on; the result's size says where it ends."""
+    """Every step-th element from start on. The size of the result determines the end."""
     at = normal_dim(dim, len(x.size))
     first = slice_start(start, x.size[at])
     return x.viewed(site.size, lambda p: (*p[:at], first + p[at] * to_index(step), *p[at + 1 :]))
 
 
 def view(site: Site, x: Tensor, size: object) -> Tensor:
-    """The same elements in row-major order under another size."""
+    """A tensor with another size and the same elements in row-major order."""
     return reshaped(x, site.size)
 
 
 def reshaped(x: Tensor, new: Sequence[Index]) -> Tensor:
-    """The elements of x in row-major order, under a new size of as many elements."""
+    """x with a new size that has the same number of elements, in row-major order."""
     pairs = _matching_blocks(list(x.size), list(new))
 
     def index(point: Point) -> Point:
@@ -167,7 +167,7 @@ def reshaped(x: Tensor, new: Sequence[Index]) -> Tensor:
 
 
 def _matching_blocks(old: list[Index], new: list[Index]) -> list[tuple[list[Index], list[Index]]]:
-    """Split two sizes into runs with equal products, so that indices mix as little as possible."""
+    """Split two sizes into the smallest blocks with equal products."""
     blocks: list[tuple[list[Index], list[Index]]] = []
     o = n = 0
     while o < len(old) and n < len(new):
@@ -206,13 +206,13 @@ def _unflatten(flat: Index, sizes: Sequence[Index]) -> list[Index]:
     for position in range(len(sizes)):
         inner = product(sizes[position + 1 :])
         value = flat // inner if inner != 1 else flat
-        # the leading place needs no remainder: the point is inside
+        # the first index needs no remainder, because the point is in range
         point.append(value if not position else value % sizes[position])
     return [ZERO if s == 1 else i for i, s in zip(point, sizes, strict=True)]
 
 
 def unfold(site: Site, x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """Windows of a dimension as a new last dimension."""
+    """Windows along a dimension, as a new last dimension."""
     if not x.size:
         return x.viewed(site.size, lambda p: ())
     at = normal_dim(dim, len(x.size))
@@ -220,7 +220,7 @@ def unfold(site: Site, x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
 
 def diagonal(site: Site, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A diagonal of two dimensions as the last one."""
+    """A diagonal of two dimensions, as the last dimension."""
     a, b = normal_dim(dim1, len(x.size)), normal_dim(dim2, len(x.size))
     below, right = max(-offset, 0), max(offset, 0)
 
@@ -235,7 +235,7 @@ def diagonal(site: Site, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 
 
 
 def pieces(site: Site, x: Tensor, starts: Sequence[Index], dim: int) -> tuple[Tensor, ...]:
-    """Consecutive slices of a dimension, one for each result of the node."""
+    """Slices of a dimension, one for each result of the node."""
     at = normal_dim(dim, len(x.size))
     results = site.node.meta["val"]
     made: list[Tensor] = []
@@ -248,7 +248,7 @@ def pieces(site: Site, x: Tensor, starts: Sequence[Index], dim: int) -> tuple[Te
 
 
 def split(site: Site, x: Tensor, length: Size, dim: int = 0) -> tuple[Tensor, ...]:
-    """Slices of one length; the last may be shorter."""
+    """Slices of equal length, of which the last may be shorter."""
     count = len(site.node.meta["val"])
     return pieces(site, x, [to_index(length) * k for k in range(count)], dim)
 
@@ -264,7 +264,7 @@ def split_with_sizes(
 
 
 def unbind(site: Site, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Every place along a dimension."""
+    """All slices along a dimension, without the dimension."""
     return tuple(select(site, x, dim, k) for k in range(len(site.node.meta["val"])))
 
 

@@ -1,4 +1,4 @@
-"""One node of the ATen graph while it is lowered: what it should make, and where nodes go."""
+"""The interface of lowerings: the node being lowered, and functions that emit loop nodes."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tcdebug.compiler.lower.interface.sizes import Sizes
 from tcdebug.compiler.lower.interface.tensor import Element, NotLowered, Point, Tensor, from_buffer
 
 Operand = Tensor | Index | Ref | bool | int | float
-"""What a lowering gets for a tensor or scalar argument; Ref is a number known at run time."""
+"""A tensor or scalar argument of a lowering. Ref is a number that is known at run time."""
 
 
 def make_axes(
     size: Sequence[Index], prefix: str, strides: Sequence[Index] | None = None
 ) -> tuple[tuple[Axis, ...], Point]:
-    """Loop axes for a size, none for dimensions of size one, and the point they stand for.
+    """The loop axes of a size, and the point that they index.
 
-    With strides, the axes go from the largest stride to the smallest, so that the innermost loop
-    runs along memory.
+    Dimensions of size one have no axis. With `strides`, the axes are sorted from the largest stride
+    to the smallest, so that the innermost loop is contiguous in memory.
     """
     order = list(range(len(size)))
     if strides is not None:
@@ -54,17 +54,20 @@ def make_axes(
 
 @dataclass(frozen=True)
 class Memory:
-    """What is known of the memory that a graph has so far."""
+    """The memory of a graph as far as it has been lowered."""
 
     inputs: dict[str, Buffer] = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)
     """The buffers that loops fill."""
     owner: dict[str, str] = field(default_factory=dict)
-    """For each value without memory of its own, the value whose memory it shares."""
+    """Value without memory of its own -> the value whose memory it shares."""
 
 
 class Site:
-    """The node being lowered. `dtype` and `size` are those of its (first) tensor result."""
+    """The node being lowered. `dtype` and `size` are those of its first result.
+
+    Methods raise NotLowered if the node cannot be lowered.
+    """
 
     def __init__(self, node: fx.Node, sizes: Sizes, origin: Origin, memory: Memory) -> None:
         self.node = node
@@ -75,7 +78,7 @@ class Site:
         self._taken: set[str] = set()
 
     def result(self, position: int = 0) -> torch.Tensor:
-        """The fake tensor of a result: shape, strides and dtype that eager would give."""
+        """The fake tensor of a result, with eager's shape, strides and dtype."""
         value = self.node.meta["val"]
         if isinstance(value, tuple | list):
             value = value[position]
@@ -108,7 +111,7 @@ class Site:
         return self.sizes.indices(self.result().shape)
 
     def tensor(self, element: Element, dtype: torch.dtype | None = None) -> Tensor:
-        """A result of the node's size, computed by `element`."""
+        """A tensor of the result's size, computed by `element`."""
         return Tensor(dtype or self.dtype, self.size, element)
 
     def scalar(self, value: Operand, dtype: torch.dtype) -> Expr:
@@ -123,7 +126,7 @@ class Site:
         raise NotLowered("a tensor where a number is expected")
 
     def operand(self, value: Operand, dtype: torch.dtype) -> Element:
-        """An operand of a pointwise operation, broadcast and converted."""
+        """The element function of an operand of a pointwise operation, broadcast and converted."""
         if isinstance(value, Tensor):
             return lambda point: value.broadcast(point, dtype)
         expr = self.scalar(value, dtype)
@@ -137,7 +140,7 @@ class Site:
         return name
 
     def store(self, tensor: Tensor, layout: torch.Tensor | None = None, suffix: str = "") -> Tensor:
-        """Compute a tensor into a buffer; with `layout` in the strides of that fake tensor."""
+        """Emit a node that stores a tensor in a buffer, with the strides of `layout` if given."""
         if tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not store {tensor.dtype}")
         buffer = self._buffer(self._fresh(suffix), tensor.dtype, tensor.size, layout)
@@ -147,7 +150,7 @@ class Site:
         return from_buffer(buffer)
 
     def store_into(self, target: Load, axes: tuple[Axis, ...], body: Expr) -> Tensor:
-        """Compute elements of an input in its memory; the input as it is then."""
+        """Emit a node that stores elements into an input. Returns the updated input."""
         buffer = replace(self.memory.inputs[target.buffer], name=self._fresh(""))
         self.emitted.append(
             Pointwise(buffer, axes, target.index, body, self.origin, into=target.buffer)
@@ -163,11 +166,12 @@ class Site:
         *,
         rounded: bool = True,
     ) -> Tensor:
-        """A tensor in which elements are replaced at places given by data, point after point.
+        """Emit a scatter: `base` with elements updated at indices given by data, point by point.
 
-        `value` is given the point and what the element is so far. The dtype is that of `base`,
-        which may be wider than that of the result; not `rounded`, it stays what it is. An operator
-        that updates an input stores there.
+        `place` maps a point to the index of an element, and `value` maps the point and the current
+        element to the new one. The dtype of `base` may be wider than that of the result; the
+        returned tensor is converted to the result's dtype if `rounded`. An operator that updates an
+        input stores into the input.
         """
         if self.updates:
             memory = self.memory.inputs[base.buffer or ""]
@@ -207,7 +211,7 @@ class Site:
         layout: torch.Tensor | None = None,
         suffix: str = "",
     ) -> Tensor:
-        """Combine the elements of a tensor over dimensions, into a buffer."""
+        """Emit a reduction of a tensor over dimensions. Returns the buffer of the results."""
         dtype = dtype or tensor.dtype
         if dtype not in STORABLE or tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not reduce {tensor.dtype} to {dtype}")
@@ -233,14 +237,14 @@ class Site:
             node: LoopNode = ReductionNode(
                 buffer, axes, reduced, tuple(index), kind, body, self.origin
             )
-        else:  # one element each: the value itself, at place 0
+        else:  # all reduced dimensions have size one
             body = constant(dtype, 0) if gives_place(kind) else body
             node = Pointwise(buffer, axes, tuple(index), body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)
 
     def scan(self, kind: str, tensor: Tensor, dim: int, suffix: str = "") -> Tensor:
-        """Accumulate along a dimension, into a buffer that has every state."""
+        """Emit a scan of a tensor along a dimension. Returns the buffer of all states."""
         if tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not accumulate {tensor.dtype}")
         others = [k for k in range(len(tensor.size)) if k != dim]
@@ -254,7 +258,7 @@ class Site:
         node: LoopNode
         if reduced:
             node = Scan(buffer, axes, reduced, point, kind, body, self.origin)
-        else:  # one element each: the value itself, at place 0
+        else:  # the dimension has size one
             body = constant(dtype, 0) if gives_place(kind) else body
             node = Pointwise(buffer, axes, point, body, self.origin)
         self.emitted.append(node)
@@ -262,4 +266,4 @@ class Site:
 
 
 Lowering = Callable[..., Any]
-"""(site, *arguments of the operator) -> Tensor, or a tuple of them for several results."""
+"""(site, *arguments of the operator) -> Tensor, or a tuple of Tensors for several results."""

@@ -1,4 +1,5 @@
-"""torch's symbolic sizes (sympy) as `Index`, without asking torch anything that adds a guard."""
+"""Converts torch's symbolic sizes, which are sympy expressions, to `Index` without adding guards.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tcdebug.compiler.ir.index import Index, Symbol, extremum, product, to_index
 
 
 class Unrepresentable(Exception):
-    """A size that integer polynomials with quotients, remainders and extrema cannot say."""
+    """A size cannot be written as a polynomial with quotients, remainders and extrema."""
 
 
 QUOTIENTS = tuple(
@@ -30,25 +31,25 @@ MINIMA = (sympy.Min, *(f for f in [getattr(torch_functions, "Min", None)] if f))
 
 
 class Sizes:
-    """Converts the sizes of one compile; symbols keep torch's names and proven lower bounds."""
+    """Converts the sizes of one compile. Symbols keep torch's names and proven lower bounds."""
 
     def __init__(self) -> None:
         self._symbols: dict[sympy.Symbol, Symbol] = {}
         self._converted: dict[sympy.Expr, Index] = {}
 
     def index(self, size: int | torch.SymInt) -> Index:
-        """A size as an index. Raises Unrepresentable."""
+        """Convert a size. Raises Unrepresentable."""
         if not isinstance(size, torch.SymInt):
             return to_index(int(size))
         node = size.node
         return self.from_sympy(node.expr, node.shape_env)
 
     def indices(self, sizes: Sequence[int | torch.SymInt]) -> tuple[Index, ...]:
-        """Several sizes. Raises Unrepresentable."""
+        """Convert several sizes. Raises Unrepresentable."""
         return tuple(self.index(s) for s in sizes)
 
     def symbol(self, size: torch.SymInt) -> Symbol | None:
-        """The symbol that a size is, None when it is anything else."""
+        """The symbol of a size that is a single symbol, else None."""
         expr = size.node.expr
         if isinstance(expr, sympy.Symbol):
             return self._symbol(expr, size.node.shape_env)
@@ -66,7 +67,7 @@ class Sizes:
         return self._symbols[symbol]
 
     def from_sympy(self, expr: sympy.Expr, shape_env: object) -> Index:
-        """A sympy expression over torch's symbols as an index. Raises Unrepresentable."""
+        """Convert a sympy expression over torch's symbols. Raises Unrepresentable."""
         if expr not in self._converted:
             self._converted[expr] = self._convert(expr, shape_env)
         return self._converted[expr]

@@ -1,4 +1,4 @@
-"""What lowering works with: a tensor as a function from an index to an element."""
+"""The tensor of a lowering: a function from an index to an element."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Element = Callable[[Point], Expr]
 
 
 class NotLowered(Exception):
-    """This use of an operator has no lowering; it becomes an extern call, with this reason."""
+    """A node cannot be lowered and becomes an extern call. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a size whose elements are computed by `element`.
+    """A tensor whose elements are computed by `element`.
 
-    `buffer` names the memory that holds exactly these elements, if any does.
+    `buffer` names the buffer that contains exactly these elements, if there is one.
     """
 
     dtype: torch.dtype
@@ -34,18 +34,18 @@ class Tensor:
 
     @property
     def numel(self) -> Index:
-        """Elements, as an index over the size symbols."""
+        """The number of elements, as an index over the size symbols."""
         return product(self.size)
 
     def at(self, point: Point, dtype: torch.dtype | None = None) -> Expr:
-        """The element at a point, converted to a dtype."""
+        """The element at a point, converted to a dtype if given."""
         if len(point) != len(self.size):
             raise NotLowered(f"{len(point)} indices into {len(self.size)} dimensions")
         value = self.element(point)
         return value if dtype is None else cast(value, dtype)
 
     def broadcast(self, point: Point, dtype: torch.dtype | None = None) -> Expr:
-        """The element that a point of a larger, broadcast tensor reads."""
+        """The element for a point of a larger tensor to which this one is broadcast."""
         skip = len(point) - len(self.size)
         own = tuple(
             ZERO if size == 1 else where
@@ -54,7 +54,7 @@ class Tensor:
         return self.at(own, dtype)
 
     def viewed(self, size: Sequence[Index], index: Callable[[Point], Point]) -> Tensor:
-        """The same elements under other indices: `index` maps a new point to an old one."""
+        """A tensor with other indices. `index` maps a point of the new size to one of this size."""
         return Tensor(self.dtype, tuple(size), lambda point: self.element(index(point)))
 
 
@@ -62,7 +62,7 @@ def from_buffer(buffer: Buffer) -> Tensor:
     """A tensor that reads a buffer."""
 
     def element(point: Point) -> Expr:
-        # a dimension of size one has one index, however it is written
+        # canonical: the only index of a dimension of size one is 0
         where = tuple(ZERO if n == 1 else i for i, n in zip(point, buffer.size, strict=True))
         return Load(buffer.dtype, buffer.name, where)
 

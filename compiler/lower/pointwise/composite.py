@@ -1,4 +1,4 @@
-"""Lowerings of elementwise operators that take more than one operation of the IR."""
+"""Lowerings of elementwise operators that need several operations of the IR."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def angle(site: Site, x: Tensor) -> Tensor:
 
 
 def round_decimals(site: Site, x: Tensor, *, decimals: int) -> Tensor:
-    """Rounded to so many decimals, or to a power of ten, by way of a scaled integer."""
+    """Rounding to decimals, or to a power of ten if negative, by rounding a scaled number."""
     dtype = site.dtype
     if dtype not in FLOATS:
         raise NotLowered(f"decimals of {dtype}")

@@ -1,4 +1,4 @@
-"""Lowerings of operators that compute each element from the elements at the same place."""
+"""Lowerings of elementwise operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _map(
     function: Callable[..., Expr],
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """function(operands), computed in `dtype` (that of the result unless given)."""
+    """function(operands), computed in `dtype`, by default that of the result."""
     compute = _compute(dtype or site.dtype)
     elements = [site.operand(o, compute) for o in operands]
     result = site.dtype
@@ -51,7 +51,7 @@ def unary(name: str) -> Lowering:
 
 
 def rounding(name: str) -> Lowering:
-    """floor, ceil, trunc, round: integers stay as they are."""
+    """floor, ceil, trunc, round. Integers are unchanged."""
 
     def lower(site: Site, x: Tensor) -> Tensor:
         if x.dtype in INTEGERS:
@@ -76,12 +76,12 @@ def binary(name: str) -> Lowering:
 
 
 def promoted(x: Operand, y: Operand) -> torch.dtype:
-    """The dtype in which two operands meet, by torch's rules."""
+    """The promoted dtype of two operands, by torch's rules."""
     return torch.result_type(_sample(x), _sample(y))
 
 
 def _sample(x: Operand) -> torch.Tensor | bool | int | float:
-    """Something of the same promotion category: a tensor, a 0-d tensor, or a number."""
+    """A value of the same promotion category: a tensor, a 0-d tensor, or a number."""
     if isinstance(x, Tensor):
         return torch.empty((1,) if x.size else (), dtype=x.dtype, device="meta")
     if isinstance(x, Index):
@@ -90,7 +90,7 @@ def _sample(x: Operand) -> torch.Tensor | bool | int | float:
 
 
 def comparison(name: str) -> Lowering:
-    """A comparison in the dtype in which the operands meet."""
+    """A comparison in the promoted dtype of its operands."""
 
     def lower(site: Site, x: Operand, y: Operand) -> Tensor:
         return _map(site, (x, y), _named(name), promoted(x, y))
@@ -99,7 +99,7 @@ def comparison(name: str) -> Lowering:
 
 
 def predicate(name: str) -> Lowering:
-    """isnan, isinf, signbit; integers are neither NaN nor infinite."""
+    """isnan, isinf, signbit. Integers are neither NaN nor infinite."""
 
     def lower(site: Site, x: Tensor) -> Tensor:
         if not x.dtype.is_floating_point:
@@ -131,12 +131,12 @@ def logical(name: str) -> Lowering:
 
 
 def multiply_add(site: Site, x: Operand, y: Operand, z: Operand) -> Tensor:
-    """x * y + z, as Dynamo writes addcmul and addcdiv of an optimizer."""
+    """x * y + z. Dynamo writes addcmul and addcdiv of an optimizer with it."""
     return _map(site, (x, y, z), lambda a, b, c: call("add", call("mul", a, b), c))
 
 
 def add(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
-    """x + alpha * y; on bool it is `or`."""
+    """x + alpha * y. For bool it is `or`."""
     if site.dtype == torch.bool:
         return _map(site, (x, y), _named("bitwise_or"))
     if alpha == 1:
@@ -157,12 +157,12 @@ def rsub(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
 
 
 def mul(site: Site, x: Operand, y: Operand) -> Tensor:
-    """x * y; on bool it is `and`."""
+    """x * y. For bool it is `and`."""
     return _map(site, (x, y), _named("bitwise_and" if site.dtype == torch.bool else "mul"))
 
 
 def div(site: Site, x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """x / y, true, towards zero or down."""
+    """x / y, exact, or rounded toward zero or down."""
     floating = site.dtype.is_floating_point
     if rounding_mode is None:
         return _map(site, (x, y), _named("div"))
@@ -179,7 +179,7 @@ def fmod(site: Site, x: Operand, y: Operand) -> Tensor:
 
 
 def power(site: Site, x: Operand, y: Operand) -> Tensor:
-    """x ** y; small constant powers by multiplication and roots, as eager does."""
+    """x ** y. Small constant powers use multiplications and roots, as in eager."""
     if not site.dtype.is_floating_point:
         if isinstance(y, int) and not isinstance(y, bool) and 0 <= y <= 4:
             return _map(site, (x,), lambda a: _integer_power(a, y))
@@ -228,26 +228,26 @@ def sigmoid(site: Site, x: Tensor) -> Tensor:
 
 
 def relu(site: Site, x: Tensor) -> Tensor:
-    """max(x, 0), NaN stays NaN."""
+    """max(x, 0), with NaN for NaN."""
     return _map(site, (x,), lambda a: call("maximum", a, constant(a.dtype, 0)))
 
 
 def sign(site: Site, x: Tensor) -> Tensor:
-    """-1, 0 or 1; a bool stays."""
+    """-1, 0 or 1. Bools are unchanged."""
     if x.dtype == torch.bool:
         return _map(site, (x,), lambda a: a)
     return _map(site, (x,), _named("sign"))
 
 
 def absolute(site: Site, x: Tensor) -> Tensor:
-    """The absolute value; a bool and an unsigned integer stay."""
+    """The absolute value. Bools and unsigned integers are unchanged."""
     if x.dtype in (torch.bool, torch.uint8):
         return _map(site, (x,), lambda a: a)
     return _map(site, (x,), _named("abs"))
 
 
 def clamp(site: Site, x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
-    """min(max(x, low), high), NaN of x stays, and of the bounds wins."""
+    """min(max(x, low), high). NaN in x or in a bound gives NaN."""
     operands: tuple[Operand, ...] = (x, *(o for o in (low, high) if o is not None))
 
     def function(a: Expr, *bounds: Expr) -> Expr:
@@ -269,7 +269,7 @@ def where(site: Site, condition: Tensor, x: Operand, y: Operand) -> Tensor:
 
 
 def bitwise_not(site: Site, x: Tensor) -> Tensor:
-    """All bits inverted; on bool it is `not`."""
+    """All bits inverted. For bool it is `not`."""
     return _map(site, (x,), _named("bitwise_not"))
 
 
@@ -282,7 +282,7 @@ def convert(site: Site, x: Tensor, *args: object, **kwargs: object) -> Tensor:
 
 
 def copy(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """The source in the size and dtype of x."""
+    """The source, with the size and dtype of x."""
     return convert(site, source)
 
 
@@ -387,4 +387,4 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
 
 
 LATE: dict[str, Lowering] = {"prims.fma.default": multiply_add}
-"""Operators that are there only once torch has come to need them."""
+"""Name -> lowering, for operators that torch registers on first use."""

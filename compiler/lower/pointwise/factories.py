@@ -1,4 +1,4 @@
-"""Lowerings of operators that make tensors out of numbers."""
+"""Lowerings of operators that make tensors from numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ prims = torch.ops.prims
 
 
 def full(site: Site, size: object, value: Operand, **kwargs: object) -> Tensor:
-    """Every element the same."""
+    """A tensor with equal elements."""
     element = site.operand(value, site.dtype)
     return site.tensor(lambda point: element(()))
 
 
 def full_like(site: Site, x: Tensor, value: Operand, **kwargs: object) -> Tensor:
-    """Every element the same, in the size of another tensor."""
+    """A tensor with equal elements and the size of another tensor."""
     return full(site, None, value)
 
 
@@ -45,7 +45,7 @@ def _progression(site: Site, start: Operand, step: Operand) -> Tensor:
     if dtype == torch.bool:
         raise NotLowered("arange of bool")
     if dtype.is_floating_point:
-        # eager steps in double for float results
+        # eager computes float results in double
         compute = torch.float64
 
     def element(point: Point) -> Expr:
@@ -62,7 +62,7 @@ def arange(site: Site, start: Operand, end: Operand, step: Operand = 1, **kwargs
 
 
 def iota(site: Site, length: Operand, *, start: Operand, step: Operand, **kwargs: object) -> Tensor:
-    """start, start + step, ..., of a length."""
+    """start, start + step, ..., with a given length."""
     return _progression(site, start, step)
 
 

@@ -1,4 +1,4 @@
-"""Lowering of random bits; see `passes.random_numbers` for the distributions made of them."""
+"""The lowering of random bits, from which `passes/random_numbers.py` makes distributions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tcdebug.compiler.lower.interface.tensor import Point, Tensor
 
 
 def random_bits(site: Site, seed: Tensor, stream: int, size: Sequence[object]) -> Tensor:
-    """Philox of each place in row-major order."""
+    """Philox of each position in row-major order."""
 
     def element(point: Point) -> Expr:
         flat = ZERO

@@ -1,6 +1,6 @@
 """Lowerings of pooling to a given number of windows, whose lengths may differ.
 
-Window i of n over s places begins at i * s // n and ends before the ceiling of (i + 1) * s / n.
+Window i of n over s elements starts at i * s // n and ends before the ceiling of (i + 1) * s / n.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class _Windows:
         self.even = bool(windows) and places % windows == 0
 
     def start(self, window: Index) -> Index:
-        """The first place of a window."""
+        """The first position of a window."""
         if self.even:
             return window * self.longest
         return window * self.size // self.count
 
     def length(self, window: Index) -> Index:
-        """How many places a window has."""
+        """The number of positions in a window."""
         if self.even:
             return to_index(self.longest)
         return ((window + 1) * self.size + (self.count - 1)) // self.count - self.start(window)
@@ -54,9 +54,9 @@ def _windows(site: Site, x: Tensor, dims: int) -> list[_Windows]:
 def _places(
     x: Tensor, point: Point, windows: Sequence[_Windows], other: Expr
 ) -> Iterator[tuple[Point, Expr]]:
-    """The places of the windows of a point in row-major order, and the elements there.
+    """The positions in the window of a point, in row-major order, and the elements there.
 
-    `other` stands for the places that a shorter window has not.
+    The element is `other` at positions past the end of a shorter window.
     """
     dims = len(windows)
     for steps in combinations(*(range(w.longest) for w in windows)):
@@ -95,7 +95,7 @@ def adaptive_avg_pool(dims: int) -> Lowering:
 
 
 def adaptive_max_pool(dims: int) -> Lowering:
-    """The largest element of each window, and where in the input it is; the last NaN wins."""
+    """The largest element of each window, and its position in the input. The last NaN wins."""
 
     def lower(site: Site, x: Tensor, size: object) -> tuple[Tensor, Tensor]:
         windows = _windows(site, x, dims)

@@ -1,7 +1,7 @@
-"""Lowerings of pooling: each window is written out in the expression of an element.
+"""Lowerings of pooling, with the windows unrolled in the expression of an element.
 
-Backward pulls: an element of the input sums over the windows that it lies in, in the order in
-which eager adds them. Windows of more than MOST_PLACES places are left to ATen.
+In backward, each element of the input sums over the windows that contain it, in the order in which
+eager adds them. Windows with more than MOST_PLACES elements are left to ATen.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ aten = torch.ops.aten
 
 
 def _not_across_channels(site: Site, spans: Sequence[DimensionWindows]) -> None:
-    """Overlapping windows where channels lie innermost: ATen's loops over them are faster."""
+    """Raise NotLowered for overlapping windows in channels-last layout, where ATen is faster."""
     if site.result().stride(-1) != 1 and any(s.kernel > s.stride for s in spans):
         raise NotLowered("overlapping windows of channels-last tensors")
 
 
 def avg_pool(dims: int) -> Lowering:
-    """The mean of each window, of its places in the input or of all of them."""
+    """The mean of each window, over its elements in the input or including the padding."""
 
     def lower(
         site: Site,
@@ -79,14 +79,14 @@ def avg_pool(dims: int) -> Lowering:
     return lower
 
 
-def _pulled(
+def _gathered(
     gradient: Tensor,
     point: Point,
     spans: Sequence[DimensionWindows],
     share: Callable[[Point, Expr], Expr],
     compute: torch.dtype,
 ) -> Expr:
-    """The sum over the windows that hold a place of what each gives to it."""
+    """The sum of the shares of all windows that contain a position."""
     outer, place = point[: -len(spans)], point[-len(spans) :]
     total: Expr | None = None
     for backs in combinations(*(range(s.overlap - 1, -1, -1) for s in spans)):
@@ -106,7 +106,7 @@ def _pulled(
 
 
 def avg_pool_backward(dims: int) -> Lowering:
-    """Each place gets its share of the gradient of every window that it lies in."""
+    """The sum of each element's shares of the gradients of the windows that contain it."""
 
     def lower(
         site: Site,
@@ -127,13 +127,13 @@ def avg_pool_backward(dims: int) -> Lowering:
             count = divisor(spans, at[-dims:], count_include_pad, divisor_override)
             return call("div", value, cast(index_value(count), compute))
 
-        return site.tensor(lambda p: cast(_pulled(gradient, p, spans, share, compute), result))
+        return site.tensor(lambda p: cast(_gathered(gradient, p, spans, share, compute), result))
 
     return lower
 
 
 def _first(span: DimensionWindows, window: Index) -> Index:
-    """The first place of a window that is in the input."""
+    """The first position of a window that is in the input."""
     start = span.place(window, 0)
     if not span.padding:
         return start
@@ -142,7 +142,7 @@ def _first(span: DimensionWindows, window: Index) -> Index:
 
 
 def max_pool_with_places(dims: int) -> Lowering:
-    """The largest element of each window, and where in the input it is; the last NaN wins."""
+    """The largest element of each window, and its position in the input. The last NaN wins."""
 
     def lower(
         site: Site,
@@ -156,7 +156,7 @@ def max_pool_with_places(dims: int) -> Lowering:
         result, compute = site.dtype, compute_dtype(site.dtype)
         spans = spans_of(dims, x.size, site.size, kernel, stride, padding, dilation)
         check_few([s.kernel for s in spans])
-        # what stands in for the padding is in the window already, and wins nothing twice
+        # padding can repeat an element of the window, because a repetition does not win
         repeats = all(s.dilation == 1 for s in spans)
 
         def window(point: Point) -> Iterator[tuple[Point, Expr]]:
@@ -198,7 +198,7 @@ def max_pool_backward(
     ceil_mode: bool,
     places: Tensor,
 ) -> Tensor:
-    """Each place gets the gradients of the windows that it is the largest of."""
+    """The sum of the gradients of the windows in which each element is the largest."""
     result, compute, dims = site.dtype, compute_dtype(site.dtype), 2
     spans = spans_of(dims, x.size, gradient.size, kernel, stride, padding, dilation)
     if any(s.dilation != 1 for s in spans):
@@ -212,13 +212,13 @@ def max_pool_backward(
         def share(at: Point, value: Expr) -> Expr:
             return call("where", call("eq", places.at(at), here), value, constant(compute, 0))
 
-        return cast(_pulled(gradient, point, spans, share, compute), result)
+        return cast(_gathered(gradient, point, spans, share, compute), result)
 
     return site.tensor(element)
 
 
 def adaptive_avg_pool_backward(dims: int) -> Lowering:
-    """Each place gets its share of the gradient of its window."""
+    """Each element's share of the gradient of its window, for windows of equal length."""
 
     def lower(site: Site, gradient: Tensor, x: Tensor) -> Tensor:
         lengths = _even(x.size[-dims:], gradient.size[-dims:])
@@ -236,7 +236,7 @@ def adaptive_avg_pool_backward(dims: int) -> Lowering:
 
 
 def _even(sizes: Sequence[Index], windows: Sequence[Index]) -> list[int]:
-    """The length of windows that share a dimension evenly."""
+    """The lengths of windows of equal length. Raises NotLowered if sizes do not divide."""
     lengths: list[int] = []
     for size, count in zip(sizes, windows, strict=True):
         if size.constant is None or not count.constant or size.constant % count.constant:

@@ -30,7 +30,7 @@ def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _rounded(site: Site, x: Tensor, position: int = 0) -> Tensor:
-    """A reduction computed in a wider dtype, in the dtype of the result."""
+    """A reduction that was computed in a wider dtype, converted to that of the result."""
     dtype = site.result(position).dtype
     return x if x.dtype == dtype else _converted(x, dtype)
 
@@ -38,7 +38,7 @@ def _rounded(site: Site, x: Tensor, position: int = 0) -> Tensor:
 def _reduce(
     site: Site, kind: str, x: Tensor, dims: list[int], keepdim: bool, dtype: torch.dtype
 ) -> Tensor:
-    """Combine x over dims, computing in the dtype that `dtype` is computed in."""
+    """Reduce x over dims in the dtype of arithmetic on `dtype`."""
     compute = compute_dtype(dtype)
     layout = site.result() if compute == dtype else None
     return site.reduce(kind, _converted(x, compute), dims, keepdim=keepdim, layout=layout)
@@ -52,7 +52,7 @@ def sum_(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum; half types are summed in float32."""
+    """The sum. Half-precision types are summed in float32."""
     return _rounded(site, _reduce(site, "sum", x, _dims(x, dims), keepdim, site.dtype))
 
 
@@ -91,7 +91,7 @@ def mean(
 
 
 def extreme(kind: str) -> Lowering:
-    """amax and amin: NaN wins."""
+    """amax and amin, which propagate NaN."""
 
     def lower(
         site: Site, x: Tensor, dims: Sequence[int] | None = None, keepdim: bool = False
@@ -102,7 +102,7 @@ def extreme(kind: str) -> Lowering:
 
 
 def extreme_with_place(kind: str) -> Lowering:
-    """max.dim and min.dim: the value and where it stands."""
+    """max.dim and min.dim: the value and its position."""
 
     def lower(site: Site, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         dims = _dims(x, dim)
@@ -145,15 +145,16 @@ def truth(kind: str) -> Lowering:
 def _moments(
     site: Site, x: Tensor, dims: list[int], correction: Operand | None, keepdim: bool
 ) -> tuple[Tensor, Tensor]:
-    """Variance and mean in the dtype of computing.
+    """The variance and the mean in the dtype of arithmetic.
 
-    Two sweeps: the sum, on a CPU in double as eager has it, then squared distances from the mean.
-    The distances are taken from the rounded mean, which adds the square of the rounding: taken off.
+    There are two sweeps: one for the sum, on a CPU in double as in eager, and one for the squared
+    deviations from the mean. Deviations are from the rounded mean; the square of its rounding error
+    is subtracted afterwards.
     """
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
     compute = compute_dtype(x.dtype)
-    # a tree of float32 sums, which is how a GPU adds, is as exact as eager's Welford
+    # a GPU adds float32 in a tree, which is as accurate as Welford's method in eager
     exact = torch.float64 if site.result().device.type == "cpu" else compute
     count, exact_count = _count(site, x, dims, compute), _count(site, x, dims, exact)
     total = site.reduce("sum", _converted(x, exact), dims, keepdim=True)
@@ -175,7 +176,7 @@ def _moments(
 
     def variance(point: Point) -> Expr:
         rounding = call("sub", exact_mean(point), cast(mean_of(point), exact))
-        # its square may be infinite in the dtype of computing where that of a distance is, too
+        # if this overflows in `compute`, the square of a deviation does too
         added = call("mul", call("mul", rounding, rounding), exact_count)
         found = call("sub", cast(scatter.at(point), exact), added)
         return call("div", cast(found, compute), freedom)
@@ -222,9 +223,9 @@ def var_mean(
 
 
 def thin_product(site: Site, a: Tensor, b: Tensor) -> Tensor:
-    """Matrices of a batch times a vector each, along rows: measured to be faster than ATen's.
+    """A batch of row-major matrices, each times a vector, which was measured faster than ATen's.
 
-    A vector times matrices is not, nor is either of half types.
+    A vector times a matrix is not faster, and neither is faster in half precision.
     """
     if site.result().device.type != "cpu" or site.dtype not in (torch.float32, torch.float64):
         raise NotLowered("a product")

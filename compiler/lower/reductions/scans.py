@@ -14,7 +14,8 @@ aten = torch.ops.aten
 
 
 def _exact(site: Site, dtype: torch.dtype) -> torch.dtype:
-    """What values of a dtype are accumulated in: on a CPU double for float32, as eager does it."""
+    """The dtype in which values are accumulated. On a CPU it is float64 for float32, as in eager.
+    """
     if dtype in (*INTEGERS, torch.bool):
         return dtype
     compute = compute_dtype(dtype)
@@ -24,7 +25,7 @@ def _exact(site: Site, dtype: torch.dtype) -> torch.dtype:
 
 def _scan(kind: str) -> Lowering:
     def lowering(site: Site, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-        """In float for half types."""
+        """A scan, accumulated in the dtype of `_exact`."""
         if site.dtype.is_complex:
             raise NotLowered("complex numbers")
         return _states(site, kind, x, dim, site.dtype, _exact(site, site.dtype))
@@ -35,7 +36,7 @@ def _scan(kind: str) -> Lowering:
 def _states(
     site: Site, kind: str, x: Tensor, dim: int, dtype: torch.dtype, exact: torch.dtype
 ) -> Tensor:
-    """Every state of a scan in `dtype`, accumulated in another one."""
+    """Every state of a scan in `dtype`, accumulated in `exact`."""
     if not x.size:
         return site.tensor(lambda point: x.at(point, dtype))
     converted = Tensor(exact, x.size, lambda point: cast(x.at(point, dtype), exact))
@@ -44,7 +45,7 @@ def _states(
 
 
 def _extreme(kind: str) -> Lowering:
-    """The largest or smallest so far, and where the last of those is."""
+    """cummax and cummin: the extreme so far, and the position of its last occurrence."""
 
     def lowering(site: Site, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         if not x.size:

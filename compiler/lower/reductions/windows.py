@@ -1,4 +1,4 @@
-"""The windows of pooling, and the places of a tensor that each of them holds."""
+"""The windows of pooling, and the positions that each window contains."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative, pro
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 
 MOST_PLACES = 27
-"""Places of a window, or windows over a place, that are written out."""
+"""The most positions of a window, or windows over a position, that are unrolled."""
 
 
 @dataclass(frozen=True)
 class DimensionWindows:
-    """The windows along one dimension: the first place of window i is i * stride - padding."""
+    """The windows along one dimension. Window i starts at i * stride - padding."""
 
     kernel: int
     stride: int
     padding: int
     dilation: int
     size: Index
-    """Places along the dimension of the input."""
+    """The size of the dimension of the input."""
     windows: Index
 
     def place(self, window: Index, step: int) -> Index:
-        """The step-th place of a window; it may lie in the padding."""
+        """The step-th position of a window, which may be in the padding."""
         return window * self.stride - self.padding + step * self.dilation
 
     def may_miss(self, step: int) -> tuple[bool, bool]:
-        """Whether the step-th place of some window lies before the input, or behind it."""
+        """Whether the step-th position of some window is before the input, and after it."""
         before = step * self.dilation < self.padding
         last = (self.windows - 1) * self.stride - self.padding + step * self.dilation
         behind = (self.size - 1 - last).constant
@@ -43,15 +43,15 @@ class DimensionWindows:
 
     @property
     def overlap(self) -> int:
-        """The most windows that one place lies in."""
+        """The most windows that contain one position."""
         return -(-self.kernel // self.stride)
 
     def window_at(self, place: Index, back: int) -> Index:
-        """The last window that may hold a place, or one `back` before it."""
+        """The last window that may contain a position, or the window `back` before that."""
         return (place + self.padding) // self.stride - back
 
     def holds(self, place: Index, back: int) -> list[Expr]:
-        """The conditions under which that window exists and ends behind the place."""
+        """The conditions under which that window exists and contains the position."""
         window = self.window_at(place, back)
         conditions = [] if is_nonnegative(window) else [_at_least(window, ZERO)]
         conditions.append(_below(window, self.windows))
@@ -61,7 +61,7 @@ class DimensionWindows:
         return conditions
 
     def length(self, window: Index, *, padded: bool) -> Index:
-        """Places of a window that are in the input, or in the input and its padding."""
+        """The number of positions of a window in the input, or in the padded input."""
         start = self.place(window, 0)
         end = extremum("min", start + self.kernel, self.size + (self.padding if padded else 0))
         return end - (start if padded else extremum("max", start, ZERO))
@@ -92,7 +92,8 @@ def spans_of(
     padding: int | Sequence[int],
     dilation: int | Sequence[int] = 1,
 ) -> list[DimensionWindows]:
-    """The windows along the last `dims` dimensions, a span each; without a stride side by side."""
+    """The windows along each of the last `dims` dimensions. The default stride is the kernel size.
+    """
     steps = stride if isinstance(stride, int) or len(stride) else kernel
     lengths, strides, paddings, dilations = (
         _each(v, dims) for v in (kernel, steps, padding, dilation)
@@ -104,13 +105,13 @@ def spans_of(
 
 
 def check_few(counts: Sequence[int]) -> None:
-    """Raise NotLowered unless so many places in each dimension can be written out."""
+    """Raise NotLowered if windows of these sizes have too many positions to unroll."""
     if (total := prod(counts)) > MOST_PLACES:
         raise NotLowered(f"windows of {total} places")
 
 
 def clamped(place: Index, size: Index, *, before: bool, behind: bool) -> Index:
-    """A place moved to the nearest one that exists, for loads without a branch."""
+    """A position clamped to the dimension, for loads without a branch."""
     if before:
         place = extremum("max", place, ZERO)
     return extremum("min", place, size - 1) if behind else place
@@ -124,9 +125,9 @@ def window_of(
     *,
     repeats: bool = False,
 ) -> Iterator[tuple[Point, Expr]]:
-    """The places of the window of a point in row-major order, and the elements there.
+    """The positions in the window of a point, in row-major order, and the elements there.
 
-    `other` stands for elements in the padding; with `repeats` their nearest neighbours do.
+    Elements in the padding are `other`, or with `repeats` the nearest elements of the input.
     """
     outer, windows = point[: -len(spans)], point[-len(spans) :]
     for steps in combinations(*(range(s.kernel) for s in spans)):
@@ -147,14 +148,14 @@ def window_of(
 def divisor(
     spans: Sequence[DimensionWindows], windows: Sequence[Index], padded: bool, override: int | None
 ) -> Index:
-    """What the sum over a window is divided by: its places, or a given number."""
+    """The divisor of the sum over a window: its number of positions, or a given number."""
     if override is not None:
         return to_index(override)
     return product(s.length(w, padded=padded) for s, w in zip(spans, windows, strict=True))
 
 
 def flat_place(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
-    """A place in row-major order."""
+    """The row-major index of a position."""
     flat = ZERO
     for where, size in zip(place, sizes, strict=True):
         flat = flat * size + where
@@ -162,7 +163,7 @@ def flat_place(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
 
 
 def lowest(dtype: torch.dtype) -> Expr:
-    """What every element of a dtype is at least."""
+    """The smallest value of a dtype; -inf for floats."""
     if dtype.is_floating_point:
         return constant(dtype, float("-inf"))
     return constant(dtype, torch.iinfo(dtype).min)

@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 
 def copy_(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor | None:
-    """An update in place: the kernel of `source` stores into x, an input or a part of one."""
+    """An update in place: the kernel of `source` stores into x, an input or a view of one."""
     view = site.operand_value(0)
     stride = site.sizes.indices(view.stride())
     if view.device.type != "cpu":
@@ -34,17 +34,17 @@ def copy_(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> 
     for load in loads(body):
         owner = site.memory.owner.get(load.buffer, load.buffer)
         if owner == target.buffer and load.key != target.key:
-            raise NotLowered("the input is read elsewhere than it is written")
+            raise NotLowered("the input is read at other places than it is written")
     stored = site.store_into(target, axes, body)
     if x.buffer is not None:
         return stored
     if site.node.users:
-        raise NotLowered("a part of an input that is read on")
+        raise NotLowered("the updated part of an input is read")
     return None
 
 
 def elements_are_apart(size: Sequence[Index], stride: Sequence[Index]) -> bool:
-    """Whether no two elements surely share memory: each stride spans all smaller ones."""
+    """Whether elements are known not to overlap: each stride spans all smaller dimensions."""
     places = zip(size, stride, strict=True)
     steps = sorted(((n, s) for n, s in places if n != 1), key=lambda step: estimate(step[1]))
     if steps and not is_positive(steps[0][1]):

@@ -1,4 +1,4 @@
-"""Lowerings of scatters that combine what meets at a place, with what was there or without."""
+"""Lowerings of scatters that reduce all values for an element, with its old value or without."""
 
 from __future__ import annotations
 
@@ -18,63 +18,64 @@ from tcdebug.compiler.lower.scatter.scattering import (
     combined,
     in_place,
     number,
-    of_one,
     place_along,
     place_of_row,
-    wide,
+    scatter_to_scalar,
+    widened,
 )
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class _Meeting:
-    """Points, the place of each, and what it brings: what a scatter combines."""
+class _Contributions:
+    """The values that a scatter combines: for each point, an element and a value for it."""
 
     points: tuple[Index, ...]
     place: Callable[[Point], Point]
-    brought: Callable[[Point], Expr]
+    value: Callable[[Point], Expr]
 
 
 OPERATIONS = {
     "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "maximum",
     "amin": "minimum", "mean": "add",
 }  # fmt: skip
-"""What combines two values, by the names that operators have for it."""
+"""Name of a reduction in arguments of operators -> the operation that combines two values."""
 
 
-def _reduced(site: Site, x: Tensor, kind: str, meeting: _Meeting, *, include_self: bool) -> Tensor:
-    """x with what meets at a place combined, or that alone."""
+def _reduced(
+    site: Site, x: Tensor, kind: str, contributions: _Contributions, *, include_self: bool
+) -> Tensor:
+    """x with the contributions to each element combined, with its old value if `include_self`."""
+    points, place = contributions.points, contributions.place
     if site.dtype == torch.bool or kind not in OPERATIONS:
         raise NotLowered(f"{kind} of {site.dtype}")
-    name, start = OPERATIONS[kind], wide(x)
+    name, start = OPERATIONS[kind], widened(x)
 
     def joined(point: Point, old: Expr) -> Expr:
-        return combined(name, old, meeting.brought(point))
+        return combined(name, old, contributions.value(point))
 
     if not include_self:
-        alone = constant(start.dtype, neutral(REDUCTION_OF[name], start.dtype))
-        start = site.scatter(
-            start, meeting.points, meeting.place, lambda point, old: alone, rounded=False
-        )
+        initial = constant(start.dtype, neutral(REDUCTION_OF[name], start.dtype))
+        start = site.scatter(start, points, place, lambda point, old: initial, rounded=False)
     if kind != "mean":
-        return site.scatter(start, meeting.points, meeting.place, joined)
+        return site.scatter(start, points, place, joined)
     dtype = start.dtype
-    total = site.scatter(start, meeting.points, meeting.place, joined, rounded=False)
+    total = site.scatter(start, points, place, joined, rounded=False)
     first = constant(dtype, int(include_self))
     one = constant(dtype, 1)
     count = site.scatter(
         Tensor(dtype, x.size, lambda point: first),
-        meeting.points,
-        meeting.place,
+        points,
+        place,
         lambda point, old: call("add", old, one),
         rounded=False,
     )
     divide = "div" if dtype.is_floating_point else "floor_div"
 
     def mean(point: Point) -> Expr:
-        several = call("maximum", count.at(point), one)  # none met where there are none
-        return cast(call(divide, total.at(point), several), site.dtype)
+        values = call("maximum", count.at(point), one)  # an element may have no value
+        return cast(call(divide, total.at(point), values), site.dtype)
 
     return site.tensor(mean)
 
@@ -91,30 +92,30 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Tensor:
-    """scatter that combines what meets."""
+    """A scatter along a dimension that combines the values for each element."""
     given = source if isinstance(source, Tensor) else number(site, source)
     if not x.size:
-        return _reduced_to_one(site, x, positions, given, reduce, include_self=include_self)
+        return _reduced_to_scalar(site, x, positions, given, reduce, include_self=include_self)
     if not positions.size:
         raise NotLowered("a 0-d index")
     at = normal_dim(dim, len(x.size))
 
-    def brought(point: Point) -> Expr:
+    def value(point: Point) -> Expr:
         return given.at(point if given.size else (), site.dtype)
 
-    meeting = _Meeting(positions.size, place_along(x, at, positions), brought)
-    return _reduced(site, x, reduce, meeting, include_self=include_self)
+    contributions = _Contributions(positions.size, place_along(x, at, positions), value)
+    return _reduced(site, x, reduce, contributions, include_self=include_self)
 
 
-def _reduced_to_one(
+def _reduced_to_scalar(
     site: Site, x: Tensor, positions: Tensor, source: Tensor, kind: str, *, include_self: bool
 ) -> Tensor:
-    """A 0-d tensor and one element that meets it."""
+    """A 0-d tensor combined with one value."""
     if kind not in OPERATIONS or site.dtype == torch.bool:
         raise NotLowered(f"{kind} of {site.dtype}")
     if not include_self:
-        return of_one(site, x, positions, source, "")
-    result = of_one(site, x, positions, source, OPERATIONS[kind])
+        return scatter_to_scalar(site, x, positions, source, "")
+    result = scatter_to_scalar(site, x, positions, source, OPERATIONS[kind])
     if kind != "mean":
         return result
     wide_dtype = compute_dtype(site.dtype)
@@ -134,17 +135,17 @@ def index_reduce(
     *,
     include_self: bool = True,
 ) -> Tensor:
-    """Slices along a dimension, combined with what meets them."""
+    """Slices along a dimension, combined with the values for them."""
     if not x.size:
-        return _reduced_to_one(site, x, positions, source, reduce, include_self=include_self)
+        return _reduced_to_scalar(site, x, positions, source, reduce, include_self=include_self)
     if not positions.size or not source.size:
         raise NotLowered("a 0-d index")
-    meeting = _Meeting(
+    contributions = _Contributions(
         source.size,
         place_of_row(x, normal_dim(dim, len(x.size)), positions),
         lambda point: source.at(point, site.dtype),
     )
-    return _reduced(site, x, reduce, meeting, include_self=include_self)
+    return _reduced(site, x, reduce, contributions, include_self=include_self)
 
 
 TABLE: dict[torch._ops.OpOverload, Lowering] = {

@@ -1,8 +1,8 @@
-"""Lowerings of operators that replace elements at places given by data.
+"""Lowerings of operators that replace elements at indices given by data.
 
-Where each element can tell for itself whether it is replaced, it does, and fuses with what reads
-it. Else points are taken in order: of several for one element the last counts, and sums are the
-same in every run, as eager's are under `torch.use_deterministic_algorithms`.
+If each element can decide by itself whether it is replaced, the operator is pointwise and can be
+fused. Otherwise points run in order: the last of several values for one element wins, and sums are
+the same in every run, like eager's with `torch.use_deterministic_algorithms`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 def _covers(positions: Tensor, x: Tensor, point: Point, at: int) -> list[Expr]:
-    """The conditions under which there is a position for a point, dimension `at` aside."""
+    """The conditions under which `positions` covers a point, ignoring dimension `at`."""
     return [
         call("lt", index_value(point[k]), index_value(size))
         for k, size in enumerate(positions.size)
@@ -33,15 +33,16 @@ def _covers(positions: Tensor, x: Tensor, point: Point, at: int) -> list[Expr]:
 
 
 def scatter(*, add: bool) -> Lowering:
-    """scatter along a dimension.
+    """A scatter along a dimension.
 
-    Where there is one position for each row of the rest, no element is written twice.
+    It is pointwise if `positions` has size one along the dimension, so that no element is written
+    twice.
     """
 
     def lower(site: Site, x: Tensor, dim: int, positions: Tensor, source: Operand) -> Tensor:
         if not x.size:
             new = source if isinstance(source, Tensor) else number(site, source)
-            return of_one(site, x, positions, new, "add" if add else "")
+            return scatter_to_scalar(site, x, positions, new, "add" if add else "")
         if not positions.size:
             raise NotLowered("a 0-d index")
         at = normal_dim(dim, len(x.size))
@@ -57,7 +58,7 @@ def scatter(*, add: bool) -> Lowering:
             return combined("add", old, new) if add else new
 
         if positions.size[at] != 1 or site.updates:
-            return _along(site, wide(x) if add else x, at, positions, replacement)
+            return _along(site, widened(x) if add else x, at, positions, replacement)
 
         def element(point: Point) -> Expr:
             row = (*point[:at], ZERO, *point[at + 1 :])
@@ -79,8 +80,10 @@ def number(site: Site, value: Operand) -> Tensor:
     return Tensor(site.dtype, (), lambda point: element(()))
 
 
-def of_one(site: Site, x: Tensor, positions: Tensor, source: Tensor, name: str) -> Tensor:
-    """A 0-d tensor with its element replaced, or combined with one other."""
+def scatter_to_scalar(
+    site: Site, x: Tensor, positions: Tensor, source: Tensor, name: str
+) -> Tensor:
+    """A 0-d tensor with its element replaced by a value, or combined with it."""
     if any(n != 1 for n in (*positions.size, *source.size)):
         raise NotLowered("several places in a 0-d tensor")
 
@@ -96,17 +99,17 @@ def of_one(site: Site, x: Tensor, positions: Tensor, source: Tensor, name: str) 
 
 
 Replacement = Callable[[Point, Expr], Expr]
-"""(point, what the element is so far) -> what it becomes."""
+"""(point, current element) -> new element."""
 
 
 def combined(name: str, old: Expr, new: Expr) -> Expr:
-    """Two values by an operation, computed in the dtype for it."""
+    """An operation on two values, computed in the dtype of arithmetic on them."""
     wide = compute_dtype(old.dtype)
     return cast(call(name, cast(old, wide), cast(new, wide)), old.dtype)
 
 
-def wide(x: Tensor) -> Tensor:
-    """What sums are gathered in: half types are rounded once, at the end."""
+def widened(x: Tensor) -> Tensor:
+    """A tensor in the dtype of arithmetic, so that half-precision sums are rounded only once."""
     wide = compute_dtype(x.dtype)
     return x if wide == x.dtype else Tensor(wide, x.size, lambda point: x.at(point, wide))
 
@@ -116,12 +119,12 @@ def _place(position: Expr, size: Index) -> Index:
 
 
 def _along(site: Site, x: Tensor, at: int, positions: Tensor, replacement: Replacement) -> Tensor:
-    """Points of `positions`, each at the place along a dimension that it names."""
+    """A scatter of the points of `positions`, which give indices along a dimension."""
     return site.scatter(x, positions.size, place_along(x, at, positions), replacement)
 
 
 def place_along(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Point]:
-    """The place of a point of `positions`, which names it along one dimension."""
+    """The element of a point of `positions`, which gives its index along one dimension."""
 
     def place(point: Point) -> Point:
         own = list(point)
@@ -132,7 +135,7 @@ def place_along(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Poin
 
 
 def place_of_row(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Point]:
-    """The place of a point of slices, of which `positions` names each."""
+    """The element of a point of a slice. `positions` gives the index of each slice."""
 
     def place(point: Point) -> Point:
         own = list(point)
@@ -174,13 +177,13 @@ def index_put(
         return combined("add", old, new) if accumulate else new
 
     points = (*rest[:front], *rows, *rest[front:])
-    return site.scatter(wide(x) if accumulate else x, points, place, replacement)
+    return site.scatter(widened(x) if accumulate else x, points, place, replacement)
 
 
 def _masked_put(
     site: Site, x: Tensor, positions: Sequence[Tensor | None], values: Tensor, accumulate: bool
 ) -> Tensor:
-    """x where a mask of its first dimensions does not hold, elsewhere values for all of them."""
+    """x with elements replaced, or added to, where a mask over its first dimensions holds."""
     mask, *others = positions
     if mask is None or others or mask.dtype != torch.bool or site.dtype == torch.bool:
         raise NotLowered("a mask among indices")
@@ -202,14 +205,14 @@ def _masked_put(
 
 
 def _broadcast(sizes: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:
-    """The size to which sizes that were checked broadcast."""
+    """The broadcast of sizes that are known to be compatible."""
     rank = max(map(len, sizes))
     padded = [(ONE,) * (rank - len(size)) + size for size in sizes]
     return tuple(next((n for n in column if n != 1), ONE) for column in zip(*padded, strict=True))
 
 
 def along_rows(*, add: bool) -> Lowering:
-    """index_add and index_copy: slices along a dimension."""
+    """index_add and index_copy, which update slices along a dimension."""
 
     def lower(
         site: Site,
@@ -227,7 +230,7 @@ def along_rows(*, add: bool) -> Lowering:
             scaled = Tensor(
                 dtype, source.size, lambda point: combined("mul", source.at(point, dtype), scale)
             )
-            return of_one(site, x, positions, scaled, "add" if add else "")
+            return scatter_to_scalar(site, x, positions, scaled, "add" if add else "")
         if not positions.size or not source.size:
             raise NotLowered("a 0-d tensor")
         place = place_of_row(x, normal_dim(dim, len(x.size)), positions)
@@ -238,7 +241,7 @@ def along_rows(*, add: bool) -> Lowering:
                 new = combined("mul", new, site.scalar(alpha, site.dtype))
             return combined("add", old, new) if add else new
 
-        return site.scatter(wide(x) if add else x, source.size, place, replacement)
+        return site.scatter(widened(x) if add else x, source.size, place, replacement)
 
     return lower
 
@@ -251,7 +254,7 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Tensor:
-    """The sum of the gradients of each row, that of padding left out."""
+    """The sum of the gradients of each row, without the padding row."""
     if scale_grad_by_freq:
         raise NotLowered("gradients by frequency")
     rank, dtype = len(positions.size), compute_dtype(site.dtype)
@@ -280,7 +283,7 @@ SUMS = frozenset(
 
 
 def in_place(lowering: Lowering) -> Lowering:
-    """The form of an operator that updates its first operand, which has to be a whole input."""
+    """The in-place form of an operator. Its first operand must be a whole input of the graph."""
 
     def lower(site: Site, x: Tensor, *args: Operand, **kwargs: Operand) -> Tensor:
         if x.buffer not in site.memory.inputs:
@@ -297,7 +300,7 @@ def in_place(lowering: Lowering) -> Lowering:
         own = [e for e in loads(node.body) if e.buffer != x.buffer or e.index != node.index]
         for load in (*reads, *own):
             if site.memory.owner.get(load.buffer, load.buffer) == x.buffer:
-                raise NotLowered("the input is read elsewhere than it is written")
+                raise NotLowered("the input is read at other places than it is written")
         return result
 
     return lower

@@ -1,8 +1,9 @@
 """Lowerings of Bessel and Airy functions.
 
-Each function has a series near 0 and one far from it, times what the function does there: DLMF
+Each function has one series near 0 and one far from it, times its asymptotic behaviour there: DLMF
 10.40.1 for I, 10.31.2 and 10.40.2 for K, 10.8.2 and 10.17.3 for J and Y, 9.7.5 and 9.7.9 for Ai.
-The series are fits of our own; `chebyshev_rows` says of what and over which interval.
+The series were fitted for this project. `chebyshev_rows` gives the fitted function and interval of
+each.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tcdebug.compiler.lower.special_functions.formula import Term, formula, poly
 aten = torch.ops.aten
 
 I_SPLIT, K_SPLIT, J_SPLIT = 7.0, 1.5, 6.0
-"""Where the near and the far series meet: I, K, and J with Y."""
+"""The arguments at which the near series ends and the far series starts: I, K, and J with Y."""
 
 
 def _exp(x: Term) -> Term:
@@ -36,7 +37,7 @@ def _i0(x: Term, scale: Term | float) -> Term:
 
 
 def _i1(x: Term, scale: Term | float) -> Term:
-    """The same of order 1."""
+    """The modified function of order 1, times scale * exp(-|x|)."""
     size = x.apply("abs")
     near = rows.I1E_NEAR.at(size) * size
     far = rows.I1E_FAR.at(I_SPLIT / size)
@@ -50,7 +51,7 @@ def i0(x: Term) -> Term:
 
 
 def i0e(x: Term) -> Term:
-    """The same times exp(-|x|)."""
+    """i0(x) exp(-|x|)."""
     return _i0(x, 1.0)
 
 
@@ -60,12 +61,12 @@ def i1(x: Term) -> Term:
 
 
 def i1e(x: Term) -> Term:
-    """The same times exp(-|x|)."""
+    """i1(x) exp(-|x|)."""
     return _i1(x, 1.0)
 
 
 def _k(near: Term, far: Term, x: Term, *, scaled: bool) -> Term:
-    """A modified function of the second kind out of its two ranges."""
+    """A modified function of the second kind, from its near and far series."""
     tail = far / x.apply("sqrt")
     near = near * _exp(x) if scaled else near
     value = where(x <= K_SPLIT, near, tail if scaled else tail * _exp(-x))
@@ -90,7 +91,7 @@ def k0(x: Term) -> Term:
 
 
 def k0e(x: Term) -> Term:
-    """The same times exp(x)."""
+    """k0(x) exp(x)."""
     return _k0(x, scaled=True)
 
 
@@ -100,7 +101,7 @@ def k1(x: Term) -> Term:
 
 
 def k1e(x: Term) -> Term:
-    """The same times exp(x)."""
+    """k1(x) exp(x)."""
     return _k1(x, scaled=True)
 
 
@@ -116,10 +117,10 @@ def _near_j1(x: Term) -> Term:
 
 @dataclass(frozen=True)
 class _Wave:
-    """What J and Y are made of far from 0: P and Q, and sums of the sine and the cosine of x.
+    """The parts of J and Y far from 0: P and Q, and the sum and difference of sin(x) and cos(x).
 
-    The angle of DLMF 10.17.3 is x - pi / 4 or x - 3 pi / 4. By the addition theorem its sine and
-    cosine are those sums over sqrt(2), so no angle is rounded.
+    The angle in DLMF 10.17.3 is x - pi / 4 or x - 3 pi / 4. By the addition theorem, its sine and
+    cosine are that sum and difference over sqrt(2), so the angle itself need not be rounded.
     """
 
     p: Term
@@ -128,7 +129,7 @@ class _Wave:
     difference: Term
 
     def scaled(self, value: Term, x: Term) -> Term:
-        """A value over sqrt(pi x)."""
+        """value / sqrt(pi x)."""
         return value / (x * pi).apply("sqrt")
 
 
@@ -189,7 +190,7 @@ def y1(x: Term) -> Term:
 
 
 def spherical_j0(x: Term) -> Term:
-    """sin(x) / x; by its series near 0, and 0 at infinity."""
+    """sin(x) / x, from its series near 0; 0 at infinity."""
     z = x * x
     near = polynomial(z, [1 / 6227020800, -1 / 39916800, 1 / 362880, -1 / 5040, 1 / 120, -1 / 6, 1])
     value = where(x.apply("abs") < 0.5, near, x.apply("sin") / x)
@@ -197,11 +198,11 @@ def spherical_j0(x: Term) -> Term:
 
 
 AIRY_ZETA = 2 * 2**1.5 / 3
-"""2/3 x^(3/2) where x is 2: from there on, to both sides, the forms for large numbers are used."""
+"""2/3 x^(3/2) at x = 2. The asymptotic forms are used for |x| > 2."""
 
 
 def airy_ai(x: Term) -> Term:
-    """The Airy function; NaN at infinity, as eager has it."""
+    """The Airy function Ai. NaN at infinity, as in eager."""
     size = x.apply("abs")
     root = size.apply("sqrt")
     zeta = size * root * (2 / 3)

@@ -1,4 +1,4 @@
-"""Chebyshev series in the expression of an element.
+"""Evaluates Chebyshev series in the expression of an element.
 
 Clenshaw, "A note on the summation of Chebyshev series" (1955).
 """
@@ -15,15 +15,15 @@ from tcdebug.compiler.lower.special_functions.formula import Term
 
 @dataclass(frozen=True)
 class Series:
-    """A function on an interval, by the coefficients of its Chebyshev series."""
+    """A function on an interval, given by the coefficients of its Chebyshev series."""
 
     low: float
     high: float
     coefficients: tuple[float, ...]
 
     def at(self, x: Term) -> Term:
-        """The value at x, as exact as the dtype of x."""
-        terms = _told_apart(self.coefficients, x.dtype)
+        """The value at x, to the precision of the dtype of x."""
+        terms = _significant(self.coefficients, x.dtype)
         t = (x - (self.low + self.high) / 2) * (2 / (self.high - self.low))
         twice = t + t
         ahead = next_ahead = None
@@ -39,19 +39,19 @@ class Series:
 
 @dataclass(frozen=True)
 class Zero:
-    """Where a function is 0, as the sum of two doubles."""
+    """A zero of a function, as the sum of two doubles."""
 
     value: float
     rest: float
 
     def factor(self, x: Term) -> Term:
-        """x^2 - zero^2, exact where it is small: x minus the part that the dtype holds is."""
+        """x^2 - zero^2, accurate near the zero, where x minus the rounded zero is exact."""
         held = torch.tensor(self.value, dtype=x.dtype).item()
         return ((x - held) - (self.value - held + self.rest)) * (x + self.value)
 
 
-def _told_apart(row: Sequence[float], dtype: torch.dtype) -> Sequence[float]:
-    """The coefficients but for those at the end that change nothing."""
+def _significant(row: Sequence[float], dtype: torch.dtype) -> Sequence[float]:
+    """The coefficients without those at the end that are too small to matter."""
     smallest = max(map(abs, row)) * torch.finfo(dtype).eps / 32
     last = max(k for k, c in enumerate(row) if abs(c) > smallest)
     return row[: max(last, 1) + 1]

@@ -1,8 +1,8 @@
-"""Lowerings of functions that belong to the normal distribution.
+"""Lowerings of functions related to the normal distribution.
 
 erfcx: Shepherd and Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x" (1981).
-Inverses: after Giles, "Approximating the erfinv function" (2010), series in -log(1 - x^2), and in
-its root where that is large. The series are fits of our own, see `chebyshev_rows`.
+Inverses: after Giles, "Approximating the erfinv function" (2010), series in w = -log(1 - x^2), or
+in its square root for large w. The series were fitted for this project; see `chebyshev_rows`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tcdebug.compiler.lower.special_functions.formula import Term, formula, wher
 aten = torch.ops.aten
 
 ERFCX_IS_INFINITE = -30.0
-"""Below it, 2 exp(x^2) is beyond the doubles."""
+"""Below this, 2 exp(x^2) overflows float64."""
 
 
 def erfcx(x: Term) -> Term:
     """exp(x^2) erfc(x)."""
     size = x.apply("abs")
-    # written so that it is 1 at infinity
+    # this form is 1 at infinity
     t = 1 - 7.5 / (size + 3.75)
     positive = rows.ERFCX.at(t) / (1 + 2 * size)
-    # the square of x as that of a number of few bits, which is exact, and a rest
+    # x^2 is the exact square of a number with few bits, plus a rest
     short = (x * 64).apply("round") * (1 / 64)
     square = (short * short).apply("exp") * ((x - short) * (x + short)).apply("exp")
     negative = where(x < ERFCX_IS_INFINITE, inf, 2 * square - positive)
@@ -45,12 +45,12 @@ def _inverse(x: Term, w: Term) -> Term:
 
 
 def erfinv(x: Term) -> Term:
-    """The inverse of erf; NaN beyond 1, infinite there."""
+    """The inverse of erf. Infinite at 1 and -1, NaN beyond."""
     return _inverse(x, -((1 - x) * (1 + x)).apply("log"))
 
 
 def ndtri(x: Term) -> Term:
-    """Where the normal distribution function has a value."""
+    """The inverse of the normal distribution function."""
     return _inverse(2 * x - 1, -(4 * x * (1 - x)).apply("log")) * sqrt(2)
 
 

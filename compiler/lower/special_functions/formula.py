@@ -1,6 +1,6 @@
-"""Formulas of real numbers, written with Python's operators.
+"""Formulas on real numbers, written with Python's operators.
 
-A `Term` is an expression of float32 or float64; numbers beside it are constants of its dtype.
+A `Term` is an expression in float32 or float64. Python numbers are constants of its dtype.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Term:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype that the formula is computed in."""
+        """The dtype in which the formula is computed."""
         return self.expr.dtype
 
     def of(self, value: Term | float) -> Expr:
-        """Another operand of the same dtype."""
+        """An operand as an expression of the same dtype."""
         return value.expr if isinstance(value, Term) else constant(self.dtype, value)
 
     def _with(self, name: str, other: Term | float) -> Term:
@@ -82,19 +82,19 @@ class Term:
         return self._with("eq", other)
 
     def apply(self, name: str) -> Term:
-        """An operation of the IR on one operand."""
+        """An operation of the IR applied to this term."""
         return Term(call(name, self.expr))
 
 
 def where(condition: Term, x: Term | float, y: Term | float) -> Term:
-    """x where the condition holds, else y; one of the two is a Term."""
+    """x where the condition holds, else y. At least one of the two must be a Term."""
     known = x if isinstance(x, Term) else y
     assert isinstance(known, Term)
     return Term(call("where", condition.expr, known.of(x), known.of(y)))
 
 
 def polynomial(x: Term, coefficients: Sequence[float]) -> Term:
-    """The value of a polynomial; the highest coefficient comes first."""
+    """The value of a polynomial. The coefficient of the highest power comes first."""
     total = x * 0.0 + coefficients[0]
     for coefficient in coefficients[1:]:
         total = total * x + coefficient

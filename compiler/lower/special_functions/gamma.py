@@ -1,7 +1,7 @@
-"""Lowerings of the derivatives of the gamma function's logarithm.
+"""Lowerings of the derivatives of the logarithm of the gamma function.
 
-Recurrence (DLMF 5.5.2) up to where the asymptotic series (5.11.2 and its derivative) holds,
-reflection (5.5.4) below 0. Bernoulli's numbers give the coefficients.
+They use the recurrence (DLMF 5.5.2) up to the range of the asymptotic series (5.11.2 and its
+derivative), and reflection (5.5.4) below 0. The coefficients are from Bernoulli numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tcdebug.compiler.lower.special_functions.formula import Term, formula, poly
 aten = torch.ops.aten
 
 STEPS = 10
-"""How far a small argument is moved up before the asymptotic series is used."""
+"""The shift of a small argument before the asymptotic series is used."""
 BERNOULLI = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
 """B(14), B(12), ... B(2)."""
 
@@ -28,7 +28,8 @@ def _shifted(x: Term) -> Term:
 
 
 def _positive_digamma(x: Term) -> Term:
-    """The sum of 1 / (x + k) is the quotient p' / p of the product p of all x + k."""
+    """digamma for x > 0. The sum of all 1 / (x + k) is p' / p, where p is the product of all x + k.
+    """
     product, slope = x, x * 0.0 + 1.0
     for step in range(1, STEPS):
         product, slope = product * (x + step), slope * (x + step) + product
@@ -40,7 +41,7 @@ def _positive_digamma(x: Term) -> Term:
 
 
 def digamma(x: Term) -> Term:
-    """The derivative of log(gamma(x)): NaN at negative integers, infinite at 0."""
+    """The derivative of log(gamma(x)). NaN at negative integers, infinite at 0."""
     whole = x.apply("trunc")
     reflected = _positive_digamma(1 - x) - pi / ((x - x.apply("round")) * pi).apply("tan")
     below = where(whole.equals(x), nan, reflected)
@@ -63,7 +64,7 @@ def _positive_trigamma(x: Term) -> Term:
 
 def trigamma(x: Term) -> Term:
     """The second derivative of log(gamma(x))."""
-    # sin(pi x) by what x is away from an integer; at one, as eager, by the rounded pi x
+    # sin(pi x) from the distance of x to an integer; at an integer, as in eager, from rounded pi x
     away = x - x.apply("round")
     sine = (where(away.equals(0), x, away) * pi).apply("sin") / pi
     reflected = 1 / (sine * sine) - _positive_trigamma(1 - x)
@@ -71,7 +72,7 @@ def trigamma(x: Term) -> Term:
 
 
 def polygamma(site: Site, order: int, x: Tensor) -> Tensor:
-    """The derivatives of digamma; from the second on by Hurwitz's zeta function."""
+    """The derivatives of digamma. From the second on, they use Hurwitz's zeta function."""
     if order < 2:
         result: Tensor = formula(trigamma if order else digamma)(site, x)
         return result

@@ -1,4 +1,4 @@
-"""Lowerings of functions of two numbers that are computed in loops: on CPUs only."""
+"""Lowerings of functions of two numbers that need loops, which only CPU kernels support."""
 
 from __future__ import annotations
 

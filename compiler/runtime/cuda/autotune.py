@@ -1,8 +1,8 @@
-"""The fastest tile of a kernel by trying, on the GPU and with memory such as it will get.
+"""Finds the fastest tile of a kernel by measuring on the GPU, with buffers of the real layout.
 
-Coordinate descent from the first choice: one block size or the number of warps doubled or halved at
-a time, as long as that is faster. What was found is kept in the cache under the kernel's source and
-the device.
+The search is a coordinate descent from the default tile: it doubles or halves one block size or the
+number of warps at a time, as long as that is faster. The result is cached by the kernel's source
+and the device.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from tcdebug.compiler.runtime.cuda.load import CudaKernel, load_kernels
 
 ROUNDS = 10
 LONGEST_SEARCH = 24
-"""Tiles that are tried for a kernel at most."""
+"""The most tiles that are tried for a kernel."""
 GAIN = 0.98
-"""A tile has to take this share of the time or less to be better."""
+"""A tile is better if it takes at most this share of the time."""
 LARGEST_TILE = 1 << 15
 WARPS = (1, 32)
 
 Measure = Callable[[TritonKernel], float]
-"""A kernel -> milliseconds; raises KernelError where it cannot be launched."""
+"""A kernel -> milliseconds. Raises KernelError if the kernel cannot be launched."""
 
 
 def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource:
-    """The source with the fastest tile of each kernel of which all sizes are known."""
+    """The source with the fastest tile for each kernel without symbolic sizes."""
     device = torch.cuda.get_device_name()
     found: dict[str, TritonKernel] = {}
     for name, kernel in source.kernels.items():
         if kernel.call.shares:
             found[name] = replace(kernel, tile=found[kernel.call.shares].tile)
             continue
-        if kernel.call.kernel.template is not None:  # chosen by measurement already
+        if kernel.call.kernel.template is not None:  # was chosen by measurement
             found[name] = kernel
             continue
         path = _path(kernel, device, options.cache_dir)
@@ -70,7 +70,7 @@ def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource
 
 
 def descend(kernel: TritonKernel, measure: Measure) -> tuple[Tile, int]:
-    """The fastest tile that coordinate descent finds, and how many were tried."""
+    """The fastest tile that coordinate descent finds, and the number of tiles tried."""
     best, tried = kernel.tile, {_key(kernel.tile)}
     fastest = measure(kernel)
     improved = True
@@ -82,7 +82,7 @@ def descend(kernel: TritonKernel, measure: Measure) -> tuple[Tile, int]:
             tried.add(_key(tile))
             try:
                 taken = measure(retiled(kernel, tile))
-            except KernelError:  # more shared memory or threads than the device has
+            except KernelError:  # it needs more shared memory or threads than the device has
                 continue
             if taken < fastest * GAIN:
                 best, fastest, improved = tile, taken, True
@@ -123,7 +123,7 @@ def _path(kernel: TritonKernel, device: str, cache_dir: Path) -> Path:
 
 
 def _kept(path: Path, tile: Tile) -> Tile | None:
-    """The tile that an earlier search found."""
+    """The tile that an earlier search found, if there was one."""
     try:
         known = json.loads(path.read_text())
         return tile.resized(known["blocks"], known["warps"])
@@ -138,7 +138,7 @@ def _is_fixed(kernel: TritonKernel) -> bool:
 
 
 def _measure(kernel: TritonKernel, options: Options) -> Measure:
-    """Times a kernel on zeros: what it reads as an index is then in range."""
+    """A function that times a kernel on zeros, so that all indirect indices are in range."""
     name, memory = kernel.call.kernel.name, [_zeros(buffer) for buffer in kernel.memory]
     addresses = [m.data_ptr() for m in memory]
     silent = EventLog(None)

@@ -1,4 +1,4 @@
-"""What keeps a graph from being captured in a CUDA graph, one reason for each thing."""
+"""Finds the reasons why a graph cannot be captured as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_BY_CPU = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.d
 
 
 def obstacles(schedule: Schedule) -> list[str]:
-    """Every reason against a capture; none where it can be tried."""
+    """All reasons against a capture. Empty if it can be attempted."""
     graph = schedule.graph
     found = _devices(graph)
     for node in graph.nodes:
@@ -48,16 +48,16 @@ def _devices(graph: Graph) -> list[str]:
 def _of_call(node: Extern) -> list[str]:
     op, target = node.origin.op, node.target
     if node.binds or target in READ_BY_CPU:
-        return [f"{op} ({node.name}) gives a size or number that only the CPU can read"]
+        return [f"{op} ({node.name}) returns a size or number that only the CPU can read"]
     if isinstance(target, torch._ops.HigherOrderOperator):
         return [f"{op} ({node.name}) runs graphs of its own"]
     if isinstance(target, torch._ops.OpOverload) and any(t in target.tags for t in UNSAFE):
-        return [f"{op} ({node.name}) is marked as not to be captured"]
+        return [f"{op} ({node.name}) is tagged as unsafe to capture"]
     return []
 
 
 def _used(graph: Graph) -> set[str]:
-    """What nodes read and what is returned."""
+    """The values that nodes read or the graph returns."""
     return output_refs(graph).union(*(reads(node) for node in graph.nodes))
 
 

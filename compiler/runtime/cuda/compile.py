@@ -1,4 +1,4 @@
-"""Triton source to machine code, several kernels at a time."""
+"""Compiles Triton kernels to machine code, several at a time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from tcdebug.compiler.codegen.triton.tiles import Tile
 from tcdebug.compiler.runtime import prewarm
 
 TRIES = 5
-"""Python 3.11 counts the depth of what it parses for all threads together, and raises a
-SystemError where another thread parsed meanwhile (CPython's issue 106905)."""
+"""Attempts per compile. Python 3.11 shares the recursion depth of its parser among threads, and
+raises SystemError if another thread parses at the same time (CPython issue 106905)."""
 DIVISIBLE, ALIGNED, WIDE = 1, 2, 4
-"""What a version of a kernel takes for granted: of sizes, of addresses, and what it is able to."""
+"""The bits of a variant: it requires sizes divisible by 16, requires addresses divisible by 16, and
+supports indices that need int64."""
 
 
 @dataclass(frozen=True)
 class Binary:
-    """A compiled kernel: what the driver loads."""
+    """A compiled kernel, ready for the driver. `shared` is in bytes."""
 
     cubin: bytes
     name: str
@@ -37,7 +38,8 @@ class Binary:
 
 
 def import_source(text: str, cache_dir: Path) -> ModuleType:
-    """The module of a source; a file, since Triton reads its functions' text from there."""
+    """Import a source as a module. It is written to a file, where Triton reads functions' source.
+    """
     key = blake2b(text.encode(), digest_size=16).hexdigest()
     path = cache_dir / "triton" / f"k{key}.py"
     if not path.exists():
@@ -55,18 +57,18 @@ def import_source(text: str, cache_dir: Path) -> ModuleType:
 
 
 def constants(tile: Tile, variant: int, language: Any) -> dict[str, Any]:
-    """The values that a version is compiled for."""
+    """The compile-time constants of a variant."""
     return {"INDEX": language.int64 if variant & WIDE else language.int32, **tile.constants}
 
 
 def prepare() -> None:
-    """What Triton does once a process: it imports itself, and hashes itself for its cache."""
+    """Import Triton and let it hash itself for its cache, which it does once per process."""
     importlib.import_module("triton.compiler")
     importlib.import_module("triton.runtime.cache").triton_key()
 
 
 def compile_kernel(function: Any, kernel: TritonKernel, variant: int, capability: int) -> Binary:
-    """One version of a kernel for a device of a compute capability, such as 90."""
+    """Compile one variant of a kernel for a compute capability, such as 90."""
     import triton  # noqa: PLC0415 # start-up time: only graphs on a GPU need it
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415 # the same
     from triton.compiler import ASTSource  # noqa: PLC0415 # the same
@@ -95,7 +97,7 @@ def compile_kernel(function: Any, kernel: TritonKernel, variant: int, capability
 
 
 def _again(compile_one: Callable[[], Any]) -> Any:
-    """What a compile returns, tried again where Python's parser was disturbed."""
+    """The result of a compile, which is repeated if Python's parser fails; see `TRIES`."""
     for _ in range(TRIES - 1):
         try:
             return compile_one()
@@ -116,7 +118,7 @@ def compile_all(
     variants: Iterable[int],
     capability: int,
 ) -> dict[tuple[str, int], Future[Binary]]:
-    """Versions of kernels, each compiled in a thread."""
+    """Compile variants of kernels in threads: (kernel, variant) -> future."""
     prewarm.finished(prepare)
     return {
         (name, variant): _builders().submit(

@@ -1,14 +1,15 @@
-"""Capture and replay of a compiled graph as CUDA graphs: hundreds of launches for one.
+"""Captures and replays a compiled graph as CUDA graphs, so that one launch replaces hundreds.
 
-A capture has its own memory: where it reads its inputs, and where it writes its outputs. Inputs
-that are found at the same address in call after call, as parameters and saved activations are, are
-read where they are; others are copied into the capture's memory before it is replayed. Its outputs
-are handed out as they are. They are safe: a capture of which an output is still in use is not
-replayed; another one takes its place, or, beyond `MOST`, the graph runs without.
+A capture has its own memory for inputs and outputs. Inputs that have the same address in every
+call, such as parameters and saved activations, are read in place. Others are copied into the
+capture's memory before each replay. Outputs are returned without a copy. This is safe, because a
+capture is not replayed while one of its outputs is in use: another capture is made instead, or,
+beyond `MOST`, the graph runs without one.
 
-The first captures of all graphs on one stream share a memory pool: what one needs only while it
-runs, the next may use. Its outputs may lie there, too, so a capture is not replayed while outputs
-of a later one are in use either. What is captured in place of it has memory to itself.
+The first captures of all graphs on a stream share a memory pool, so that one can use the temporary
+memory of another. The outputs of a later capture may lie in that memory, so a capture is not
+replayed while outputs of a later one are in use either. Further captures of the same graph have
+memory of their own.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from tcdebug.compiler.events.schema import CudaGraphCaptured, CudaGraphSkipped
 Function = Callable[[list[Any]], Sequence[Any]]
 
 MOST = 8
-"""Captures of one graph: for sizes, for addresses of inputs, and while outputs are in use."""
+"""The most captures of one graph, for different sizes or addresses, or while outputs are in use."""
 SMALL = 1 << 16
-"""Bytes of an output that is copied out rather than watched, where backward needs others."""
+"""The largest output of a forward, in bytes, that is copied instead of watched."""
 
 
 @dataclass(eq=False)
@@ -43,43 +44,43 @@ class CapturedGraph:
 
     graph: Any
     inputs: list[Any]
-    """What it was captured with; at a position in `copied`, memory of its own."""
+    """The inputs of the capture. Those in `copied` are the capture's own memory."""
     copied: tuple[int, ...]
     direct: tuple[tuple[int, int], ...]
-    """(position, address) of the inputs that it reads where they are."""
+    """(position, address) of the inputs that it reads in place."""
     returned: tuple[int | None, ...]
-    """For each output the input that it is, None where the capture makes it."""
+    """For each output, the position of the input that it is; None if the capture computes it."""
     outputs: list[Any]
     watched: tuple[tuple[int, int], ...]
-    """(storage, how often it is held while nobody uses it) of the outputs."""
+    """(storage, its reference count while nobody uses it) of the outputs."""
     shared: Shared | None
-    """The memory that it shares with others, None where it has its own."""
+    """The memory that it shares with others; None if it has its own."""
 
     def reads(self, args: Sequence[Any]) -> bool:
-        """Whether the inputs that it reads where they are, are there."""
+        """Whether the inputs that it reads in place have their addresses."""
         return all(args[k].data_ptr() == address for k, address in self.direct)
 
     def free(self) -> bool:
-        """Whether nobody uses its outputs any more."""
+        """Whether its outputs are no longer in use."""
         return all(seams.storage_uses(storage) <= held for storage, held in self.watched)
 
     def harmless(self) -> bool:
-        """Whether nothing is in use that it would write to while it runs."""
+        """Whether a replay overwrites no output of a later capture that is in use."""
         return self.shared is None or all(later.free() for later in self.shared.after(self))
 
 
 @dataclass(eq=False)
 class Shared:
-    """A pool of memory, with the captures that were made in it, in order."""
+    """A memory pool, with the captures that were made in it, in order."""
 
     pool: Any
     holder: Any
-    """A capture that keeps it: else the memory is given up with the last one that is dropped, and
+    """A capture that keeps the pool alive. Otherwise the pool is freed with its last capture, and
     the next capture into it fails."""
     captures: list[weakref.ref[CapturedGraph]] = field(default_factory=list)
 
     def after(self, capture: CapturedGraph) -> Iterable[CapturedGraph]:
-        """What was captured later, and may have its outputs where this one works."""
+        """The later captures, whose outputs may lie in the temporary memory of this one."""
         for known in reversed(self.captures):
             later = known()
             if later is capture:
@@ -89,10 +90,11 @@ class Shared:
 
 
 class CudaGraphs:
-    """A compiled graph that is captured at its second call; takes its arguments in a list.
+    """A compiled graph that is captured in its second call. It takes its arguments in a list.
 
-    `written` are the positions of inputs that the graph writes to, `sizes` those of the inputs that
-    are numbers; with `gears`, only calls whose sizes are all among them are captured.
+    `written` are the positions of inputs that the graph writes to, `sizes` those of inputs that are
+    numbers. With `gears`, a call is captured only if all of its sizes are among them. `keeps` is
+    true for a forward, whose outputs may be kept for backward.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class CudaGraphs:
         self._keeps = keeps
         self._seen: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._captures: dict[tuple[int, ...], list[CapturedGraph]] = {}
-        self._moving: set[int] = set()  # inputs that were seen at several addresses
+        self._moving: set[int] = set()  # inputs that had several addresses
         self._said: set[str] = set()
         self._off = ""
 
@@ -128,7 +130,7 @@ class CudaGraphs:
         reason = self._against(key, args)
         if reason:
             self._skip(reason)
-        if reason or before is None:  # the first call loads what a capture cannot load
+        if reason or before is None:  # the first call loads kernels, which a capture cannot do
             return self._function(args)
         self._moved(enumerate(before), addresses)
         for capture in self._captures.get(key, ()):
@@ -136,13 +138,13 @@ class CudaGraphs:
         return self._capture(key, args)
 
     def _moved(self, places: Iterable[tuple[int, int]], addresses: Sequence[int]) -> None:
-        """What is not where it was is copied from now on."""
+        """Copy inputs whose address changed, from now on."""
         self._moving |= {k for k, address in places if addresses[k] != address}
 
-    # -- whether ----------------------------------------------------------------------------
+    # -- conditions -------------------------------------------------------------------------
 
     def _against(self, key: tuple[int, ...], args: Sequence[Any]) -> str:
-        """Why a call is not captured, empty where it is."""
+        """Why a call is not captured; empty if it is."""
         if self._off:
             return self._off
         if torch.cuda.is_current_stream_capturing():
@@ -162,7 +164,7 @@ class CudaGraphs:
         return ""
 
     def _skip(self, reason: str) -> None:
-        """Say once for each reason why it runs without."""
+        """Log why the graph runs without a capture, once per reason."""
         if reason not in self._said:
             self._said.add(reason)
             self._log.emit(CudaGraphSkipped(reason))
@@ -186,7 +188,7 @@ class CudaGraphs:
             return self._function(args)
         returned = tuple(_position(o, inputs) for o in outputs)
         direct = tuple((k, args[k].data_ptr()) for k in tensors if k not in copied)
-        for k in tensors:  # parameters are the caller's to hold
+        for k in tensors:  # inputs that are read in place belong to the caller
             if k not in copied:
                 inputs[k] = None
         kept = [o if at is None else None for o, at in zip(outputs, returned, strict=True)]
@@ -204,7 +206,7 @@ class CudaGraphs:
     def _watched(
         self, outputs: Sequence[Any], direct: Sequence[tuple[int, int]], args: Sequence[Any]
     ) -> list[torch.Tensor]:
-        """The outputs in memory of the capture that the caller may hold on to."""
+        """The outputs in the capture's memory that the caller may keep."""
         theirs = {seams.storage_id(args[k]) for k, _ in direct}
         tensors = [o for o in outputs if isinstance(o, torch.Tensor) and not self._is_copied_out(o)]
         return [o for o in tensors if seams.storage_id(o) not in theirs]
@@ -234,7 +236,7 @@ class CudaGraphs:
 
 @lru_cache(maxsize=16)
 def _shared(stream: torch.cuda.Stream) -> Shared:
-    """The memory that first captures on a stream share."""
+    """The memory pool that first captures on a stream share."""
     pool, holder = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(holder, pool=pool, capture_error_mode="thread_local"):
         torch.zeros(1, device="cuda")
@@ -244,9 +246,10 @@ def _shared(stream: torch.cuda.Stream) -> Shared:
 def _recorded(
     graph: torch.cuda.CUDAGraph, shared: Shared | None, run: Callable[[], Sequence[Any]]
 ) -> list[Any]:
-    """What running gives, its launches recorded. Raises what it raises, and leaves no trace.
+    """Run a function and record its launches in `graph`. Raises what the function raises.
 
-    Nothing is collected meanwhile: to free a tensor or an older graph may end a capture.
+    The garbage collector is off meanwhile, because freeing a tensor or an older graph may end a
+    capture.
     """
     pool = shared.pool if shared is not None else None
     collecting = gc.isenabled()
@@ -255,7 +258,7 @@ def _recorded(
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             return list(run())
     except RuntimeError:
-        # random numbers stay out of order after a failed capture, until one succeeds
+        # random number generation stays broken after a failed capture, until one succeeds
         with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
             torch.zeros(1, device="cuda")
         raise
@@ -265,13 +268,13 @@ def _recorded(
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory for a tensor of the same layout."""
+    """Uninitialised memory for a tensor of the same layout."""
     size, stride = tensor.size(), tensor.stride()
     return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values in the same layout, with the gaps and repetitions that it has."""
+    """A copy with the same layout, including gaps and repetitions."""
     if tensor.is_contiguous():
         return tensor.clone()
     start, end = _span(tensor)
@@ -280,13 +283,13 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _position(output: Any, inputs: Sequence[Any]) -> int | None:
-    """The input that an output is."""
+    """The position of the input that an output is, if it is one."""
     same = (k for k, given in enumerate(inputs) if given is output)
     return None if output is None else next(same, None)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses that a tensor reaches from its first element on."""
+    """The range of addresses of a tensor, [start, end)."""
     last = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
     start = tensor.data_ptr()
     return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start

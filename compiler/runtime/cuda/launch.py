@@ -1,4 +1,4 @@
-"""The C side of a launch: kernels in device memory, and a Python callable for each."""
+"""Loads kernels into device memory and makes a Python function for each, through a C launcher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VARIANTS = 8
 
 
 class Variant(ctypes.Structure):
-    """One compiled version of a kernel; no function where there is none yet."""
+    """A compiled variant of a kernel. `function` is null if it is not loaded."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -32,7 +32,7 @@ class Variant(ctypes.Structure):
 
 
 class KernelTable(ctypes.Structure):
-    """What the C side knows of a kernel."""
+    """The C struct of a kernel; see launcher.cpp."""
 
     _fields_ = (
         ("variants", Variant * VARIANTS),
@@ -47,7 +47,7 @@ class KernelTable(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A kernel in device memory. `spilled` is in bytes a thread."""
+    """A kernel in device memory. `registers` is per thread, `spilled` in bytes per thread."""
 
     function: int
     registers: int
@@ -55,7 +55,7 @@ class Loaded:
 
 
 class Launcher:
-    """The shared object that launches kernels. Raises KernelError where there is no driver."""
+    """The shared object that launches kernels. Raises KernelError if there is no driver."""
 
     def __init__(self, compiler: str, cache_dir: Path) -> None:
         self.open(Path(sysconfig.get_path("include")), compiler, cache_dir)
@@ -63,7 +63,7 @@ class Launcher:
             raise KernelError("there is no NVIDIA driver (libcuda.so.1) to load kernels with")
 
     def open(self, headers: Path, compiler: str, cache_dir: Path) -> None:
-        """Build and load the C side; it needs no driver until a kernel is loaded."""
+        """Build and load the shared object. This needs no driver; loading a kernel does."""
         text = source(headers)
         self._library = build(text, find(compiler).including(headers), cache_dir).library
         self._library.tcd_error.restype = ctypes.c_char_p
@@ -74,7 +74,7 @@ class Launcher:
             self._bind = bind
 
     def load(self, cubin: bytes, name: str, shared: int, device: int) -> Loaded:
-        """A kernel of a compiled module, on a device. Raises KernelError."""
+        """Load a kernel of a compiled module on a device. Raises KernelError."""
         function, registers, spilled = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         results = map(ctypes.byref, (function, registers, spilled))
         with torch.cuda.device(device):
@@ -85,21 +85,21 @@ class Launcher:
         return Loaded(function.value or 0, registers.value, spilled.value)
 
     def error(self, status: int) -> str:
-        """What a status of a launch means."""
+        """The meaning of the status of a launch."""
         if status == TOO_MANY_PROGRAMS:
             return "more programs than a grid can have"
         text: bytes = self._library.tcd_error(status)
         return f"{text.decode()} ({status})"
 
     def function(self, table: KernelTable) -> Callable[..., int]:
-        """(stream, wide, x, y, alone, *arguments) -> status. The table has to outlive it."""
+        """(stream, wide, x, y, alone, *arguments) -> status. The table must outlive it."""
         if self._bind is None:
             return self._by_array(table)
         function: Callable[..., int] = self._bind(ctypes.byref(table))
         return function
 
     def _by_array(self, table: KernelTable) -> Callable[..., int]:
-        """The same without Python's headers: some 3 us slower."""
+        """The same without Python's headers, which is about 3 us slower."""
         whole, numbers = table.pointers + table.sizes, table.numbers
         launch = self._library.tcd_launch
         launch.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]
@@ -116,7 +116,7 @@ class Launcher:
         return run
 
     def variant(self, table: KernelTable, wide: int, given: tuple[int, ...]) -> int:
-        """Which version of a kernel a call needs."""
+        """The variant of a kernel that a call needs."""
         whole = table.pointers + table.sizes
         values = (ctypes.c_int64 * max(1, whole))(*given[:whole])
         chosen: int = self._library.tcd_variant(ctypes.byref(table), ctypes.c_int64(wide), values)
@@ -124,12 +124,12 @@ class Launcher:
 
 
 def launcher_of(compiler: str, cache_dir: Path) -> Launcher:
-    """The launcher of a process: one, whatever it compiles and tries."""
+    """The launcher of this process, shared by all kernels."""
     return prewarm.finished(Launcher, compiler, cache_dir)
 
 
 def source(headers: Path) -> str:
-    """The launcher; with Python's headers also what makes a Python function of a launch."""
+    """The source of the launcher. With Python's headers it includes the binding."""
     folder = resources.files(__package__)
     text = (folder / "launcher.cpp").read_text()
     if not (headers / "Python.h").exists():

@@ -1,4 +1,4 @@
-"""Triton kernels as callables of the wrapper: compiled when the graph is, or when first needed."""
+"""Makes Triton kernels callable. A variant is compiled with the graph or when first needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tcdebug.compiler.runtime.cuda.launch import (
 
 
 class CudaKernel:
-    """One kernel: a table of its versions on the C side, filled as calls need them."""
+    """One kernel, with a table of its variants, which is filled on demand."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class CudaKernel:
         self.run: Callable[..., int] = launcher.function(self.table)
 
     def add(self, variant: int, binary: Binary) -> None:
-        """Load a version."""
+        """Load a compiled variant."""
         loaded = self._launcher.load(binary.cubin, binary.name, binary.shared, self.table.device)
         self.table.variants[variant] = Variant(loaded.function, binary.threads, binary.shared)
         blocks = {g.name: g.block for g in self.tile.groups}
@@ -69,7 +69,7 @@ class CudaKernel:
         self._log.emit(event)
 
     def mend(self, status: int, stream: int, wide: int, *given: Any) -> None:
-        """After a launch that did not happen: add the version it needs, else say what it was."""
+        """Handle a failed launch: compile a missing variant and retry. Raises KernelError."""
         if status == MISSING:
             variant = self._launcher.variant(self.table, wide, given[3:])
             capability = seams.cuda_capability()
@@ -86,7 +86,10 @@ class CudaKernel:
 def load_kernels(
     text: str, kernels: Mapping[str, TritonKernel], options: Options, log: EventLog
 ) -> dict[str, CudaKernel]:
-    """The kernels of a graph, with the versions that its first call will most likely need."""
+    """Load the kernels of a graph, with the variants that its first call most likely needs.
+
+    `text` is the source of their module.
+    """
     launcher = launcher_of(options.compiler, options.cache_dir)
     module: ModuleType = import_source(text, options.cache_dir)
     written = {name: kernel for name, kernel in kernels.items() if not kernel.call.shares}

@@ -1,8 +1,7 @@
-"""codegen.template: products of matrices in Triton where that was measured to be faster.
+"""codegen.template: uses Triton for matrix products where it was measured faster than ATen.
 
-For each product a short list of templates is timed beside the call of ATen and the kernels around
-it, on memory laid out as it will be. What was fastest is kept in the cache under what is computed,
-the sizes and the device.
+For each product, a few templates and the ATen call are timed together with the kernels around them,
+on memory of the real layout. The times are cached by the computation, the sizes and the device.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from tcdebug.compiler.stages.stage import Stages
 
 UNIT = "codegen.template"
 EXTERN = "extern"
-"""The name of the call of ATen among what was measured."""
+"""The name of the ATen call among the measured ways."""
 GAIN = 0.98
-"""A template has to take this share of the time of the call or less."""
+"""A template is chosen if it takes at most this share of the time of the ATen call."""
 
 Measure = Callable[[Ways], Measured]
 
@@ -46,10 +45,10 @@ def with_templates(
     sizes: Mapping[str, int],
     measure: Measure | None = None,
 ) -> Schedule:
-    """The schedule with templates in place of the products of which one was faster.
+    """The schedule with a template for each product for which one was faster.
 
-    `sizes` are numbers for the symbols: those that the graph was captured with. `measure` takes
-    the place of measuring on the GPU.
+    `sizes` gives the values of symbols when the graph was captured. `measure` replaces the
+    measurement on the GPU.
     """
     found_products = products(schedule)
     if not found_products or stages.gate.toggles.rules_out(UNIT):
@@ -72,7 +71,7 @@ def with_templates(
         known = found is not None
         if found is None:
             found = measure(ways)
-            if EXTERN in found.milliseconds:  # else there was no memory, which may be there again
+            if EXTERN in found.milliseconds:  # not if memory was short, which may pass
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(asdict(found)))
         chosen = fastest(found)
@@ -87,7 +86,7 @@ def with_templates(
 
 
 class _Remarks:
-    """What is said about one product, with the user's line."""
+    """Emits remarks about one product, with the user's line."""
 
     def __init__(self, log: EventLog, extern: Extern) -> None:
         location = extern.origin.location
@@ -97,12 +96,12 @@ class _Remarks:
         self._moved = 2 * bytes_of(extern.out) if extern.out is not None else 0
 
     def missed(self, text: str) -> None:
-        """What was not done, and why."""
+        """Emit a remark that something was not done."""
         self.log.emit(Remark("missed", text, [self._name], self._moved))
 
 
 def fastest(measured: Measured) -> str:
-    """The way to take: a template only where it is faster than the call by more than noise."""
+    """The way to choose: a template only if it is faster than the call by more than noise."""
     times = dict(measured.milliseconds)
     limit = times.pop(EXTERN, math.inf) * GAIN
     best = min(times, key=times.__getitem__, default=EXTERN)
@@ -131,7 +130,7 @@ def _ways(
 def _path(
     ways: Ways, buffers: Mapping[str, Buffer], sizes: Mapping[str, int], options: Options
 ) -> Path:
-    """Where the choice is kept: by what is computed, in which layouts, and where."""
+    """The cache file of the times, named by the computation, the layouts and the device."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     parts = [device, torch.__version__, *ways]
     forms = {tuple(step.name for step in steps): steps for steps in ways.values()}
@@ -154,7 +153,7 @@ def _layout(buffer: Buffer, sizes: Mapping[str, int]) -> str:
 
 
 def _kept(path: Path, ways: Ways) -> Measured | None:
-    """What was measured before; None where that is not of these ways."""
+    """The cached times; None if there are none for exactly these ways."""
     try:
         known = json.loads(path.read_text())
         measured = Measured(known["milliseconds"], known["failed"])

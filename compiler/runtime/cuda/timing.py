@@ -1,4 +1,4 @@
-"""What ways to compute the same thing take on the GPU, with the caches cold."""
+"""Times different ways to compute the same result on the GPU, with cold caches."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from tcdebug.compiler.schedule.kernel import Kernel
 ROUNDS = 9
 WARM_UP = 2
 CACHE_BYTES = 1 << 28
-"""More than the caches of any GPU hold; writing it takes longer than the CPU needs to launch."""
+"""More than the caches of any GPU hold. Writing it takes longer than the launches on the CPU."""
 
 BYTES = torch.int8
 
 Run = Callable[[], Any]
 Step = Kernel | Extern
 Ways = Mapping[str, Sequence[Step]]
-"""What can be run in place of each other: name -> steps."""
+"""Interchangeable computations: name -> steps."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What each way takes, in milliseconds, and why what could not be run could not."""
+    """The time of each way, in milliseconds, and the errors of ways that could not be run."""
 
     milliseconds: Mapping[str, float]
     failed: Mapping[str, str]
 
 
 class Bench:
-    """Runs steps of a schedule on memory of its own; `sizes` has numbers for the symbols."""
+    """Runs steps of a schedule on memory of its own. `sizes` gives the values of symbols."""
 
     def __init__(
         self, buffers: Mapping[str, Buffer], sizes: Mapping[str, int], options: Options
@@ -61,7 +61,7 @@ class Bench:
         self._memory: dict[str, torch.Tensor] = {}
 
     def measured(self, ways: Ways) -> Measured:
-        """The time of each way. Where memory is short that is why all of them failed."""
+        """Time each way. If memory is short, all ways fail with that error."""
         device = next(iter(self._buffers[s.name].device for s in _externs(ways)))
         with seams.real_tensors(), torch.cuda.device(device):
             try:
@@ -88,7 +88,7 @@ class Bench:
         return Measured(milliseconds, failed)
 
     def _built(self, ways: Ways) -> tuple[dict[tuple[str, int], CudaKernel], dict[str, str]]:
-        """The kernels of all ways, compiled side by side; which way cannot be run, and why."""
+        """The kernels of all ways, compiled in parallel, and the errors of ways that failed."""
         written: dict[str, TritonKernel] = {}
         places: dict[tuple[str, int], str] = {}
         names: dict[tuple[str, str], str] = {}  # kernels that several ways run are built once
@@ -124,13 +124,13 @@ class Bench:
         return {place: loaded[name] for place, name in places.items()}, failed
 
     def _variant(self, kernel: TritonKernel) -> int:
-        """The version that a call with these sizes takes: all memory here is aligned."""
+        """The variant for a call with these sizes. All memory here is aligned."""
         divisible = all(self._sizes.get(s, 0) % 16 == 0 for s in kernel.call.symbols)
         wide = self._extent(kernel)[0]
         return (WIDE if wide else 0) | ALIGNED | (DIVISIBLE if divisible else 0)
 
     def _extent(self, kernel: TritonKernel) -> list[int]:
-        """`before` of a call, without the stream."""
+        """The values of `before` of a call, without the stream."""
         return [int(eval(text, {"max": max}, dict(self._sizes))) for text in kernel.call.before[1:]]
 
     def _launch(self, kernel: CudaKernel) -> Run:
@@ -154,7 +154,7 @@ class Bench:
         return lambda: out.overloadpacket.out(*given, **numbers, out=into)
 
     def _tensor(self, name: str) -> torch.Tensor:
-        """Memory of a buffer: numbers as they come, zeros where they may be indices."""
+        """Memory for a buffer: random floats, but zeros for integers, which may be indices."""
         if name not in self._memory:
             buffer = self._buffers[name]
             size, stride = (
@@ -173,7 +173,7 @@ def _externs(ways: Ways) -> list[Extern]:
 
 
 def _timed(runs: Sequence[Run], flush: Any) -> float:
-    """Milliseconds of some runs after each other."""
+    """The median time of consecutive runs, in milliseconds."""
     event: Any = torch.cuda.Event
     taken: list[tuple[Any, Any]] = []
     for _ in range(WARM_UP + ROUNDS):

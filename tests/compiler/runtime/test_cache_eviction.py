@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tcdebug.compiler.runtime.build import build
-from tcdebug.compiler.runtime.cache_eviction import LOOKED, keep_within
+from tcdebug.compiler.runtime.cache_eviction import STAMP, keep_within
 from tcdebug.compiler.runtime.toolchain import find
 
 
@@ -42,7 +42,7 @@ def test_the_folder_is_looked_at_once_a_day(tmp_path: Path) -> None:
     assert keep_within(tmp_path, 50) == 0
     assert keep_within(tmp_path, 0) == 0
     yesterday = time.time() - 90_000
-    os.utime(tmp_path / LOOKED, (yesterday, yesterday))
+    os.utime(tmp_path / STAMP, (yesterday, yesterday))
     assert keep_within(tmp_path, 0) == 5
 
 
