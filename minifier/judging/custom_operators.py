@@ -1,8 +1,8 @@
-"""Custom operators whose registration does not say what their kernels do.
+"""Finds custom operators whose registration does not match their kernels.
 
-A compiler trusts what a custom operator is registered with: its schema, for what it writes and
-which results share memory, and its fake kernel, for the sizes, strides and dtypes of its results.
-Where these are wrong no layer of torch is at fault, although the graph fails only when compiled.
+A compiler trusts the registration of a custom operator: its schema says what it writes and which
+results share memory, and its fake kernel gives the sizes, strides and dtypes of its results. If
+these are wrong, no layer of torch is at fault, although the graph fails only when compiled.
 `torch.library.opcheck` calls the operator with copies of the arguments that it has in the graph.
 """
 
@@ -27,11 +27,11 @@ TORCHS = frozenset(
 )  # fmt: skip
 """Namespaces of operators that torch registers itself."""
 CHECKS = ("test_schema", "test_faketensor")
-"""What opcheck is asked: the schema, and the fake kernel."""
+"""The checks of opcheck that are run: the schema, and the fake kernel."""
 
 
 def custom_operators(module: fx.GraphModule) -> Iterator[OpOverload]:
-    """The operators of a graph, and of graphs inside it, that torch did not register."""
+    """Yield the operators of a graph and its nested graphs that torch did not register."""
     for node in module.graph.nodes:
         if operator := custom_operator(node.target):
             yield operator
@@ -41,9 +41,9 @@ def custom_operators(module: fx.GraphModule) -> Iterator[OpOverload]:
 
 
 def custom_operator(target: Any) -> OpOverload | None:
-    """The custom operator that a node calls; None of one with several overloads, of which one runs.
+    """Return the custom operator that a node calls; None if it has several overloads.
 
-    Of `torch.ops.mine.f` that is `torch.ops.mine.f.default`.
+    For `torch.ops.mine.f` that is `torch.ops.mine.f.default`.
     """
     if isinstance(target, OpOverloadPacket):
         names = target.overloads()  # type: ignore[no-untyped-call] # torch has no annotation
@@ -54,9 +54,9 @@ def custom_operator(target: Any) -> OpOverload | None:
 
 
 def misregistered(case: Case) -> list[str]:
-    """What opcheck objects to in the custom operators of a case, one line per operator and check.
+    """Return opcheck's objections to the custom operators of a case, one per operator and check.
 
-    The case runs once in eager. Raises what it raises. Of graphs inside the graph nothing is said.
+    The case runs once in eager. Raises what it raises. Nested graphs are not checked.
     """
     checking = _Checking(case.module)
     run(checking.run, case)
@@ -68,14 +68,14 @@ def misregistered(case: Case) -> list[str]:
 
 
 class _Checking(fx.Interpreter):
-    """Runs a graph, and checks each custom operator before it is called."""
+    """Runs a graph, and checks each custom operator before calling it."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.objections: dict[tuple[str, str], str] = {}
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Check and call."""
+        """Check the operator, then call it."""
         if operator := custom_operator(target):
             said = torch.library.opcheck(
                 operator, args, kwargs, test_utils=CHECKS, raise_exception=False

@@ -1,8 +1,8 @@
 """Further calls of a graph that was right in its first call.
 
-On a GPU the results may change from call to call: because of a race between threads, or because
-CUDA graphs are recorded in the second call and replayed from the third on. Calls cost little once
-the graph is compiled.
+On a GPU, results may change from call to call because of a race between threads, or because CUDA
+graphs are recorded in the second call and replayed from the third on. Calls cost little once the
+graph is compiled.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from tcdebug.minifier.cases.outcome import Outcome
 Results = TypeVar("Results")
 
 LEAST_CALLS, MOST_CALLS = 3, 10
-"""Calls of a graph, with the first: so many in any case, and so many if they are fast."""
+"""The least number of calls of a graph, including the first, and the most if they are fast."""
 ENOUGH_SECONDS = 0.5
-"""No call begins after so many seconds if there were `LEAST_CALLS`."""
+"""After this many seconds and `LEAST_CALLS`, no further call starts."""
 
 
 def judged_calls(
     first: Results, again: Callable[[], Results], judge: Callable[[Results], Outcome]
 ) -> Outcome:
-    """Judge the results of a first call, and of further ones on a GPU until one fails.
+    """Judge the results of a first call and, on a GPU, of further calls until one fails.
 
-    Raises what a call raises, except for a lack of memory: the results of eager take some.
+    Raises what a call raises. Running out of memory ends the calls instead, because the results of
+    eager take memory.
     """
     found = judge(first)
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation

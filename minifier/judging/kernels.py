@@ -1,7 +1,7 @@
-"""Waiting for the kernels of a GPU, and ending a process in which one does not end.
+"""Waits for the kernels of a GPU, and ends a process in which a kernel does not end.
 
-A kernel that does not end cannot be interrupted: whoever waits for it waits as long. So a thread
-looks at the device meanwhile, and ends the process.
+A kernel that does not end cannot be interrupted, and neither can a thread that waits for it.
+Another thread therefore watches the device and ends the process.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import torch
 from tcdebug.minifier.judging.endings import ENDLESS
 
 LEAST_SECONDS = 5.0
-"""No run is looked at before it has taken so long, its compile included."""
+"""The time before a run is watched, in seconds, including its compile."""
 SLOWER = 10.0
-"""Nor before it has taken this many times the seconds of eager."""
+"""That time is at least this multiple of the time of eager."""
 BUSY_SECONDS = 3.0
-"""So long the device has to be busy without a break. While kernels are timed, it rests at times."""
+"""The device must be busy without a break for this long. While kernels are timed, it has breaks."""
 POLL = 0.05
 
 
 def finish_kernels() -> None:
-    """Wait for the kernels of a GPU: what fails or hangs in one does so here. Raises its error."""
+    """Wait for the kernels of a GPU, so that their errors and hangs occur here."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         torch.cuda.synchronize()
 
 
 class EndlessKernels:
-    """While this context lasts, a kernel that does not end ends the process, with `ENDLESS`.
+    """Ends the process with `ENDLESS` if a kernel does not end while this context is active.
 
-    `eager_seconds` is how long eager took for the same.
+    `eager_seconds` is how long eager took for the same work.
     """
 
     def __init__(self, eager_seconds: float) -> None:
@@ -65,7 +65,7 @@ class EndlessKernels:
         while not self._over.wait(POLL):
             try:
                 busy = not stream.query()
-            except RuntimeError:  # an error of a kernel, which the caller will see
+            except RuntimeError:  # the error of a kernel, which the caller will see
                 return
             if not busy:
                 rested = time.monotonic()

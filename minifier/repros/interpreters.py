@@ -1,7 +1,7 @@
-"""Fresh interpreters that import torch while nothing has to be run yet.
+"""Fresh interpreters that import torch before there is a script to run.
 
-A repro script runs in an interpreter of its own, which spends most of its time on imports. So an
-interpreter starts early, in an empty folder of its own, and is told later which script to run.
+A repro script runs in its own interpreter, which spends most of its time on imports. An interpreter
+therefore starts early, in its own empty folder, and learns later which script to run.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ with open(sys.argv[1]) as file:
 sys.path[0] = os.getcwd()
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""What an interpreter does: it imports, waits for the file of its arguments, and runs a script."""
+"""The program of an interpreter: import, wait for the file of arguments, and run the script."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter that waits for a script in its folder, which is empty so far."""
+    """An interpreter that waits for a script in its empty folder."""
 
     place: tempfile.TemporaryDirectory[str]
     child: Child
 
     @classmethod
     def started(cls, environment: Mapping[str, str]) -> Interpreter:
-        """A new one. Raises OSError."""
+        """Start an interpreter. Raises OSError."""
         place = tempfile.TemporaryDirectory(prefix="tcdebug-repro-")
         folder, arguments, printed = (Path(place.name, n) for n in ("repro", "arguments", "output"))
         folder.mkdir()
@@ -51,11 +51,11 @@ class Interpreter:
 
     @property
     def folder(self) -> Path:
-        """Where the script and its data have to be."""
+        """The folder into which the script and its data must be put."""
         return Path(self.place.name, "repro")
 
     def run(self, arguments: Sequence[str], seconds: float) -> tuple[Ended, float]:
-        """Run a script as `python` does; how it ended, and after how many seconds."""
+        """Run a script as `python` does. Return how it ended, and after how many seconds."""
         began = time.monotonic()
         self.child.left = seconds
         path = Path(self.place.name, "arguments")
@@ -66,33 +66,33 @@ class Interpreter:
 
     @property
     def output(self) -> str:
-        """What it has printed."""
+        """The output so far."""
         return Path(self.place.name, "output").read_text(errors="replace")
 
     def end(self) -> None:
-        """End it, and remove its folder."""
+        """End the interpreter, and remove its folder."""
         self.child.end()
         self.place.cleanup()
 
 
 @dataclass
 class Interpreters:
-    """Interpreters that wait, `ready` of them at most, with the same environment."""
+    """Waiting interpreters, at most `ready` of them, with the same environment."""
 
     environment: Mapping[str, str]
     ready: int
     _waiting: list[Interpreter] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start as many as are wanted."""
+        """Start interpreters until `ready` are waiting."""
         while len(self._waiting) < self.ready:
             self._waiting.append(Interpreter.started(self.environment))
 
     def take(self) -> Interpreter | None:
-        """The one that has waited longest, for the caller to end; None where none waits."""
+        """Return the one that has waited longest, for the caller to end; None if none waits."""
         return self._waiting.pop(0) if self._waiting else None
 
     def end(self) -> None:
-        """End those that wait."""
+        """End the waiting interpreters."""
         while waiting := self.take():
             waiting.end()

@@ -1,7 +1,7 @@
-"""Whether a toggle names anything that can be switched off, and which names are near.
+"""Checks that toggles name units that can be switched off, and suggests similar names.
 
-The names of most units are known before a compile. Those of passes and patterns of inductor, and of
-options of a vendor's backend, are known only when a compile asks for them: see `OPEN`.
+The names of most units are known before a compile. Those of inductor's passes and patterns, and of
+options of a vendor's backend, are known only when a compile asks about them; see `OPEN`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ OPEN = (
     "pregrad", "passes", "joint", "postgrad", "freezing", "pass", "option", "config",
     "dynamo.frame", "autograd.config",
 )  # fmt: skip
-"""Families in which a program, or torch while it compiles, makes names of its own."""
+"""Families in which a program, or torch during a compile, creates names."""
 OPERATORS = re.compile(
     r"(?:lower|decompose|autograd\.decomposition|autograd\.functionalization)\.(?=.)"
 )
-"""What a name begins with that goes on with an operator."""
+"""The prefix of a name that continues with an operator."""
 MOST_NEAR = 3
 
 
 def check_toggles(toggles: Toggles, *, complete: bool = False) -> None:
-    """Make sure that every toggle names units that may exist. Raises BadToggle.
+    """Check that every toggle names units that may exist. Raises BadToggle.
 
-    A name in an open family passes unless the program is `complete`: then all that it registers
-    with the embedded compiler is there, and an unknown pass of it does not exist.
+    A name in an open family passes unless the program is `complete`. Everything that the program
+    registers with the embedded compiler is then known, and an unknown pass does not exist.
     """
     for name in (*sorted(toggles.off), *toggles.first, *sorted(toggles.only)):
         if not is_unit(name, complete=complete):
@@ -42,7 +42,7 @@ def check_toggles(toggles: Toggles, *, complete: bool = False) -> None:
 
 
 def is_unit(name: str, *, complete: bool = False) -> bool:
-    """Whether a name is that of a unit, or what the names of several begin with."""
+    """Return whether a name is that of a unit, or a prefix of the names of several."""
     if name == ALL or any(belongs(unit.name, name) for unit in embedded_units()):
         return True
     closed = ("passes",) if complete else ()
@@ -55,13 +55,13 @@ def is_unit(name: str, *, complete: bool = False) -> bool:
 
 
 def near_text(name: str, others: Iterable[str] = ()) -> str:
-    """What to write in place of a name that is no unit's."""
+    """Suggest replacements for a name that is not a unit."""
     near = nearest(name, [*others, *_known()])
     return f"the nearest are: {', '.join(near)}" if near else f"the families are: {_families()}"
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that are most like a name, or like one of their parts."""
+    """Return the known names that are most similar to a name, or that have a similar part."""
     names = list(dict.fromkeys(known))
     families = list(dict.fromkeys(n.partition(".")[0] for n in names))
     family, dot, _ = name.partition(".")
@@ -74,15 +74,15 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def check_units(texts: Iterable[str]) -> None:
-    """Make sure that toggles name units of the embedded compiler as it is now. Raises BadToggle."""
+    """Check that toggles name current units of the embedded compiler. Raises BadToggle."""
     check_toggles(Toggles.parse(texts), complete=True)
 
 
 def check_asked(texts: Iterable[str], asked: Iterable[str], known: Iterable[str]) -> None:
-    """Make sure that a compile asked for the units that toggles name. Raises BadToggle.
+    """Check that a compile asked about the units that toggles name. Raises BadToggle.
 
-    This is for names that only a compile can tell, such as those of patterns. Nothing need be asked
-    for the `known` units, which stand for a step that another toggle may keep from being reached.
+    This covers names that only a compile knows, such as those of patterns. The `known` units need
+    not be asked about, because another toggle may keep their step from being reached.
     """
     toggles, seen = Toggles.parse(texts), tuple(asked)
     off = replace(toggles, only=frozenset(), off=toggles.off - frozenset(known))
@@ -95,7 +95,7 @@ def check_asked(texts: Iterable[str], asked: Iterable[str], known: Iterable[str]
 
 
 def unasked(toggles: Toggles, asked: Iterable[str]) -> Mapping[str, str]:
-    """Names in open families that no compile asked for: name -> what to write instead."""
+    """Return the names in open families that no compile asked about, with suggestions."""
     seen = set(asked)
     return {
         name: near_text(name, seen)
@@ -106,13 +106,13 @@ def unasked(toggles: Toggles, asked: Iterable[str]) -> Mapping[str, str]:
 
 
 def _known() -> tuple[str, ...]:
-    """Names that are known now: those of the embedded compiler include what was registered."""
+    """Return the names that are known now. The embedded compiler's include registered ones."""
     return (*(unit.name for unit in embedded_units()), *_fixed())
 
 
 @lru_cache(maxsize=1)
 def _fixed() -> tuple[str, ...]:
-    """Units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
+    """Return the units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
     from tcdebug.minifier.targets.inductor.units import units  # noqa: PLC0415 - start-up time
 
     return (*(unit.name for unit in units()), *ORDER, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
@@ -123,7 +123,7 @@ def _families() -> str:
 
 
 def _is_operator(name: str) -> bool:
-    """Whether torch has an operator, or an overload of one, of this name."""
+    """Return whether torch has an operator or an overload with this name."""
     found: object = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)
