@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 INTERRUPTED_AFTER = 3.0
-"""A compile is interrupted after this many times the seconds that it is allowed."""
+"""A compile is interrupted at this multiple of its limit."""
 PHASES = ("eager", "capture", "compile", "forward", "backward")
 """The phases of a run, in order."""
 
@@ -66,7 +66,7 @@ class Outcome:
     times: float = field(default=0.0, compare=False)
     """The time as a multiple of the limit, if slowness is the failure."""
     endless: bool = field(default=False, compare=False)
-    """Whether a hang is known not to end with more time either."""
+    """Whether a hang is known to be endless, whatever its time limit."""
 
     @property
     def failed(self) -> bool:
@@ -85,7 +85,7 @@ class Outcome:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it is a compile that was interrupted. Luck has no part in that."""
+        """Whether it is a compile that was interrupted, which is no matter of luck."""
         slow_compile = self.kind is Kind.SLOW and self.phase == "compile"
         return slow_compile and self.times >= INTERRUPTED_AFTER
 
@@ -132,7 +132,7 @@ WRONG_ADDRESS = (
     "CUDA error: an illegal memory access was encountered",
     "CUDA error: misaligned address",
 )
-"""Errors of a kernel that reads or writes a wrong address: which it is depends on the memory."""
+"""Errors of a kernel that accesses a wrong address. Which one occurs depends on the memory."""
 PLAIN = (*DEVICE, (PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
 
 
@@ -146,7 +146,7 @@ def normalised(message: str) -> str:
 
 
 def _bug(signature: str) -> str:
-    """Return a signature with one name for all errors of a wrong address."""
+    """Return a signature in which all errors of a wrong address have the same name."""
     for error in WRONG_ADDRESS:
         signature = signature.replace(error, WRONG_ADDRESS[0])
     return signature

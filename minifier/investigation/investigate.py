@@ -318,7 +318,7 @@ class Investigation(Generic[CandidateType]):
         return self.log.folder
 
     def _custom_operators(self, branch: Branch[CandidateType]) -> None:
-        """Nothing of torch is at fault where a custom operator is registered wrongly."""
+        """Blame wrongly registered custom operators, if any, instead of a unit or layer."""
         branch.misregistered = self.subject.misregistered(branch.best)
         if branch.misregistered:
             self.notes = [note for note in self.notes if note not in self.layer.notes]
@@ -328,7 +328,7 @@ class Investigation(Generic[CandidateType]):
                 self.notes.append(f"it passes with {trusting} off, which trusts the registration")
 
     def _comparable(self, branch: Branch[CandidateType]) -> bool:
-        """Whether its stages can be compared: those with a unit off, or AOTAutograd's values."""
+        """Return whether stages can be compared: with a unit off, or by AOTAutograd's values."""
         if not branch.off or branch.misregistered or not self.subject.keeps_stages:
             return False
         wrong_in_autograd = self.layer.switch == AUTOGRAD and branch.failure.kind is Kind.WRONG

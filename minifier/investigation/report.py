@@ -62,20 +62,20 @@ class StageDiff(msgspec.Struct, frozen=True):
 class ReportedFault(msgspec.Struct, frozen=True):
     """One independent fault, and its own small repro.
 
-    `culprits` are decisions of one unit, several where it acts in several places. `alternatives`
-    are units that bring about the same failure in the same graph: it passes only with all of them
-    off, too. `partners` are units that have to be on as well, though the decision is taken without
-    them: it passes without any one of them. Each group in `either` is a partner that several units
-    stand for: it passes only with the whole group off. Without any of `requires` the decision is
-    not taken, or the graph fails in another way.
+    `culprits` are decisions of one unit; there are several if it acts in several places.
+    `alternatives` are units that cause the same failure in the same graph: it passes only with all
+    of them off too. `partners` are units that must also be on, although the decision is taken
+    without them: it passes without any one of them. Each group in `either` is one partner with
+    several substitutes: it passes only with the whole group off. Without any of `requires`, the
+    decision is not taken, or the graph fails in a different way.
 
-    `misregistered` says what is wrong with the registration of the user's custom operators that are
-    left in the repro. Where it is not empty, there are no culprits.
+    `misregistered` lists errors in the registration of the user's custom operators that remain in
+    the repro. If it is not empty, there are no culprits.
 
-    `fails` and `passes` are command lines that show both, run in the folder of the repro;
-    `only_fails` shows it with nothing on but what it takes. `lines` are the user's source lines
-    that are left in the repro. `stages` says where in the pipeline it comes
-    in; None where whole layers are at fault.
+    `fails` and `passes` are command lines that show both, to be run in the folder of the repro.
+    `only_fails` shows the failure with only the units on that it needs. `lines` are the user's
+    source lines that remain in the repro. `stages` says where in the pipeline the fault appears;
+    None if a whole layer is at fault.
     """
 
     failure: ReportedFailure

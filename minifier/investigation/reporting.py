@@ -91,7 +91,7 @@ class InvestigationState(Generic[CandidateType]):
 
 
 def _culprits(branch: Branch[CandidateType]) -> list[report.Culprit]:
-    """The decisions at fault: none where the registration of a custom operator is."""
+    """Return the decisions at fault; none if the registration of a custom operator is at fault."""
     if branch.fault is None or branch.misregistered:
         return []
     return report.culprits(branch.fault.decisions)

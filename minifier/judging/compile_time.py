@@ -24,7 +24,7 @@ from tcdebug.minifier.cases.outcome import INTERRUPTED_AFTER, Kind, Outcome
 from tcdebug.minifier.judging.replay import run
 
 TICK = 0.1
-"""CPU-seconds between two looks at whether torch is compiling."""
+"""CPU-seconds between checks of whether torch is compiling."""
 SHOWN = 5
 """The limit on compile phases in a message."""
 
@@ -47,7 +47,7 @@ class CompileTime:
     notify: Notify
     began: float = 0.0
     compiling: float = 0.0
-    """CPU-seconds of compiling that were seen so far, a multiple of TICK."""
+    """CPU-seconds of compiling so far, as a multiple of TICK."""
 
     def follow(self, phase: str) -> None:
         """Enter the next phase of the run."""

@@ -25,7 +25,7 @@ def outcome_of(ended: Ended) -> Outcome:
         kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
         return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")
     if ended.status == ENDLESS and phase not in BEFORE:
-        message = f"a kernel does not end: stopped after {ended.seconds:.0f} s"
+        message = f"a kernel does not end; stopped after {ended.seconds:.0f} s"
         return Outcome(Kind.HANG, phase, f"{phase} | {HANG}", message, endless=True)
     if ended.answer is not None:
         return msgspec.json.decode(ended.answer, type=Outcome)

@@ -1,4 +1,4 @@
-"""A backend that was asked for and is not registered ends the script, and says which are near."""
+"""Ends a script whose requested backend is not registered, and suggests similar names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tcdebug.minifier.sessions.execution import NoBackend
 
 
 def checked(job: Job) -> Callable[[Any], Any]:
-    """What each backend of a script goes through: it makes sure that the job's own is registered.
+    """Return a wrapper of a script's backends that checks that the job's backend is registered.
 
-    It is looked up at the first torch.compile, for the script may register it.
+    It checks at the first torch.compile, because the script may register the backend.
     """
 
     def check(backend: Any) -> Any:
@@ -29,7 +29,7 @@ def checked(job: Job) -> Callable[[Any], Any]:
 
 
 def say_missing(job: Job, name: str) -> None:
-    """Write down for the command that a backend is missing, and which names are near."""
+    """Write a message for the command: which backend is missing, and similar names."""
     known = _registered()
     near = difflib.get_close_matches(name, known, 3)
     usual: list[str] = torch.compiler.list_backends()

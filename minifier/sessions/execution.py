@@ -13,7 +13,7 @@ from tcdebug.minifier.processes.job import FAULT, INVALID_BACKEND, NO_BACKEND, S
 
 
 class NoBackend(BaseException):
-    """There is no such backend: leave the script, past anything that catches Exception."""
+    """The backend does not exist. Leaves the script, past any handler of Exception."""
 
 
 class Finished(BaseException):

@@ -128,7 +128,7 @@ class Session:
             oracle.ask_ahead(())
 
     def _say_unasked(self, base: Toggles, outcome: Outcome) -> None:
-        """Say which units that are off were not met in the graph that fails."""
+        """Log which units that are off do not occur in the failing graph."""
         if base.texts() and outcome.decisions:
             for name, near in unasked(base, [d.unit for d in outcome.decisions]).items():
                 why = f"no step of the graph has this name; {near}"

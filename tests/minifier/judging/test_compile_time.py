@@ -100,7 +100,7 @@ def test_an_endless_compile_is_interrupted(tmp_path: Path) -> None:
     assert (found.kind, found.signature, found.times) == (Kind.SLOW, "compile | slow", 3.0)
 
 
-def test_a_compile_of_a_backward_without_an_end_is_interrupted(tmp_path: Path) -> None:
+def test_an_endless_compile_of_a_backward_is_interrupted(tmp_path: Path) -> None:
     backend = aot_autograd(fw_compiler=plain, bw_compiler=never_compiles)
     found = judged(backend, tmp_path, TRAINING)
     assert (found.kind, found.signature, found.times) == (Kind.SLOW, "compile | slow", 3.0)

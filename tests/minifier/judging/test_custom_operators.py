@@ -53,7 +53,7 @@ def objections(library: torch.library.Library, kernel: Callable[..., torch.Tenso
     return misregistered(case)
 
 
-def test_nothing_is_said_of_a_right_registration(library: torch.library.Library) -> None:
+def test_a_correct_registration_is_not_reported(library: torch.library.Library) -> None:
     assert objections(library, doubled) == []
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_said_of_a_right_registration(library: torch.library.Library)
         (itself, SCHEMA, "Argument x is not defined to alias output but was aliasing"),
     ],
 )
-def test_what_is_wrong_with_a_registration_is_said(
+def test_errors_of_a_registration_are_reported(
     library: torch.library.Library,
     kernel: Callable[..., torch.Tensor],
     check: str,
@@ -80,6 +80,6 @@ def test_what_is_wrong_with_a_registration_is_said(
     assert what in first
 
 
-def test_operators_of_torch_are_not_custom() -> None:
+def test_operators_of_torch_are_not_custom_operators() -> None:
     case = captured(lambda x: torch.ops.aten.sin(x) + torch.ops.prims.cos(x), torch.ones(3))
     assert list(custom_operators(case.module)) == []

@@ -1,4 +1,4 @@
-"""How a child's end tells what became of its case."""
+"""The outcome of a case, derived from how its child ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def ended(phase: str, status: int | None, *, timed_out: bool = False) -> Ended:
 def test_a_kernel_that_does_not_end_is_a_hang_with_any_time_limit(phase: str) -> None:
     outcome = outcome_of(ended(phase, ENDLESS))
     assert (outcome.kind, outcome.signature) == (Kind.HANG, f"{phase} | hang")
-    assert outcome.message == "a kernel does not end: stopped after 12 s"
+    assert outcome.message == "a kernel does not end; stopped after 12 s"
     assert outcome.endless
 
 
@@ -27,7 +27,7 @@ def test_a_run_that_reaches_its_time_limit_may_end_with_more_time() -> None:
     assert not outcome.endless
 
 
-def test_the_same_hang_by_either_way_is_one_bug() -> None:
+def test_both_kinds_of_hang_are_the_same_bug() -> None:
     by_kernel, by_time = (
         outcome_of(ended("forward", ENDLESS)),
         outcome_of(ended("forward", None, timed_out=True)),
@@ -35,5 +35,5 @@ def test_the_same_hang_by_either_way_is_one_bug() -> None:
     assert by_kernel.same_bug(by_time)
 
 
-def test_that_exit_status_means_nothing_in_eager() -> None:
+def test_that_exit_status_is_invalid_in_eager() -> None:
     assert outcome_of(ended("eager", ENDLESS)).kind is Kind.INVALID

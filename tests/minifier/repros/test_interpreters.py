@@ -39,7 +39,7 @@ def test_a_script_runs_as_python_runs_it(waiting: Interpreters) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_repro_is_verified_by_an_interpreter_that_waits(
+def test_a_repro_is_verified_by_a_waiting_interpreter(
     waiting: Interpreters, tmp_path: Path
 ) -> None:
     path = tmp_path / "repro.py"
@@ -53,7 +53,7 @@ def test_a_repro_is_verified_by_an_interpreter_that_waits(
 
 
 @pytest.mark.usefixtures("warm")
-def test_those_that_were_never_told_a_script_are_ended(waiting: Interpreters) -> None:
+def test_interpreters_without_a_script_are_ended(waiting: Interpreters) -> None:
     one = waiting.take()
     assert one is not None
     pid = one.child.pid

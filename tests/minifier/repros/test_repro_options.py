@@ -1,4 +1,4 @@
-"""Options of repro scripts: what is no unit and no option is bad usage, never a verdict."""
+"""Options of repro scripts: an unknown unit or option is bad usage, never a verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
 
 @pytest.fixture(scope="module")
 def repros(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Repro scripts of a graph that is right, by the embedded compiler and by inductor."""
+    """Return repro scripts of a healthy graph, for the embedded compiler and for inductor."""
     folder = tmp_path_factory.mktemp("repros")
     case = captured(lambda x: x.tanh() * 2, torch.ones(3))
     for backend in ("tcdebug", "inductor"):

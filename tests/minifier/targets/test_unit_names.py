@@ -1,4 +1,4 @@
-"""Names of units: those that exist, those that may, and what is near those that do not."""
+"""Names of units: those that exist, those that may exist, and suggestions for others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEAR = {
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("form", ["{}", "{}:3", "only:{}"])
-def test_a_name_that_a_unit_has_or_may_have_is_taken(name: str, form: str) -> None:
+def test_a_name_that_a_unit_has_or_may_have_is_accepted(name: str, form: str) -> None:
     check_toggles(Toggles.parse([form.format(name)]))
 
 
@@ -42,7 +42,7 @@ def test_a_misspelt_name_is_refused_with_the_nearest(name: str, form: str) -> No
         check_toggles(Toggles.parse([form.format(name)]))
 
 
-def test_once_a_program_has_registered_its_passes_others_do_not_exist(
+def test_after_a_program_has_registered_its_passes_no_others_exist(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(REGISTRY.aten_passes, "passes.fast_gelu", lambda graph: False)
@@ -51,7 +51,7 @@ def test_once_a_program_has_registered_its_passes_others_do_not_exist(
         check_units(["passes.fast_gulu"])
 
 
-def test_a_name_that_only_a_compile_can_tell_has_to_be_asked_for() -> None:
+def test_a_name_that_only_a_compile_knows_must_be_asked_about() -> None:
     asked = ["joint.mul_softmax_pattern", "fuse.vertical"]
     check_asked(["joint.mul_softmax_pattern"], asked, [])
     check_asked(["fuse.horizontal", "layer.backend"], asked, [])  # they exist, asked for or not
@@ -61,11 +61,11 @@ def test_a_name_that_only_a_compile_can_tell_has_to_be_asked_for() -> None:
         check_asked(["only:joint.mul_softmax_patern"], asked, [])
 
 
-def test_a_culprit_that_another_toggle_keeps_from_being_reached_is_no_mistake() -> None:
+def test_a_culprit_that_another_toggle_keeps_from_being_reached_is_accepted() -> None:
     check_asked(["joint.first", "joint.second"], ["joint.first"], ["joint.first", "joint.second"])
     check_asked(["only:joint.first", "only:joint.second"], ["joint.first"], [])
 
 
-def test_of_the_toggles_of_a_run_those_that_met_nothing_are_named() -> None:
+def test_toggles_that_matched_nothing_in_a_run_are_named() -> None:
     toggles = Toggles.parse(["fuse", "postgrad.no_such", "lower.aten.sin.default"])
     assert list(unasked(toggles, ["lower.aten.cos.default"])) == ["postgrad.no_such"]
