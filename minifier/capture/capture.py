@@ -121,9 +121,10 @@ class _Captured:
 
 _IMPORTED = """
 
-def set_up():
+def set_up(then):
     import {module}
     CALL["backend"] = {module}.{name}
+    then()
 """
 
 

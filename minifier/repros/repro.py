@@ -122,10 +122,9 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         inputs=given.text(has_data=bool(given.stored or constants)),
         widened=given.widened,
         seed=SEED,
+        begin="set_up(lambda: judge(off))" if repro.setup else "judge(off)",
         prepare=_indented(
-            "set_up()\n" * bool(repro.setup)
-            + WARM_UP * compiles_slowly(repro.outcome)
-            + repro.ambient.text()
+            WARM_UP * compiles_slowly(repro.outcome) + repro.ambient.text()
         ),
         dynamic=_dynamic_text(case)
         + "    began = time.process_time()\n" * compiles_slowly(repro.outcome),

@@ -94,7 +94,8 @@ def found_script():
 
 _SETUP = '''
 # The failure needs what the script sets up. The script runs up to graph {ordinal}, from its
-# original path or from the copy beside this file.
+# original path or from the copy beside this file. The graph is judged inside of that call, where
+# everything that the script has put in force still is.
 SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
 {found}
 
@@ -102,7 +103,7 @@ class Reached(BaseException):
     pass
 
 
-def set_up():
+def set_up(then):
     import runpy{alone}
     script = found_script()
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
@@ -117,6 +118,8 @@ def set_up():
                     names = module.graph.python_code("self").globals  # functions of the script
                     globals().update((n.lstrip("_"), f) for n, f in names.items())
                     CALL["backend"] = CALL["backend"] or backend
+                    torch._dynamo.optimize, sys.argv = original, arguments
+                    then()
                     raise Reached
                 return module(*values)
             return call
@@ -148,7 +151,7 @@ def set_up():
         os.chdir({working!r})  # the original working folder
     try:
         runpy.run_path(script, run_name="__main__")
-    except Reached:
+    except (Reached, SystemExit):  # a program that catches the one may end by the other
         pass
     finally:
         torch._dynamo.optimize, sys.argv = original, arguments
@@ -160,7 +163,7 @@ _IMPORTED = '''
 SCRIPT, ARGS = {script!r}, {args!r}
 {found}
 
-def set_up():
+def set_up(then):
     import runpy{alone}
     script, arguments = found_script(), sys.argv
     sys.argv = [script, *ARGS]
@@ -175,4 +178,5 @@ def set_up():
     for name in Graph.forward.__code__.co_names:  # functions of the script
         if name in names:
             globals().setdefault(name, names[name])
+    then()
 '''

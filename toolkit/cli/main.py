@@ -20,9 +20,11 @@ from tcdebug.cli.options import (
     ARGS,
     BACKEND,
     CHECK_RUN,
+    CODE,
     CONTEXT,
     JSON,
     JSON_FORMAT,
+    MODULE,
     OFF,
     OUTPUT_FORMAT,
     PASS_ON,
@@ -35,6 +37,7 @@ from tcdebug.cli.options import (
     complete_run,
     options,
 )
+from tcdebug.cli.program import ProgramCommand
 from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.gate.toggles import BadToggle
 from tcdebug.minifier.cases.criteria import ORACLES
@@ -143,8 +146,8 @@ def cli() -> None:
     """
 
 
-@cli.command(context_settings=PASS_ON)
-@options(*SEARCH)
+@cli.command(cls=ProgramCommand, context_settings=PASS_ON)
+@options(*SEARCH, MODULE, CODE)
 @click.option("--minify/--no-minify", default=True, help="Also minimise the graph.")
 @SCRIPT
 @ARGS
@@ -158,8 +161,8 @@ def bisect(**arguments: Any) -> None:
     call("bisect", **arguments)
 
 
-@cli.command(context_settings=PASS_ON)
-@options(*SEARCH)
+@cli.command(cls=ProgramCommand, context_settings=PASS_ON)
+@options(*SEARCH, MODULE, CODE)
 @SCRIPT
 @ARGS
 def minify(**arguments: Any) -> None:
@@ -177,6 +180,7 @@ def minify(**arguments: Any) -> None:
 @CHECK_RUN
 @click.option("--every-call", is_flag=True, help="Record the inputs of every call of a graph.")
 @QUIET
+@options(MODULE, CODE)
 @SCRIPT
 @ARGS
 def run(**arguments: Any) -> None:
@@ -190,10 +194,11 @@ def run(**arguments: Any) -> None:
     call("run", **arguments)
 
 
-@cli.command(context_settings=PASS_ON)
+@cli.command(cls=ProgramCommand, context_settings=PASS_ON)
 @BACKEND
 @OUTPUT_FORMAT
 @JSON_FORMAT
+@options(MODULE, CODE)
 @click.argument("script", metavar="SCRIPT|CODE")
 @ARGS
 def explain(**arguments: Any) -> None:
@@ -211,7 +216,7 @@ def explain(**arguments: Any) -> None:
     call("explain", **arguments)
 
 
-@cli.command(context_settings=PASS_ON)
+@cli.command(cls=ProgramCommand, context_settings=PASS_ON)
 @click.option("--graph", type=click.IntRange(0), help="Only this graph of SCRIPT, counted from 0.")
 @BACKEND
 @click.option(
@@ -221,6 +226,7 @@ def explain(**arguments: Any) -> None:
     help="Output folder.",
 )
 @click.option("--as-test", is_flag=True, help="Write a pytest test.")
+@options(MODULE, CODE)
 @click.argument("source", metavar="SCRIPT|REPRO|RUN|issue")
 @ARGS
 def repro(**arguments: Any) -> None:

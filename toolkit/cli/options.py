@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tcdebug.cli.program import ProgramCommand
 from tcdebug.compiler.gate.toggles import BadToggle, Toggles
 from tcdebug.output.formats import FORMATS
 
@@ -18,6 +19,12 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PASS_ON = {"allow_interspersed_args": False}  # what follows SCRIPT is passed to it
 
 SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False))
+MODULE = click.option(
+    "-m", "module", metavar="MODULE", expose_value=False, help="Run a module, as python -m does."
+)
+CODE = click.option(
+    "-c", "code", metavar="CODE", expose_value=False, help="Run code, as python -c does."
+)
 ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 
 
@@ -84,32 +91,10 @@ CHECK_RUN = click.option(
 )
 
 
-class RunCommand(click.Command):
+class RunCommand(ProgramCommand):
     """A command whose `--check` may be given without a value."""
 
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Give each `--check` among the options its value."""
-        return super().parse_args(context, _with_value(self, args))
-
-
-def _with_value(command: click.Command, args: list[str]) -> list[str]:
-    """The same arguments with `--check=VALUE` in place of `--check` and `--check VALUE`."""
-    takes = {
-        name
-        for parameter in command.params
-        if isinstance(parameter, click.Option) and not parameter.is_flag
-        for name in parameter.opts
-    }
-    given, left = [], list(args)
-    while left and left[0].startswith("-") and left[0] != "--":
-        option = left.pop(0)
-        if option == "--check":
-            chosen = left.pop(0) if left and left[0] in CHECKS else CHECKS[0]
-            option = f"--check={chosen}"
-        given.append(option)
-        if option in takes and left:
-            given.append(left.pop(0))
-    return given + left
+    values = {"--check": CHECKS}
 
 
 def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:

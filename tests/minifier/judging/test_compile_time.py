@@ -140,7 +140,7 @@ def test_a_repro_of_a_slow_compile_judges_its_duration(
     seconds: float, status: int, tmp_path: Path
 ) -> None:
     outcome = Outcome(Kind.SLOW, "compile", "compile | slow")
-    setup = f"def set_up():\n    exec({SLOW.format(seconds=seconds)!r})\n"
+    setup = f"def set_up(then):\n    exec({SLOW.format(seconds=seconds)!r})\n    then()\n"
     limits = SpeedLimits(longer_than=LONGER_THAN)
     content = Repro(outcome, {"backend": "planted"}, setup=setup, limits=limits)
     write(CASE, content, tmp_path / "repro.py")

@@ -69,10 +69,11 @@ def test_only_the_layout_oracle_sees_the_layout(backend: Any, what: str, tmp_pat
 
 SET_UP = """
 
-def set_up():
+def set_up(then):
     def broken(module, inputs):
         return lambda *values: [{change} for v in module(*values)]
     CALL["backend"] = broken
+    then()
 """
 
 

@@ -163,7 +163,7 @@ def test_what_a_script_expects(outcome: Outcome, expectation: dict[str, str]) ->
 def test_a_script_sets_the_state_of_torch(ambient: Ambient, line: str, tmp_path: Path) -> None:
     case = captured(torch.sin, torch.ones(2))
     text, _ = written(case, tmp_path / "repro.py", Repro(WRONG, EAGER, ambient=ambient))
-    here = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "run_here")
+    here = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "judge")
     assert line in (ast.get_source_segment(text, here) or "").replace("    ", "")
     assert Ambient().text() == ""
 
@@ -451,8 +451,9 @@ def planted(module, inputs):
     {body}
 
 
-def set_up():
+def set_up(then):
     torch._dynamo.register_backend(planted)
+    then()
 """
 
 

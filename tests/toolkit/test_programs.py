@@ -1,0 +1,159 @@
+"""Programs that are no script: -m, -c, pytest and other installed commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tcdebug.cli.program import as_script, code_text
+
+Command = Callable[..., Any]
+
+MODEL = """
+import torch
+
+
+def plant():
+    from tcdebug.compiler.lower.tables import LOWERINGS
+    from tcdebug.compiler.registry import REGISTRY
+
+    right = LOWERINGS[torch.ops.aten.sin.default]
+    REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
+
+
+def f(x):
+    return torch.sin(x)
+"""
+MAIN = """
+import sys
+import torch
+from .model import f, plant
+
+print(__name__, sys.argv[1:], __package__)
+plant()
+torch.compile(f, backend="tcdebug")(torch.ones(3))
+"""
+TEST = """
+import pytest
+import torch
+from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    right = LOWERINGS[torch.ops.aten.sin.default]
+    wrong = lambda site, x: right(site, right(site, x))
+    monkeypatch.setitem(REGISTRY.lowerings, torch.ops.aten.sin.default, wrong)
+
+
+def test_healthy():
+    torch.compile(torch.cos, backend="tcdebug")(torch.ones(3))
+
+
+def test_wrong(planted):
+    x = torch.ones(3)
+    torch.testing.assert_close(torch.compile(torch.sin, backend="tcdebug")(x), x.sin())
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> None:
+    """A package and a test file in the working folder."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "model.py").write_text(MODEL)
+    (tmp_path / "pkg" / "__main__.py").write_text(MAIN)
+    (tmp_path / "test_it.py").write_text(TEST)
+
+
+@pytest.mark.parametrize("words", [["-m", "pkg"], ["-mpkg"], ["python", "-u", "-m", "pkg"]])
+@pytest.mark.usefixtures("package")
+def test_a_module_runs_as_python_runs_it(tcdebug: Command, words: list[str]) -> None:
+    done = tcdebug("run", "--check", *words, "-c", "3")
+    assert done.stdout == "__main__ ['-c', '3'] pkg\n", done.stderr
+    assert done.status == 1
+    assert done.last_line.endswith("graphs/0/repro.py")
+
+
+@pytest.mark.usefixtures("package")
+def test_code_runs_as_python_runs_it(tcdebug: Command) -> None:
+    code = """from __future__ import annotations
+import sys, torch, pkg.model
+print(__name__, sys.argv)
+torch.compile(pkg.model.f, backend="eager")(torch.ones(3))"""
+    done = tcdebug("explain", "--json", "-c", code, "-x")
+    assert done.status == 0, done.stderr
+    assert len(done.json["frames"]) == 1
+    done = tcdebug("run", "-c", code, "-x")
+    assert done.stdout == "__main__ ['-c', '-x']\n"
+
+
+@pytest.mark.usefixtures("package")
+def test_an_installed_command_runs(tcdebug: Command) -> None:
+    done = tcdebug("run", "--check", "pytest", "-q", "test_it.py::test_wrong")
+    assert done.status == 1
+    assert "1 failed" in done.stdout
+    assert done.last_line.endswith("graphs/0/repro.py"), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("package")
+def test_a_graph_of_a_test_is_judged_where_the_test_stands(
+    tcdebug: Command, python: Command
+) -> None:
+    done = tcdebug("bisect", "--json", "pytest", "-q", "test_it.py")
+    report = done.json
+    assert done.status == 0, report
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
+    assert python(report["repro"]).status == 1
+    assert python(report["repro"], "--off=lower.aten.sin.default").status == 0
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "rest"),
+    [
+        (["script.py", "-m", "x"], "script.py", ["-m", "x"]),
+        (["-m", "a.b", "--flag"], "a.b", ["--flag"]),
+        (["-cprint(1)"], "code", []),
+        (["python3.11", "-c", "1", "2"], "code", ["2"]),
+        (["/usr/bin/python", "script.py", "1"], "script.py", ["1"]),
+        (["torchrun", "--nproc-per-node=2", "x.py"], "torchrun", ["--nproc-per-node=2", "x.py"]),
+        (["pytest", "-k", "x"], "pytest", ["-k", "x"]),
+        (["no_such_command", "x"], "no_such_command", ["x"]),
+    ],
+)
+def test_the_words_of_a_program_become_a_script_and_its_arguments(
+    words: list[str], name: str, rest: list[str]
+) -> None:
+    Path("script.py").touch()
+    script, *arguments = as_script(words)
+    assert arguments == rest
+    assert Path(script).name.startswith(name)
+    assert as_script(words) == [script, *rest]
+
+
+def test_a_file_comes_before_a_command_of_the_same_name() -> None:
+    Path("pytest").touch()
+    assert as_script(["pytest"]) == ["pytest"]
+
+
+def test_what_is_missing_after_an_option_is_said() -> None:
+    with pytest.raises(click.UsageError, match="-m needs an argument"):
+        as_script(["-m"])
+
+
+def test_future_imports_of_code_stay_first() -> None:
+    text = code_text("from __future__ import annotations\nx: y = 1")
+    compile(text, "code", "exec")
+    assert text.startswith("from __future__ import annotations\n")
+    assert code_text("x = (") == "x = ("

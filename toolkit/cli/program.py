@@ -1,0 +1,144 @@
+"""Programs that are no script: `-m MODULE`, `-c CODE`, and commands such as pytest or torchrun.
+
+Each becomes a file below `.tcdebug/commands/` that starts the program as Python would. Everything
+that works with a script, such as a repro that needs what the script sets up, then works with them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import click
+
+from tcdebug.compiler.events.run_folder import BASE
+
+FOLDER = "commands"
+PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+
+MODULE = '''"""Runs `python -m {name}`, for tcdebug."""
+import os
+import runpy
+import sys
+
+sys.path[0] = os.getcwd()
+runpy.run_module({name!r}, run_name="__main__", alter_sys=True)
+'''
+
+COMMAND = '''"""Runs the command `{name}`, for tcdebug."""
+import os
+import sys
+from importlib.metadata import entry_points
+
+sys.argv[0] = os.path.join(os.path.dirname(sys.executable), {name!r})
+sys.path[0] = os.path.dirname(sys.executable)
+
+if __name__ == "__main__":
+    (command,) = {{e.value: e for e in entry_points(group="console_scripts", name={name!r})}}.values()
+    sys.exit(command.load()())
+'''
+
+CODE = 'import os, sys; sys.path[0], sys.argv[0] = os.getcwd(), "-c"\n'
+
+
+class ProgramCommand(click.Command):
+    """A command that takes a script, `-m MODULE`, `-c CODE`, or the name of an installed command.
+
+    Click sees a script in each case.
+    """
+
+    values: Mapping[str, tuple[str, ...]] = {}
+    """Options whose value may be left out: those that they take, the default first."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Put a file that starts the program in place of the words that name it."""
+        options, words = self._split(args)
+        return super().parse_args(context, [*options, *as_script(words)])
+
+    def _split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options of the command, each with its value, and the words from the program on."""
+        takes = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and not parameter.is_flag
+            for name in parameter.opts
+        }
+        options: list[str] = []
+        left = list(args)
+        while left and left[0].startswith("-") and left[0][:2] not in ("-m", "-c"):
+            option = left.pop(0)
+            if option == "--":
+                break
+            if option in self.values:
+                known = self.values[option]
+                value = left.pop(0) if left and left[0] in known else known[0]
+                options.append(f"{option}={value}")
+                continue
+            options.append(option)
+            if option in takes and left:
+                options.append(left.pop(0))
+        return options, left
+
+
+def as_script(words: Sequence[str]) -> list[str]:
+    """The words of a program with a script in front. Raises click.UsageError."""
+    if not words:
+        return []
+    first, *rest = words
+    if first[:2] in ("-m", "-c"):
+        if len(first) > 2:
+            first, rest = first[:2], [first[2:], *rest]
+        if not rest:
+            raise click.UsageError(f"{first} needs an argument")
+        name, *rest = rest
+        text = MODULE.format(name=name) if first == "-m" else code_text(name)
+        return [str(_written(name if first == "-m" else "code", text)), *rest]
+    if Path(first).exists():
+        return list(words)
+    if PYTHON.fullmatch(first) and rest:
+        return as_script([word for k, word in enumerate(rest) if k or word != "-u"])
+    if _installed(first):
+        return [str(_written(first, COMMAND.format(name=first))), *rest]
+    return list(words)
+
+
+def code_text(code: str) -> str:
+    """The text of `-c CODE` as a file, which imports from the working folder."""
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:
+        return code  # Python will say so
+    future = [s for s in body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
+    lines = code.splitlines(keepends=True)
+    place = future[-1].end_lineno or 0 if future else 0
+    head = "".join(lines[:place])
+    if head and not head.endswith("\n"):
+        head += "\n"
+    return f"{head}{CODE}{''.join(lines[place:])}\n"
+
+
+def _installed(name: str) -> list[EntryPoint]:
+    return [*entry_points(group="console_scripts", name=name)]
+
+
+def _written(name: str, text: str) -> Path:
+    """The file that starts a program; the same program has the same file."""
+    plain = re.sub(r"[^\w.]", "-", name)[:40]
+    digest = blake2b(text.encode(), digest_size=4).hexdigest()
+    for parent in (Path(BASE), Path(tempfile.gettempdir()) / "tcdebug"):
+        path = parent / FOLDER / f"{plain}-{digest}.py"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.write_text(text)
+        except OSError:
+            continue
+        if parent == Path(BASE) and not (parent / ".gitignore").exists():
+            (parent / ".gitignore").write_text("*\n")
+        return path
+    raise click.UsageError("neither the working folder nor the temporary folder can be written to")
