@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -94,7 +94,7 @@ CHECK_RUN = click.option(
 class RunCommand(ProgramCommand):
     """A command whose `--check` may be given without a value."""
 
-    values = {"--check": CHECKS}
+    values: ClassVar = {"--check": CHECKS}
 
 
 def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:

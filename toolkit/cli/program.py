@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import ClassVar
 
 import click
 
@@ -39,7 +40,7 @@ sys.argv[0] = os.path.join(os.path.dirname(sys.executable), {name!r})
 sys.path[0] = os.path.dirname(sys.executable)
 
 if __name__ == "__main__":
-    (command,) = {{e.value: e for e in entry_points(group="console_scripts", name={name!r})}}.values()
+    command, *_ = entry_points(group="console_scripts", name={name!r})
     sys.exit(command.load()())
 '''
 
@@ -52,7 +53,7 @@ class ProgramCommand(click.Command):
     Click sees a script in each case.
     """
 
-    values: Mapping[str, tuple[str, ...]] = {}
+    values: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Options whose value may be left out: those that they take, the default first."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
