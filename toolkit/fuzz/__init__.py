@@ -1,1 +1,1 @@
-"""Fuzzing: drawn programs, judged in processes of their own; what fails is kept as a finding."""
+"""Fuzzing: generated programs are judged in separate processes, and failures kept as findings."""

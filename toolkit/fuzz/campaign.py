@@ -1,4 +1,4 @@
-"""Starts the workers of a campaign and counts what they tell; no torch here."""
+"""Starts the workers of a campaign and counts their results. Does not import torch."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tcdebug.reading.run_dir import Tail
 
 POLL = 0.2
 LATE = 900.0
-"""Seconds beyond its own that a worker is given to shrink and bisect what it found."""
+"""Additional seconds for a worker to shrink and bisect its findings."""
 
 ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",  # what runs on several threads cannot be forked, and -j has the cores
+    "OMP_NUM_THREADS": "1",  # a process with threads cannot be forked, and -j uses the cores
     "CUDA_VISIBLE_DEVICES": "",
     "PYTHONWARNINGS": "ignore",
 }
 
 
 class WorkerFailed(Exception):
-    """A worker ended by a fault; the message is the end of what it printed."""
+    """A worker failed. The message is the end of its output."""
 
 
 class BadJob(Exception):
-    """The job cannot be done; the message says why."""
+    """The job cannot be done. The message has the reason."""
 
 
 @dataclass
@@ -43,10 +43,10 @@ class Campaign:
     folder: Path
     tally: CampaignTally
     said: Callable[[CampaignTally], None]
-    """Called when something was counted."""
+    """Called after events were counted."""
 
     def run(self, job: FuzzJob, jobs: int) -> None:
-        """Run so many workers to their end. Raises WorkerFailed, BadJob."""
+        """Run this many workers to their end. Raises WorkerFailed, BadJob."""
         parts = [_part(job, k, jobs) for k in range(jobs)]
         children = [self._start(part) for part in parts]
         tail = Tail(self.folder)
@@ -59,7 +59,7 @@ class Campaign:
                 child.end()
             self._count(tail)
         for part, child in zip(parts, children, strict=True):
-            status = child.end().returncode  # None of one that was late
+            status = child.end().returncode  # None for a worker that was late
             if status == BAD_JOB:
                 raise BadJob(_last_lines(self._output(part), 1))
             if status:
@@ -85,7 +85,7 @@ class Campaign:
 
 
 def _part(job: FuzzJob, worker: int, jobs: int) -> FuzzJob:
-    """The share of one worker."""
+    """The part of the job for one worker."""
     examples = job.examples
     if examples is not None:
         examples = examples // jobs + (worker < examples % jobs)

@@ -1,4 +1,4 @@
-"""What continuous integration runs, and what it is told."""
+"""The modes of `tcdebug fuzz ci`, and its output."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tcdebug.output.formats import FORMATS, Heading, Result
 
 @dataclass(frozen=True)
 class CampaignMode:
-    """How long a job of continuous integration fuzzes, and whether it goes on from earlier ones."""
+    """The duration of a mode, and whether it continues from earlier campaigns."""
 
     seconds: float
     seed: int | None
-    """None for another one each time."""
+    """None for a new seed each time."""
     database: bool
     bisect: bool
 

@@ -1,4 +1,4 @@
-"""Findings: programs that fail, one folder a failure, with what was found out about it."""
+"""Findings: programs that fail, one folder per failure, with the results of the follow-up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPRO = "repro.py"
 
 
 class State(StrEnum):
-    """Where a finding stands: not looked at, known about, or seen to pass again."""
+    """The state of a finding: new, known, or passing again."""
 
     NEW = "new"
     KNOWN = "known"
@@ -27,10 +27,10 @@ class State(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A failure, and the smallest program that is known to fail so.
+    """A failure, and the smallest program known to fail in this way.
 
-    `signature` is that of the failure, `ops` what the program is made of. `program` is what
-    `program.py` was written from, `repro` the repro script of the minifier, where there is one.
+    `signature` is that of the failure; `ops` are the operations of the program. `program` is the
+    source of `program.py`. `repro` is the repro script of the minifier, if there is one.
     """
 
     signature: str
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
     culprits: tuple[str, ...] = ()
     seed: int = 0
     examples: int = 0
-    """Programs that were judged before it was met."""
+    """The number of programs judged before this one."""
     repro: str | None = None
     note: str = ""
 
@@ -57,24 +57,24 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> str:
-        """Equal identities, one bug: a wrong value says little, so the operations do."""
+        """Equal identities mean the same bug. A vague signature includes the operations."""
         return f"{self.signature} {' '.join(self.ops)}" if self.vague else self.signature
 
     @property
     def vague(self) -> bool:
-        """Whether the signature alone does not say which bug it is."""
+        """Whether the signature alone does not identify the bug."""
         return is_vague(self.signature)
 
 
 def is_vague(signature: str) -> bool:
-    """Whether a signature has no place in the compiler."""
+    """Whether a signature names no place in the compiler."""
     return signature.count(" | ") < 2
 
 
 def covering(
     findings: Iterable[Finding], backend: str, signature: str, ops: Sequence[str]
 ) -> Finding | None:
-    """The finding that a failure is taken for: all of its operations are in the program."""
+    """The known finding to which a failure belongs: the program contains all of its operations."""
     for finding in findings:
         same = finding.signature == signature and finding.backend == backend
         if same and (not finding.vague or set(finding.ops) <= set(ops)):
@@ -84,7 +84,7 @@ def covering(
 
 @dataclass(frozen=True)
 class Findings:
-    """A folder of findings. Several processes may add to it: the first to name a failure has it."""
+    """A folder of findings. If several processes add the same failure, the first one succeeds."""
 
     folder: Path
 
@@ -97,7 +97,7 @@ class Findings:
         return self.folder / finding.slug
 
     def add(self, finding: Finding) -> bool:
-        """Keep a finding; False where there is one of the same bug."""
+        """Keep a finding; False if there is one of the same bug."""
         try:
             self.path(finding).mkdir(parents=True)
         except FileExistsError:
@@ -106,12 +106,12 @@ class Findings:
         return True
 
     def write(self, finding: Finding) -> None:
-        """What is known of a finding, whole or not at all."""
+        """Write a finding atomically."""
         path = self.path(finding) / FILE
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(finding)))
         fresh.replace(path)
 
     def named(self, name: str) -> list[Finding]:
-        """The findings whose slug begins so."""
+        """The findings whose slug begins with the name."""
         return [f for f in self if f.slug.startswith(name)]

@@ -1,4 +1,4 @@
-"""What is done with a finding: its program goes through the minifier and the bisector."""
+"""The follow-up of a finding: minify and bisect its program."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
 
 SECONDS = 240
-"""What the minifier may take for one finding."""
+"""Time limit of the minifier per finding, in seconds."""
 REPORT = "report.json"
 
 
 def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
-    """The finding with its culprits, and a repro script of its own beside it, if there can be one.
+    """The finding with its culprits and its own repro script, if possible.
 
-    What the minifier does not judge, such as other answers each time, leaves `program.py` as it.
+    If the minifier does not judge the failure, such as nondeterminism, `program.py` stays
+    unchanged.
     """
     path = folder / PROGRAM
     if setup:
@@ -57,6 +58,6 @@ def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
 
 
 def _oracle(finding: Finding) -> str:
-    """What of a graph the minifier compares."""
+    """The oracle with which the minifier judges a finding."""
     of_layout = any(finding.signature.endswith(f"wrong {w}") for w in (STRIDES, ALIASING))
     return "layout" if of_layout else "default"

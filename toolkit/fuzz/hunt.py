@@ -1,6 +1,6 @@
-"""One round after the other of Hypothesis: programs are drawn and judged until one fails anew.
+"""Runs rounds of Hypothesis. A round generates and judges programs until one fails anew.
 
-The one that does is shrunk; then the hunt goes on, and takes that failure for known.
+That program is shrunk. The hunt then continues and treats its failure as known.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tcdebug.strategies.program import Program
 from tcdebug.strategies.programs import programs
 
 MOST_KEPT = 1000
-"""Programs of a database that are judged."""
+"""Maximum number of programs of a database that are judged."""
 SHRINKING = 120.0
-"""Seconds that shrinking a program may take."""
+"""Time limit for shrinking a program, in seconds."""
 
 
 class Enough(BaseException):
-    """The seconds or examples are used up: leave the round, past all that catches Exception."""
+    """The seconds or examples are used up. Leaves the round past every `except Exception`."""
 
 
 class Failing(Exception):
@@ -35,10 +35,10 @@ class Failing(Exception):
 
 
 def simplified(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """The program without the values that it need not return to fail, and what they are made of.
+    """The program without the outputs, and their inputs, that the failure does not need.
 
-    Which value a line reads is drawn by its place among the newest, so that a shrinker cannot
-    always leave out a line between the two.
+    A line reads one of the newest values, chosen by its position. A shrinker can therefore not
+    always remove a line between the two.
     """
     for output in program.outputs:
         smaller = program.without(output)
@@ -59,10 +59,10 @@ class Found:
 
 @dataclass
 class _Round:
-    """What a round has come to: the signature that is shrunk, and the smallest program so far.
+    """The state of a round: the signature that is being shrunk, and the smallest program so far.
 
-    `findings` are those that there were when the failure was met: while it is shrunk, others may
-    find it too, and Hypothesis wants a program to fail each time or never.
+    `findings` are those known when the failure was found. Other workers may find the same one
+    during shrinking, and Hypothesis requires that a program fails always or never.
     """
 
     hunted: str = ""
@@ -73,7 +73,7 @@ class _Round:
 
 @dataclass
 class Hunt:
-    """The rounds of one worker. `told` hears of every program that is judged while drawing."""
+    """The rounds of one worker. `told` is called for every program judged outside of shrinking."""
 
     judge: Callable[[Program], ProgramVerdict]
     findings: Findings
@@ -81,7 +81,7 @@ class Hunt:
     told: Callable[[Program, ProgramVerdict], None]
     database: ExampleDatabase | None
     units: Sequence[str] = ()
-    """What is switched off now and then."""
+    """Units that are switched off in some programs."""
     examples: int | None = None
     seconds: float | None = None
     judged: int = 0
@@ -89,14 +89,14 @@ class Hunt:
     _began: float = field(default_factory=time.monotonic)
 
     def round(self, start: int) -> Found | None:
-        """The programs of one seed; the first failure that is new ends it. Raises Enough."""
+        """Judge the programs of one seed, up to the first new failure. Raises Enough."""
         phases = (Phase.generate, Phase.target, Phase.shrink)
         return self._round(start, ROUND, self.database, phases)
 
     def kept(self) -> Found | None:
-        """The programs that the database has, of this machine or another one; as `round`.
+        """Judge the programs in the database, of this machine or another one; otherwise as `round`.
 
-        They stay in it: what is known here is new to others.
+        The programs stay in the database, since a failure known here may be new to others.
         """
         if self.database is None:
             return None
@@ -108,7 +108,7 @@ class Hunt:
     ) -> Found | None:
         state = _Round()
 
-        @settings(  # outermost, for `seed` takes the database away
+        @settings(  # outermost, because `seed` removes the database
             max_examples=count, database=database, deadline=None, phases=phases,
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
         )  # fmt: skip
@@ -119,7 +119,7 @@ class Hunt:
 
         try:
             attempt()
-        except SkipTest:  # as Hypothesis says that the database has nothing
+        except SkipTest:  # Hypothesis raises it for an empty database
             return None
         except Failing:
             assert state.smallest is not None
@@ -144,10 +144,10 @@ class Hunt:
         raise Failing(verdict.signature)
 
     def _verdict(self, program: Program, state: _Round) -> ProgramVerdict:
-        """The verdict; a failure that a finding covers is known. No program is judged twice."""
+        """The verdict. A failure that a finding covers is known. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
-            return self._covered(program, known, state)  # there may be a finding of it since
+            return self._covered(program, known, state)  # a finding may have been added since
         if state.hunted:
             if time.monotonic() > state.until:
                 return ProgramVerdict(Status.DISCARDED, message="no more time to shrink")

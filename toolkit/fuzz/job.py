@@ -1,4 +1,4 @@
-"""What the workers of a campaign are asked to do."""
+"""The job of a campaign's workers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import msgspec
 from tcdebug.minifier.processes.process import Limits
 
 BAD_JOB = 2
-"""Exit status of a worker that cannot do its job; it has printed why."""
+"""Exit status of a worker that cannot do its job. It has printed the reason."""
 ROUND = 25
-"""Programs of one seed: Hypothesis varies what it has drawn, so a fresh seed is more various."""
+"""Programs per seed. Hypothesis varies earlier programs, so new seeds give more variety."""
 APART = 1_000_003
-"""The seeds of two workers of a campaign are this far apart."""
+"""Distance between the seeds of two workers of a campaign."""
 
 
 class FuzzJob(msgspec.Struct, frozen=True):
-    """A campaign, as one of its workers sees it.
+    """A campaign, as seen by one of its workers.
 
-    `examples` and `seconds` are what this worker may use, None for no limit. `database` is a
-    folder, a redis:// address, or empty for none. `units` are switched off
-    now and then; where none are given, those of the backend's.
+    `examples` and `seconds` are the limits of this worker; None means no limit. `database` is a
+    folder, a redis:// address, or empty for none. `units` are switched off in some programs; if
+    empty, those of the backend are used.
     """
 
     run_dir: str
@@ -34,8 +34,8 @@ class FuzzJob(msgspec.Struct, frozen=True):
     bisect: bool = True
     limits: Limits = Limits(60.0, 4 << 30)
     again: tuple[str, ...] = ()
-    """Findings by the name of their folder, to be judged again; nothing is drawn then."""
+    """Names of findings to judge again. No programs are generated then."""
     stop_after: int | None = None
-    """Findings after which there is enough."""
+    """Stop after this many findings."""
     setup: str = ""
-    """A Python file that is run first: what it registers or patches is fuzzed too."""
+    """A Python file that runs first. Its registrations and patches are fuzzed too."""

@@ -1,9 +1,9 @@
-"""Does rounding alone explain a difference? A float64 run, and runs with a little noise, tell.
+"""Decides whether rounding alone explains a difference, by a float64 run and runs with noise.
 
-Noise is in the floats that a program is given, and in those that it makes of integers.
+Noise is added to the floats that a program gets, and to those that it computes from integers.
 
-A program is chaotic where noise of a few units in the last place changes its result as much as
-compiling it did: behind a comparison of close numbers, a floor, an argmax of equals.
+A program is chaotic if noise of a few units in the last place changes its result as much as
+compiling did: after a comparison of close numbers, a floor, or an argmax of equal values.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tcdebug.minifier.judging.replay import SEED, Results, run
 from tcdebug.strategies.program import Program
 
 RUNS = 3
-"""Runs with noise."""
+"""Number of runs with noise."""
 TIMES = 16.0
-"""How many times what the noise did is still explained by it."""
+"""A difference is explained up to this many times the effect of the noise."""
 JUMP = 0.05
-"""A change of so much of a value is one."""
+"""A value has jumped if it changes by this fraction."""
 EPSILONS = (("bfloat16", 2.0**-7), ("float16", 2.0**-9), ("", 2.0**-21))
-"""The narrowest dtype in a program, and the noise in its inputs."""
+"""The narrowest dtype in a program, and the noise for its inputs."""
 
 WIDE = {
     torch.bfloat16: torch.float64,
@@ -42,7 +42,7 @@ WIDE = {
 
 @dataclass(frozen=True)
 class NoiseArguments:
-    """What a program is called with."""
+    """The arguments of a call."""
 
     inputs: tuple[CaseInput, ...]
 
@@ -56,12 +56,12 @@ class NoiseArguments:
         return [i.value for i in self.inputs]
 
     def changed(self, change: Change) -> NoiseArguments:
-        """The same tensors over changed memory: sizes, strides, and what shares memory stay."""
+        """The same tensors over changed memory. Sizes, strides and shared memory stay the same."""
         return NoiseArguments.of(clone_values(self.values(), change))
 
 
 class OfIntegers(TorchFunctionMode):
-    """Puts noise in every float that is made of integers alone: exp of one is rounded too."""
+    """Adds noise to floats computed from integers alone, since these are rounded too."""
 
     def __init__(self, scale: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class OfIntegers(TorchFunctionMode):
         self.generator = generator
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The call, and noise where it rounds what had not been rounded."""
+        """Make the call, and add noise to results that are rounded for the first time."""
         made = func(*args, **(kwargs or {}))
         read = list(tensors_of([args, kwargs]))
         if not isinstance(made, torch.Tensor) or not made.is_floating_point() or not read:
@@ -80,9 +80,9 @@ class OfIntegers(TorchFunctionMode):
 
 
 class Ties(TorchFunctionMode):
-    """Makes decisions on floats that are all but equal, or all but zero, as if they were.
+    """Treats floats that are almost equal, or almost zero, as equal or zero in decisions.
 
-    Noise takes what is equal apart; where eager's rounding has done so, nothing brings it together.
+    Noise separates equal values. If eager's rounding has separated them, noise cannot join them.
     """
 
     def __init__(self, scale: float) -> None:
@@ -90,7 +90,7 @@ class Ties(TorchFunctionMode):
         self.scale = scale
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The call; where it makes no floats of floats, of tied ones."""
+        """Make the call. If it does not compute floats from floats, tie its arguments first."""
         made = func(*args, **(kwargs or {}))
         whole = isinstance(made, torch.Tensor) and not (
             made.is_floating_point() or made.is_complex()
@@ -112,7 +112,7 @@ class Ties(TorchFunctionMode):
 
 @dataclass
 class Noise:
-    """What eager does with the inputs of a program when they are wider, or slightly different."""
+    """Eager's results for wider or slightly different inputs of a program."""
 
     program: Program
     eager: torch.nn.Module
@@ -121,7 +121,7 @@ class Noise:
 
     @cached_property
     def reference(self) -> Results | None:
-        """A float64 run with the random numbers of eager; None where there is none."""
+        """A float64 run with eager's random numbers; None if there is none."""
         try:
             return with_equal_draws(
                 lambda: self._run(self.eager, torch.clone),
@@ -133,7 +133,7 @@ class Noise:
 
     @cached_property
     def noisy(self) -> list[Results]:
-        """Runs with noise in every float and the signs of zeros changed, and one with ties."""
+        """Runs with noise in every float and with flipped signs of zeros, and one with ties."""
         text = self.program.source()
         scale = next(e for name, e in EPSILONS if name in text)
         found: list[Results] = []
@@ -157,7 +157,7 @@ class Noise:
             return run(module, self.arguments.changed(change))
 
     def explains(self, group: str, place: int, eager: Any, compiled: Any) -> bool:
-        """Whether the differences between two tensors are no larger than noise makes them."""
+        """Whether the differences between two tensors are no larger than the effect of noise."""
         if not isinstance(eager, torch.Tensor) or eager.shape != compiled.shape:
             return False
         others = [getattr(results, group) for results in self.noisy]
@@ -175,9 +175,9 @@ class Noise:
 
 
 def _jumped(spread: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
-    """Where noise did more than noise: a decision behind it went the other way.
+    """Where noise had a disproportionate effect, because a decision changed.
 
-    Which of many close decisions do so is luck, so the others are explained as well.
+    Which of many close decisions change is random, so the others are explained as well.
     """
     if eager.is_complex():
         eager = eager.abs()
@@ -185,7 +185,7 @@ def _jumped(spread: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
 
 
 def _last_place(values: torch.Tensor) -> torch.Tensor:
-    """A unit in the last place of each number: a result itself is rounded, whatever it is of."""
+    """One unit in the last place of each number, since any result is itself rounded."""
     if not values.is_floating_point():
         return torch.zeros(values.shape, dtype=torch.float64)
     finite = values.detach().double().abs().nan_to_num(posinf=0.0)
@@ -193,7 +193,7 @@ def _last_place(values: torch.Tensor) -> torch.Tensor:
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """How far apart the elements are; infinitely where only one is a number."""
+    """The distances between elements; infinite if only one is a number."""
     if a.is_complex():
         a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
         return _distance(a, b).amax(-1)
@@ -208,7 +208,7 @@ def _widened(memory: torch.Tensor) -> torch.Tensor:
 
 
 def _noised(memory: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
-    """Each number a little off, and zeros with the other sign."""
+    """Each number changed slightly, and zeros with the opposite sign."""
     if not memory.is_floating_point():
         return memory.clone()
     noisy = _scaled(memory, scale, generator)

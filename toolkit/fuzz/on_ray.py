@@ -1,7 +1,7 @@
-"""A campaign on many machines: Ray has a supervisor on each node, this process has the findings.
+"""Runs a campaign on several machines: Ray runs a supervisor on each node.
 
-What a node finds is asked for all the time and kept here. The programs that a lost node was at are
-drawn again on another one, with the same seeds: so nothing that it found and had not told is lost.
+This process keeps the findings, and polls the nodes for new ones. If a node is lost, another node
+repeats its programs with the same seeds, so that no unreported finding is lost.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tcdebug.reading.run_dir import Tail
 
 POLL = 0.3
 STARTED = 300.0
-"""Seconds in which a node has to begin: it imports torch, and others may use it."""
+"""Time limit for a node to start, in seconds. It imports torch, and others may use it."""
 LOST = 30.0
-"""Seconds after which a node that does not answer is lost."""
+"""A node that does not answer for this many seconds is lost."""
 
 
 @dataclass
 class Share:
-    """What one node is at."""
+    """The work of one node."""
 
     node: str
     job: FuzzJob
@@ -45,10 +45,10 @@ class Share:
     """The handle of Ray's actor."""
     began: float = field(default_factory=time.monotonic)
     judged: Counter[int] = field(default_factory=Counter)
-    """Programs by worker."""
+    """Number of programs by worker."""
 
     def left(self, jobs: int) -> FuzzJob | None:
-        """What another node has to do in its place; None where that is nothing."""
+        """The work that another node must do instead; None if there is nothing left."""
         job, done = self.job, self.judged.total()
         seconds, examples = job.seconds, job.examples
         seconds = None if seconds is None else seconds - (time.monotonic() - self.began)
@@ -56,26 +56,26 @@ class Share:
         if (seconds is not None and seconds < 1) or (examples is not None and examples < 1):
             return None
         fewest = min(self.judged.values()) if len(self.judged) == jobs else 0
-        seed = job.seed + max(0, fewest // ROUND - 1)  # rounds that are told to the end
+        seed = job.seed + max(0, fewest // ROUND - 1)  # rounds that were reported completely
         return msgspec.structs.replace(job, seed=seed, seconds=seconds, examples=examples)
 
 
 @dataclass
 class RayCampaign:
-    """The supervisors of one command, and its run folder here."""
+    """The supervisors of one command, and the local run folder."""
 
     folder: Path
     log: EventLog
     tally: CampaignTally
     said: Callable[[CampaignTally], None]
-    """Called when something was counted."""
+    """Called after events were counted."""
     _owner: dict[str, str] = field(default_factory=dict)
-    """Finding -> the node that told of it first."""
+    """The node that first reported a finding."""
     _lost: set[str] = field(default_factory=set)
 
     def run(self, job: FuzzJob, jobs: int) -> None:
-        """Run so many workers on each node, to their end. Raises WorkerFailed, BadJob."""
-        with redirect_stdout(sys.stderr):  # Ray prints what it notices of nodes
+        """Run this many workers on each node, to their end. Raises WorkerFailed, BadJob."""
+        with redirect_stdout(sys.stderr):  # Ray prints its messages about nodes
             self._run(connected(), job, jobs)
 
     def _run(self, ray: Any, job: FuzzJob, jobs: int) -> None:
@@ -97,7 +97,7 @@ class RayCampaign:
             ray.shutdown()
 
     def _followed(self, ray: Any, share: Share, others: list[Share], jobs: int) -> list[Share]:
-        """The share as it goes on: here, on another node, or not at all."""
+        """The share as it continues: here, on another node, or not at all."""
         try:
             told = ray.get(share.supervisor.news.remote(), timeout=LOST)
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as gone:
@@ -114,7 +114,7 @@ class RayCampaign:
         return []
 
     def _take(self, share: Share, news: News, others: list[Share]) -> None:
-        """Keep what a node tells, and let the others know of what it found."""
+        """Keep the news of a node, and tell the others about its findings."""
         findings = Path(share.job.findings)
         node = share.node
         fresh = [p for p in news.parcels if self._owner.setdefault(p.slug, node) == node]
@@ -128,15 +128,16 @@ class RayCampaign:
             file.write(of_node(news.events, news.folder, findings))
 
     def _moved(self, ray: Any, share: Share, why: str, jobs: int) -> list[Share]:
-        """The share of a lost node on another one."""
+        """Move the share of a lost node to another one."""
         self._lost.add(share.node)
-        self.log.emit(Fallback(f"node {share.node[:8]} is lost: another draws again", why[:2000]))
+        what = f"node {share.node[:8]} is lost: another node repeats its programs"
+        self.log.emit(Fallback(what, why[:2000]))
         left = share.left(jobs)
         if left is None:
             return []
         alive = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in self._lost]
         if not alive:
-            raise WorkerFailed(f"all nodes are lost, the last one by {why}")
+            raise WorkerFailed(f"all nodes are lost, the last one because of {why}")
         return [self._start(ray, alive[len(self._lost) % len(alive)], left, jobs)]
 
     def _start(self, ray: Any, node: str, job: FuzzJob, jobs: int) -> Share:
@@ -152,12 +153,12 @@ class RayCampaign:
         try:
             ray.get(share.supervisor.ready.remote(), timeout=STARTED)
         except ray.exceptions.GetTimeoutError:
-            raise WorkerFailed(f"node {node[:8]} did not begin in {STARTED:.0f} s") from None
+            raise WorkerFailed(f"node {node[:8]} did not start within {STARTED:.0f} s") from None
         return share
 
 
 def parts(job: FuzzJob, nodes: list[str], jobs: int) -> Iterator[tuple[str, FuzzJob]]:
-    """The share of each node: other seeds, and its part of the programs."""
+    """The share of each node: different seeds, and its part of the programs."""
     for k, node in enumerate(nodes):
         examples = job.examples
         if examples is not None:
@@ -168,7 +169,7 @@ def parts(job: FuzzJob, nodes: list[str], jobs: int) -> Iterator[tuple[str, Fuzz
 
 
 def connected() -> Any:
-    """Ray, of the cluster that RAY_ADDRESS names; without it, one that is started here."""
+    """Ray, connected to the cluster at RAY_ADDRESS, or started on this machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = import_module("ray")  # an optional package
     if not ray.is_initialized():

@@ -1,9 +1,8 @@
-"""The oracles: what a compiled program must have in common with eager.
+"""The oracles: properties that a compiled program must share with eager.
 
-Values and gradients first, by the referee that all of tcdebug has (`minifier.compare`); what it
-calls wrong is a failure unless noise explains it (`noise`). Then strides, shared memory, the same
-answer twice, no compile for inputs that it was compiled for, the second call with other sizes, and
-the same answer with units off and on.
+Values and gradients come first, compared by `minifier.compare`. A wrong value is a failure unless
+noise explains it (`noise`). Then come strides, shared memory, determinism, no recompile for inputs
+that were compiled for, the second call with other sizes, and equal results with units off and on.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ from tcdebug.minifier.targets import Target
 from tcdebug.strategies.program import Program
 
 SLOW_COMPILE = 45.0
-"""Seconds that the first call of a program of a few lines may take."""
+"""Time limit for the first call of a program of a few lines, in seconds."""
 
 EAGER_RUNS = 5
-"""How often eager has to say the same where the compiled program says something else."""
+"""How often eager must give the same result if the compiled program differs."""
 
 GROUPS = (("forward", "output"), ("forward", "input"), ("backward", "gradient"))
-"""What is compared, in this order: a wrong forward makes backward wrong too."""
+"""What is compared, in this order. A wrong forward makes backward wrong too."""
 
 
 ROUNDED = ("value", "nan", "inf")
-"""What rounding can bring about."""
+"""Differences that rounding can cause."""
 
 
 class Discarded(Exception):
-    """Rounding alone explains the difference; the message says where."""
+    """Rounding alone explains the difference. The message names the place."""
 
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """One call of a program: its module in eager and what it gave, and the inputs."""
+    """One call of a program: its module and results in eager, and the inputs."""
 
     program: Program
     module: torch.nn.Module
@@ -73,7 +72,7 @@ class ProgramCall:
             return cls(program, module, wide, arguments, run(module, arguments))
 
     def judged(self, actual: Results) -> Outcome | None:
-        """The first failure of a compiled run; None where there is none. Raises Discarded."""
+        """The first failure of a compiled run; None if there is none. Raises Discarded."""
         return self.wrong(actual) or self._layout_differs(actual)
 
     def settled(self) -> bool:
@@ -110,7 +109,7 @@ class ProgramCall:
         return None
 
     def _layout_differs(self, actual: Results) -> Outcome | None:
-        """Strides of outputs, and which outputs share memory with which, and with which inputs."""
+        """A difference in strides, or in the memory that outputs share with others or inputs."""
         runs = ((self.eager.outputs, self.eager.inputs), (actual.outputs, actual.inputs))
         found = layout_difference(*runs)
         if found is None:
@@ -121,12 +120,12 @@ class ProgramCall:
         return Outcome(Kind.WRONG, "forward", f"forward | wrong {found.what}", detail)
 
     def _planned(self) -> list[list[int]] | None:
-        """Strides of the outputs by the fake kernels that every backend plans with."""
+        """The output strides of the fake kernels, with which every backend plans."""
         try:
             with fresh_capture():
                 compiled = torch.compile(self.module, backend=_as_planned)
                 return [strides(v) for v in run(compiled, self.arguments).outputs]
-        except Exception:  # such as a size that only the data gives
+        except Exception:  # such as a size that depends on data
             return None
 
     def _exact(self, what: str, place: int) -> bool:
@@ -134,7 +133,7 @@ class ProgramCall:
 
 
 def _as_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A backend that gives results the strides of the graph's fake tensors, and is eager else."""
+    """A backend that is eager, but gives results the strides of the graph's fake tensors."""
     returned = module.graph.output_node().args[0]
     assert isinstance(returned, (tuple, list))
     planned = [node.meta["example_value"] for node in returned if isinstance(node, fx.Node)]
@@ -160,7 +159,7 @@ def loaded(text: str, filename: str) -> dict[str, Any]:
 def judge(
     program: Program, target: Target, notify: Callable[[str], None], folder: Path
 ) -> ProgramVerdict:
-    """Run a program in eager and compiled in this very process, and compare."""
+    """Run a program in eager and compiled in this process, and compare."""
     if program.invalid:
         return ProgramVerdict(Status.INVALID, message=program.invalid)
     filename = str(folder / "program.py")
@@ -191,7 +190,7 @@ def judge(
 
 
 def _second(program: Program, filename: str) -> ProgramCall | None:
-    """The call with other sizes; None where eager has none."""
+    """The call with other sizes; None if eager does not accept them."""
     if not program.dynamic:
         return None
     try:
@@ -203,7 +202,7 @@ def _second(program: Program, filename: str) -> ProgramCall | None:
 def _compiled(
     first: ProgramCall, second: ProgramCall | None, target: Target, at: Progress
 ) -> Outcome | None:
-    """What is wrong with a program under a target, None when nothing is."""
+    """The failure of a program under a target; None if there is none."""
     toggles = Toggles.parse(first.program.off)
     began = time.monotonic()
     with _in_force(first.program, target, toggles, at) as called:
@@ -221,7 +220,7 @@ def _compiled(
             return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", message)
     found = first.judged(actual) or _not_the_same(actual, again)
     if found is not None and not first.settled():
-        raise Discarded("eager itself gives another answer each time")
+        raise Discarded("eager itself gives different results each time")
     if found is None and second is not None and other is not None:
         found = second.judged(other)
     if found is None and first.program.off:
@@ -236,14 +235,14 @@ def _compiled(
 def _in_force(
     program: Program, target: Target, toggles: Toggles, at: Progress
 ) -> Iterator[Callable[[ProgramCall], Results]]:
-    """Runs calls of a program through a target, for as long as the block lasts."""
+    """Yield a function that runs calls of a program through a target."""
     module = loaded(program.source(), "program.py")["Graph"]()
     with fresh_capture(), target.compiled(module, toggles, at.follow) as compiled:
         yield lambda call: run(compiled, call.arguments, _backward(at.follow))
 
 
 def _differs_with_all_on(without: ProgramCall, target: Target, at: Progress) -> Outcome | None:
-    """What is wrong with all units on, taking the results with some of them off for right."""
+    """The failure with all units on, if the results with some units off are taken as right."""
     with _in_force(without.program, target, Toggles(), at) as called:
         found = without.wrong(called(without))
     if found is None:
@@ -252,12 +251,12 @@ def _differs_with_all_on(without: ProgramCall, target: Target, at: Progress) -> 
 
 
 def _backward(follow: Callable[[str], None]) -> Callable[[str], None]:
-    """It is the target that says when the forward run begins."""
+    """A notify function for backward: the target announces when the forward run begins."""
     return lambda phase: follow(phase) if phase == "backward" else None
 
 
 def _not_the_same(one: Results, other: Results) -> Outcome | None:
-    """Two calls with equal inputs give equal bits."""
+    """The difference if two calls with equal inputs do not give equal bits."""
     for phase, what in GROUPS:
         pairs = zip(getattr(one, f"{what}s"), getattr(other, f"{what}s"), strict=True)
         for place, (a, b) in enumerate(pairs):

@@ -1,7 +1,7 @@
-"""Judges programs in a warm child that lives on; when a program ends it, the next one is forked.
+"""Judges programs in a warm child process. If a program ends the child, the next one is forked.
 
-So a program costs its compile and not a fork, and a segfault, a hang or too much memory is the
-verdict on the program that brought it about.
+A program therefore costs a compile instead of a fork. A segfault, a hang or excessive memory is the
+verdict on the program that caused it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tcdebug.strategies.program import Program
 
 Notify = Callable[[str], None]
 LIFETIME = 150
-"""Programs that one child judges; what they leave behind in it goes with it."""
+"""Number of programs per child. What they leave behind ends with the child."""
 
 
 class ProgramJudge(Protocol):
-    """Says what becomes of a program, in this very process."""
+    """Judges a program in the current process."""
 
     def __call__(self, program: Program, notify: Notify) -> ProgramVerdict: ...
 
 
 class ProgramRunner:
-    """A judge whose work is done in a child."""
+    """A judge that works in a child process."""
 
     def __init__(self, judge: ProgramJudge, limits: Limits, output: Path) -> None:
         self.judge = judge
@@ -42,9 +42,9 @@ class ProgramRunner:
         self._served = 0
 
     def __call__(self, program: Program) -> ProgramVerdict:
-        """Judge a program; what fails in a child that had others before has to fail in a new one.
+        """Judge a program. A failure in a used child must occur again in a new one.
 
-        What does not was brought about by the programs before, or by chance: it is discarded.
+        Otherwise an earlier program or chance caused it, and it is discarded.
         """
         verdict = self._judged(program)
         if verdict.status is not Status.FAILED or self._served == 1:
@@ -63,18 +63,18 @@ class ProgramRunner:
             self._child = None
 
     def _judged(self, program: Program) -> ProgramVerdict:
-        """The verdict of the child; its death is the verdict on the program that it was judging."""
+        """The child's verdict. If the child dies, that is the verdict on the current program."""
         if self._served >= LIFETIME:
             self.close()
         reply = self._asked(program)
         if isinstance(reply, Ended) and self._served > 1 and not reply.phase:
-            reply = self._asked(program)  # it had died before it began with this program
+            reply = self._asked(program)  # the child died before it began with this program
         if isinstance(reply, Ended):
             return failed(outcome_of(reply))
         return reply
 
     def _asked(self, program: Program) -> ProgramVerdict | Ended:
-        """What the child says of a program, or how it ended instead."""
+        """The child's answer for a program, or how the child ended."""
         if self._child is None:
             self._child, self._served = fork(self._serve, self.limits, self.output), 0
         self._served += 1
@@ -87,7 +87,7 @@ class ProgramRunner:
         return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - began, 3))
 
     def _serve(self, parent: Parent) -> bytes:
-        """In the child: judge what the parent sends."""
+        """In the child: judge the programs that the parent sends."""
         while (request := parent.request()) is not None:
             verdict = self.judge(msgspec.json.decode(request, type=Program), parent)
             parent.reply(msgspec.json.encode(verdict))

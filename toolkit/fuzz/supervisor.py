@@ -1,6 +1,6 @@
-"""One node's part of a campaign: its own pool of workers, and news of them for who started it.
+"""One node's part of a campaign: a pool of workers, and news for the process that started it.
 
-It runs on any machine, in folders of its own; all that leaves it are the bytes of `news`.
+It runs on any machine, in its own folders. Only the bytes of `news` leave it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Mark = tuple[tuple[str, int], ...]
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """The folder of a finding: file -> contents."""
+    """The folder of a finding: contents by file."""
 
     slug: str
     files: dict[str, bytes]
 
 
 class Errand(msgspec.Struct, frozen=True):
-    """What a node is asked to do: so many workers, a job, and what it has to know for it."""
+    """The task of a node: a number of workers, a job, and the known findings."""
 
     job: FuzzJob
     jobs: int
@@ -41,9 +41,9 @@ class Errand(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """What happened since the last time. `folder` is where paths among the events begin.
+    """The events since the last call. Paths in the events begin at `folder`.
 
-    `ended` is None while there are workers; then why they ended, empty when there was enough.
+    `ended` is None while workers run, then the reason why they ended; empty if they are done.
     """
 
     folder: str
@@ -51,11 +51,11 @@ class News(msgspec.Struct, frozen=True):
     parcels: list[Parcel]
     ended: str | None = None
     unfit: bool = False
-    """Whether the job cannot be done, on this node or any other."""
+    """Whether no node can do the job."""
 
 
 class CampaignNode:
-    """Owns the workers of one node. Errands and news are bytes: both ends may differ in version."""
+    """Owns the workers of one node. Errands and news are bytes, since versions may differ."""
 
     def __init__(self, errand: bytes) -> None:
         asked = msgspec.msgpack.decode(errand, type=Errand)
@@ -78,26 +78,26 @@ class CampaignNode:
         return True
 
     def news(self) -> bytes:
-        """What happened since the last call, as `News`."""
-        ended = self._ended  # first: what comes later is told the next time
+        """The events since the last call, as `News`."""
+        ended = self._ended  # read first: later events are reported next time
         told = News(
             str(self._findings.folder), self._tail.new(), list(self._changed()), ended, self._unfit
         )
         return msgspec.msgpack.encode(told)
 
     def learn(self, parcels: bytes) -> None:
-        """Take findings of other nodes for known."""
+        """Treat findings of other nodes as known."""
         self._learn(msgspec.msgpack.decode(parcels, type=tuple[Parcel, ...]))
 
     def close(self) -> None:
-        """Remove what this node has written."""
+        """Remove the files of this node."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _here(self, asked: Errand) -> FuzzJob:
         """The job with the paths of this node."""
         job, setup = asked.job, asked.job.setup
         if setup and not Path(setup).exists():
-            path = self._folder / "setup" / Path(setup).name  # signatures have both names in them
+            path = self._folder / "setup" / Path(setup).name  # signatures contain both names
             path.parent.mkdir()
             path.write_bytes(asked.setup)
             setup = str(path)
@@ -117,7 +117,7 @@ class CampaignNode:
             ended, self._unfit = str(problem), True
         except WorkerFailed as problem:
             ended = str(problem)
-        except Exception as problem:  # nobody else hears of it: this is a thread of its own
+        except Exception as problem:  # nothing else reports it, since this is a separate thread
             ended = f"{type(problem).__name__}: {problem}"
         self._ended = ended
 
@@ -127,7 +127,7 @@ class CampaignNode:
             self._sent[parcel.slug] = _mark(self._findings.folder / parcel.slug)
 
     def _changed(self) -> Iterable[Parcel]:
-        """The findings of which there is more than was told."""
+        """The findings that have changed since they were reported."""
         for path in sorted(self._findings.folder.glob(f"*/{FILE}")):
             mark = _mark(path.parent)
             if self._sent.get(path.parent.name) != mark:
@@ -141,13 +141,13 @@ def _mark(folder: Path) -> Mark:
 
 
 def pack(folder: Path) -> Parcel:
-    """A finding's folder as bytes."""
+    """The folder of a finding as bytes."""
     files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()}
     return Parcel(folder.name, files)
 
 
 def unpack(parcel: Parcel, folder: Path) -> None:
-    """A finding's folder among others; `finding.json` last, for it makes it one."""
+    """Add the folder of a finding; `finding.json` comes last, as it makes the finding valid."""
     place = folder / Path(parcel.slug).name
     place.mkdir(parents=True, exist_ok=True)
     for name in sorted(parcel.files, key=lambda name: name == FILE):
@@ -157,6 +157,6 @@ def unpack(parcel: Parcel, folder: Path) -> None:
 
 
 def of_node(events: Iterable[Record], there: str, here: Path) -> bytes:
-    """The lines of a node's events, with the paths of findings as they are here."""
+    """The lines of a node's events, with local paths of the findings."""
     lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
     return lines.replace(there.encode(), str(here).encode())

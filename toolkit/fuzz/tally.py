@@ -1,4 +1,4 @@
-"""The numbers of a campaign, counted from its events as they come."""
+"""The statistics of a campaign, counted from its events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tcdebug.reading.run_dir import Record
 
 @dataclass
 class CampaignTally:
-    """What came of the programs so far."""
+    """The outcomes of the programs so far."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     ops: Counter[str] = field(default_factory=Counter)
@@ -22,9 +22,9 @@ class CampaignTally:
     second_calls: int = 0
     findings: list[dict[str, Any]] = field(default_factory=list)
     failing: dict[str, str] = field(default_factory=dict)
-    """Findings that fail again: name of the folder -> signature."""
+    """Signatures of the findings that fail again, by name."""
     judging: float = 0.0
-    """Seconds of the workers together in which programs were judged."""
+    """Total seconds in which workers judged programs."""
     seconds: float = 0.0
     _began: float = field(default_factory=time.monotonic)
 
@@ -51,22 +51,22 @@ class CampaignTally:
 
     @property
     def examples(self) -> int:
-        """Programs that were drawn."""
+        """Number of generated programs."""
         return self.statuses.total()
 
     @property
     def valid(self) -> float:
-        """The share of programs that eager runs and that Dynamo captures."""
+        """The fraction of programs that run in eager and that Dynamo captures."""
         return 1.0 - self.statuses["invalid"] / self.examples if self.examples else 1.0
 
     @property
     def rate(self) -> float:
-        """Programs a second of a worker's time in which it judged."""
+        """Programs per second of judging."""
         return self.examples / self.judging if self.judging else 0.0
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The numbers by name."""
+        """The statistics by name."""
         return {
             "examples": self.examples,
             **{name: self.statuses[name] for name in sorted(self.statuses)},

@@ -1,4 +1,4 @@
-"""What a drawn program came to, as data that crosses processes."""
+"""The verdict on a generated program, as data that crosses processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tcdebug.minifier.cases.outcome import Outcome
 
 
 class Status(StrEnum):
-    """How a program ended.
+    """The outcome of a program.
 
-    Discarded is one whose difference rounding alone explains; known is a failure that a finding
-    covers; invalid is what eager refuses, or what Dynamo captures nothing of.
+    Discarded: rounding alone explains the difference. Known: a finding covers the failure. Invalid:
+    eager rejects the program, or Dynamo captures nothing of it.
     """
 
     PASSED = "passed"
@@ -24,7 +24,7 @@ class Status(StrEnum):
 
 
 class ProgramVerdict(msgspec.Struct, frozen=True):
-    """The end of one program. `fused` are pairs of operators that came into one kernel."""
+    """The verdict on one program. `fused` are pairs of operators in the same kernel."""
 
     status: Status
     kind: str = "ok"
@@ -38,7 +38,7 @@ class ProgramVerdict(msgspec.Struct, frozen=True):
 
 
 def failed(outcome: Outcome) -> ProgramVerdict:
-    """The verdict on a failure; on what is none, invalid."""
+    """The verdict on a failure; invalid for any other outcome."""
     status = Status.FAILED if outcome.failed else Status.INVALID
     return ProgramVerdict(
         status, outcome.kind.value, outcome.phase, outcome.signature, outcome.message[:2000]

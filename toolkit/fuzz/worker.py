@@ -1,6 +1,6 @@
 """The process of one worker of a campaign: `python -m tcdebug.fuzz.worker job.json`.
 
-It draws programs and keeps findings; what runs what a backend made is a child of its own.
+It generates programs and keeps findings. A child process runs the compiled code.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from tcdebug.strategies.program import Program, script
 from tcdebug.strategies.toggles import FAMILIES
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
-"""Units that are switched off now and then where the job does not say which."""
+"""Units that are switched off in some programs, by backend, if the job names none."""
 OFTEN = 20
-"""Rounds after which the database is looked at again."""
+"""Number of rounds after which the database is read again."""
 COUNTED = re.compile(r"_\d+\b")
 
 
 @dataclass(frozen=True)
 class Judging:
-    """Judges a program in the process that it is called in, and says what was fused."""
+    """Judges a program in the current process and reports what was fused."""
 
     backend: Backend
     folder: Path
@@ -55,19 +55,19 @@ class Judging:
         verdict = judge(program, self.backend, notify, self.folder)
         fused = tuple(sorted(set(_fused(events))))
         if events.exists():
-            os.truncate(events, 0)  # what is worth keeping is told by the worker
+            os.truncate(events, 0)  # the worker reports what is worth keeping
         return msgspec.structs.replace(verdict, fused=fused)
 
 
 def _fused(events: Path) -> Iterator[str]:
-    """Pairs that came into one kernel, or one into the other."""
+    """Pairs of operators in the same kernel, by fusion or inlining."""
     for decision in read_decisions(events):
         if decision.allowed and decision.unit.startswith("fuse."):
             yield COUNTED.sub("", decision.subject)
 
 
 def runner(job: FuzzJob) -> ProgramRunner:
-    """What judges the programs of a job, set up and warm."""
+    """The judge for the programs of a job, set up and warm."""
     one_thread()
     folder = Path(job.run_dir) / f"worker-{job.worker}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,18 +77,18 @@ def runner(job: FuzzJob) -> ProgramRunner:
     elif job.backend == INDUCTOR:
         backend.warm_up(EventLog(folder))
     if job.setup:
-        runpy.run_path(job.setup)  # when all is warm: it may break what warming up takes
+        runpy.run_path(job.setup)  # after warm-up, since it may break what warm-up needs
     return ProgramRunner(Judging(backend, folder), job.limits, folder / "output.log")
 
 
 class NoDatabase(Exception):
-    """The server that was named does not answer."""
+    """The database server does not answer."""
 
 
 def database(address: str) -> ExampleDatabase | None:
-    """Where Hypothesis keeps what failed.
+    """The database in which Hypothesis keeps failing programs.
 
-    Raises for redis:// ImportError without the package, and NoDatabase without a server.
+    For redis://, raises ImportError without the package, and NoDatabase without a server.
     """
     if not address:
         return None
@@ -106,7 +106,7 @@ def database(address: str) -> ExampleDatabase | None:
 
 
 class Worker:
-    """Hunts until there is enough, and keeps what it finds."""
+    """Hunts until its limits are reached, and keeps the findings."""
 
     def __init__(self, job: FuzzJob) -> None:
         self.job = job
@@ -119,7 +119,7 @@ class Worker:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Hunt, a seed a round; now and then what the database has comes first."""
+        """Hunt with one seed per round. In some rounds, programs of the database come first."""
         first = start = self.job.seed + APART * self.job.worker
         kept = 0
         try:
@@ -137,12 +137,12 @@ class Worker:
             self.runner.close()
 
     def _from_database(self) -> bool:
-        """Whether a program that the database has is a finding that there was not."""
+        """Whether a program of the database gives a new finding."""
         found = self.hunt.kept()
         return found is not None and self._keep(found)
 
     def judge_again(self) -> None:
-        """Judge findings that there are; events tell how each ended."""
+        """Judge existing findings again. Events report the outcomes."""
         for finding in self.findings:
             if finding.slug in self.job.again:
                 verdict = self.runner(finding.program)
@@ -158,7 +158,7 @@ class Worker:
         )  # fmt: skip
 
     def _keep(self, found: Found) -> bool:
-        """Make a folder of a finding, then minify and bisect it; False of one that there was."""
+        """Create the folder of a finding, then minify and bisect it; False if it is known."""
         verdict, program = found.verdict, found.program
         finding = Finding(
             verdict.signature, verdict.kind, self.job.backend, verdict.message, program,
@@ -184,7 +184,7 @@ class Worker:
 
 
 def unfit(job: FuzzJob) -> str:
-    """Why a job cannot be done; empty when it can."""
+    """The reason why a job cannot be done; empty if it can."""
     if job.backend not in torch.compiler.list_backends(exclude_tags=()):
         return f"torch.compile has no backend {job.backend!r}"
     try:

@@ -1,4 +1,4 @@
-"""Inputs of a drawn program: dtypes, contents at the edges, strides."""
+"""Inputs of a generated program: dtypes, edge values, strides."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DTYPES: dict[str, tuple[torch.dtype, ...]] = {
     "b": (torch.bool,),
     "c": (torch.complex64,),
 }
-"""Kind -> dtypes, the simplest first: float, half, integer, bool, complex."""
+"""Dtypes by kind, the simplest first: float, half, integer, bool, complex."""
 
 FILLS = ("ones", "normal", "count", "normal", "normal", "edges")
-"""Contents, as often as they stand here."""
+"""Contents. Repeated entries are drawn more often."""
 
 EDGES = {
     "f": "float('inf'), float('nan'), -0.0, 0.0, 1e-40, -1.5, float('-inf'), 1.0, 3e38, -65504.0",
@@ -29,7 +29,7 @@ EDGES = {
     "b": "True, False, False",
     "c": "0j, float('inf'), float('nan'), 1j, -0.0, 1e30",
 }
-"""Kind -> numbers that programs are rarely tried with."""
+"""Rarely tested numbers, by kind."""
 
 LEAST = {
     torch.int64: "-2**63, 2**63 - 1, 2**53 + 1, ",
@@ -38,14 +38,14 @@ LEAST = {
     torch.int8: "-128, ",
     torch.uint8: "255, 128, ",
 }
-"""Limits of the integers, before the numbers that all of them have."""
+"""The limits of integers, before the numbers common to all of them."""
 
 
 class ArgumentChoices(Protocol):
-    """The draws that an input is made by."""
+    """The draws that an input needs."""
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of several; the first is the simplest."""
+        """One of several options; the first is the simplest."""
         ...
 
     def integer(self, low: int, high: int) -> int:
@@ -55,11 +55,11 @@ class ArgumentChoices(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies in memory: of which sizes it is made, and what then makes it a view."""
+    """The memory layout of a tensor: the sizes of its base, and the expression of the view."""
 
     name: str
     least: int
-    """Dimensions that it takes."""
+    """The minimum number of dimensions."""
 
     def text(self, made: str, sizes: Sequence[int]) -> str:
         """The expression of the view."""
@@ -77,7 +77,7 @@ class Layout:
         return made
 
     def sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """The sizes of what it is a view of."""
+        """The sizes of the base."""
         match self.name:
             case "transposed":
                 return (*sizes[:-2], sizes[-1], sizes[-2])
@@ -109,7 +109,7 @@ def kind_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class ArgumentRecipe:
-    """How an input is made; `text` writes it for any sizes."""
+    """How an input is created; `text` writes it for any sizes."""
 
     dtype: torch.dtype
     fill: str
@@ -163,7 +163,7 @@ def recipe(
     gradients: bool,
     bound: int | None,
 ) -> ArgumentRecipe:
-    """Draw how an input is made; with a bound, it is of indices below it."""
+    """Draw how an input is created. With a bound, it has indices below the bound."""
     dtype = torch.int64 if bound is not None else scope.choose(dtypes_in(kinds))
     fill = "normal" if bound is not None else scope.choose(FILLS)
     fitting = [k for k in layouts if len(sizes) == k.least or 0 <= k.least <= min(len(sizes), 3)]

@@ -1,8 +1,8 @@
 """Control flow in the graph: a branch, a loop, a scan.
 
-Outside torch.compile these calls compile their bodies by themselves, slowly: see
-`program.stance_for`. Loops are drawn without gradients: those go through the backend `eager` in
-torch 2.13, with a break of the graph.
+Outside torch.compile, these calls compile their bodies themselves, which is slow: see
+`program.stance_for`. Loops are drawn without gradients: with gradients, torch 2.13 runs them
+through the backend `eager`, with a graph break.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _cond(scope: Scope) -> str:
 
 
 def _while_loop(scope: Scope) -> str:
-    """So many rounds; the number of them is a tensor, so that it is the loop that counts."""
+    """A loop with a given number of rounds. The number is a tensor, so that the loop counts."""
     x, rounds = _operand(scope, detached=True), scope.integer(0, 3)
     body = f"lambda i, t: (i + 1, {scope.choose(SAME)})"
     start = "torch.tensor(0)"
@@ -37,7 +37,7 @@ def _while_loop(scope: Scope) -> str:
 
 
 def _scan(scope: Scope) -> str:
-    """What is carried along the first dimension, or what was made of each part."""
+    """The state carried along the first dimension, or the output for each part."""
     x = _operand(scope, detached=True)
     body = f"lambda c, t: (c + t, {scope.choose(('c * t', 't + 1', 'torch.maximum(c, t)'))})"
     start, taken = f"torch.zeros_like({x}[0])", scope.choose((0, 1))

@@ -1,4 +1,4 @@
-"""Gathers and scatters; where one place is written twice, the writes are added up."""
+"""Gathers and scatters. Values written to the same element are added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ANY, NUMBERS = "fhib", "fhi"
 
 
 def _source(scope: Scope, kinds: str = ANY) -> tuple[ScopeValue, int]:
-    """A tensor that has elements, and one of its dimensions."""
+    """A tensor that is not empty, and one of its dimensions."""
     x = scope.operand(Want(kinds, 1, nonempty=True))
     return x, scope.dim(x)
 
@@ -46,7 +46,7 @@ def _gather(scope: Scope) -> str:
 
 
 def _scattered(template: str, kinds: str) -> Draw:
-    """Values of a tensor added to places in it."""
+    """Values of a tensor, added to some of its elements."""
 
     def draw(scope: Scope) -> str:
         x, dim = _source(scope, kinds)
@@ -77,7 +77,7 @@ def _fill(scope: Scope) -> str:
 
 
 def _reduced(reduce: str, kinds: str) -> Draw:
-    """What several places of the source give to one place, reduced."""
+    """Several elements of the source, reduced into one element."""
 
     def draw(scope: Scope) -> str:
         x, dim = _source(scope, kinds)
@@ -91,7 +91,7 @@ def _reduced(reduce: str, kinds: str) -> Draw:
 
 
 def _index_copy(scope: Scope) -> str:
-    """Each place is written once, so the order of the writes is none."""
+    """Each element is written once, so the order of the writes does not matter."""
     x, dim = _source(scope)
     order = f"torch.arange({x.tensor.shape[dim]}).flip(0)"
     return f"torch.index_copy({x}, {dim}, {order}, {scope.alike(x)})"

@@ -1,4 +1,4 @@
-"""Writing in place: to inputs, to intermediates, through views, and to memory that is shared."""
+"""In-place writes: to inputs, to intermediates, through views, and to shared memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tcdebug.strategies.scope import Scope, ScopeValue, Want, fills_memory, layo
 
 
 def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
-    """Whether it may be written to: each element in a place of its own, and no gradient of it.
+    """Whether a tensor may be written to: its elements do not overlap, and it has no gradient.
 
-    Nor may backward read what was there. AOTAutograd writes back whole inputs, which it refuses
-    where two indices of one lead to a place, be it elsewhere.
+    Backward must not read the old values either. AOTAutograd writes back whole inputs. It rejects
+    an input in which two indices lead to the same element, even if another element is written.
     """
     place = tensor.untyped_storage().data_ptr()
     whole = [v.tensor for v in scope.values if v.tensor.untyped_storage().data_ptr() == place]
@@ -23,7 +23,7 @@ def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
 
 
 def _dense(tensor: torch.Tensor) -> bool:
-    """Whether no two indices lead to one place."""
+    """Whether no two indices lead to the same element."""
     places = torch.zeros(tensor.shape, dtype=torch.int64)
     for dim, stride in enumerate(tensor.stride()):
         shape = [1] * tensor.dim()
@@ -33,16 +33,16 @@ def _dense(tensor: torch.Tensor) -> bool:
 
 
 def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
-    """Whether torch handles two different inputs that share this memory.
+    """Whether torch supports two different inputs that share this memory.
 
-    AOTAutograd makes one tensor of the whole memory; it fails with symbolic sizes, where the
-    inputs do not reach the end of it, and beside inputs that need gradients.
+    AOTAutograd makes one tensor of the whole memory. It fails with symbolic sizes, if the inputs do
+    not reach the end of the memory, and beside inputs that need gradients.
     """
     return scope.stretched is None and not scope.gradients and fills_memory(tensor)
 
 
 def _target(scope: Scope, kinds: str) -> ScopeValue:
-    """What is written to; sometimes another input is a view of it, or the same tensor again."""
+    """The tensor to write to. Sometimes another input is a view of it, or the same tensor."""
     x = scope.operand(Want(kinds, accept=partial(_writable, scope)))
     if x.tensor.requires_grad or not _writable(scope, x.tensor):
         text = f"{x}.detach().clone()"
@@ -54,7 +54,7 @@ def _target(scope: Scope, kinds: str) -> ScopeValue:
 
 
 def _made(scope: Scope, x: ScopeValue, text: str) -> ScopeValue:
-    """A line of its own, whose result can be written to."""
+    """A separate line whose result can be written to."""
     scope.add("clone", text, exact=True)
     made = scope.values[-1]
     scope.operands.append(made)
@@ -73,9 +73,9 @@ def _with_number(name: str) -> Draw:
 
 
 def _with_tensor(name: str) -> Draw:
-    """The other operand has to fit: another value of the same sizes, itself at the least.
+    """The other operand has the same sizes; in the worst case it is the tensor itself.
 
-    Of the memory that is written to it may be all or nothing.
+    It may cover all of the memory that is written to, or none of it.
     """
 
     def draw(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""What fused loops stand beside: products, convolutions, pools, random numbers, other calls."""
+"""Neighbours of fused loops: products, convolutions, pools, random numbers, other calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _bmm(scope: Scope) -> str:
 
 
 def _image(template: str) -> Draw:
-    """A line over the last two dimensions, which are there and not empty."""
+    """A line over the last two dimensions, which must exist and not be empty."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want("f", 4, 4, nonempty=True))

@@ -1,4 +1,4 @@
-"""Pointwise operations, with promotion, broadcasting and constants at the edges."""
+"""Pointwise operations, with promotion, broadcasting and edge-case constants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONSTANTS = {
     "b": ("True", "False", "1", "1.5"),
     "c": ("1.0", "2", "1j"),
 }  # fmt: skip
-"""Kind of the other operand -> Python numbers beside it."""
+"""Python numbers by the kind of the other operand."""
 
 UNARY_ROUNDED = (
     "sin", "cos", "tan", "tanh", "sigmoid", "exp", "exp2", "expm1", "log", "log1p", "log2",
@@ -31,7 +31,7 @@ ACTIVATIONS = (
     "leaky_relu", "softsign", "tanhshrink", "celu", "softshrink", "hardtanh",
 )  # fmt: skip
 UNSURE_OF_NAN = {"celu", "elu", "hardswish", "hardtanh", "selu", "softshrink"}
-"""Eager's vectorised and scalar kernels give them other gradients where the input is NaN."""
+"""Eager's vectorised and scalar kernels give different gradients for NaN inputs."""
 UNARY_EXACT = ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "positive")
 TESTS = ("isnan", "isinf", "isfinite", "signbit", "logical_not")
 ARITHMETIC = ("add", "sub", "mul")
@@ -46,7 +46,7 @@ BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
 
 
 def _finite(x: ScopeValue) -> str:
-    """With the numbers that stand for infinities: by itself, a float64 run has others."""
+    """nan_to_num with explicit numbers. The defaults depend on the dtype, so float64 has others."""
     if x.tensor.dtype == torch.float64:
         return f"torch.nan_to_num({x})"
     most = torch.finfo(x.tensor.dtype).max
@@ -71,7 +71,7 @@ def _other(scope: Scope, x: ScopeValue, kinds: str) -> str:
 
 
 def binary(name: str, kinds: str) -> Draw:
-    """A line with two operands that are broadcast and promoted; torch.sub takes no booleans."""
+    """A line with two operands that are broadcast and promoted. torch.sub rejects booleans."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want(kinds))
@@ -157,7 +157,7 @@ def _shift(scope: Scope) -> str:
 
 
 def _quotient(scope: Scope) -> str:
-    """Integers may not be divided by zero."""
+    """A quotient. Integers may not be divided by zero."""
     x = scope.operand(Want(INTEGERS))
     number = scope.choose((2, 3, -3, 7))
     name = scope.choose(("floor_divide", "remainder", "fmod", "div"))

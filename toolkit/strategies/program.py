@@ -1,4 +1,4 @@
-"""A drawn program: a module and its inputs as Python text, in the form of a repro script."""
+"""A generated program: a module and its inputs as Python text, in the form of a repro script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
 
 @dataclass(frozen=True)
 class Argument:
-    """An input: the expression that makes it, and the one for the second call."""
+    """An input: the expression that creates it, and the one for the second call."""
 
     name: str
     text: str
@@ -23,7 +23,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class ProgramStep:
-    """A line of the program: `result = text`. `op` is the row of the table it was drawn from."""
+    """A line of the program: `result = text`. `op` is its row in the tables."""
 
     result: str
     text: str
@@ -33,11 +33,11 @@ class ProgramStep:
 
 @dataclass(frozen=True)
 class Program:
-    """Text that compiles: `steps` in order, what they begin with and what is returned.
+    """The text of a program: `steps` in order, its arguments and its outputs.
 
     `exact` are the outputs that no rounding can change. `dynamic` programs are called a second
-    time, with the sizes of `Argument.second`. `off` are units of the compiler to be switched off.
-    `invalid` says why eager refused a step, empty when it did not.
+    time, with the sizes of `Argument.second`. `off` are units of the compiler to switch off.
+    `invalid` is the reason why eager rejected a step; empty if it did not.
     """
 
     arguments: tuple[Argument, ...]
@@ -50,7 +50,7 @@ class Program:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """The rows that it was drawn from, in order."""
+        """The rows of its lines, in order."""
         return tuple(step.op for step in self.steps)
 
     @property
@@ -66,7 +66,7 @@ class Program:
 
     @property
     def eager_stance(self) -> str:
-        """What `torch.compiler.set_stance` is given to run it in eager."""
+        """The stance for `torch.compiler.set_stance` to run it in eager."""
         gradients = any(a.text.endswith(REQUIRING) for a in self.arguments)
         return stance_for(self.ops, gradients)
 
@@ -76,7 +76,7 @@ class Program:
         return blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
     def without(self, output: str) -> Program:
-        """The program that returns one value less, and without what only that was needed for."""
+        """The program with one output less, and without the lines that only that output needs."""
         outputs = tuple(o for o in self.outputs if o != output)
         needed = set(outputs)
         steps: list[ProgramStep] = []
@@ -93,7 +93,7 @@ class Program:
         )
 
     def _made_of(self, names: set[str]) -> set[str]:
-        """Names, and those of the arguments that the arguments among them are views of."""
+        """The names, and the arguments of which they are views."""
         found = set(names)
         for argument in reversed(self.arguments):
             if argument.name in found:
@@ -101,9 +101,9 @@ class Program:
         return found
 
     def source(self, *, second: bool = False, wide: bool = False) -> str:
-        """The class `Graph` and the function `inputs` that makes its arguments.
+        """The class `Graph` and the function `inputs` that creates its arguments.
 
-        `second` are the inputs of the second call; `wide` has float64 for every narrower float.
+        `second` gives the inputs of the second call. `wide` replaces narrower floats by float64.
         """
         names = ", ".join(a.name for a in self.arguments)
         signature = f"self, {names}" if names else "self"
@@ -118,16 +118,16 @@ class Program:
 
 
 def stance_for(ops: Collection[str], gradients: bool) -> str:
-    """What `torch.compiler.set_stance` is given to run these rows in eager.
+    """The stance for `torch.compiler.set_stance` to run these rows in eager.
 
-    Control flow has its bodies compiled in eager too, unless it is told not to; a branch that has
-    gradients cannot be told.
+    In eager, control flow compiles its bodies unless the stance forbids it. The stance cannot
+    forbid it for a branch with gradients.
     """
     return "default" if gradients and "cond" in ops else "force_eager"
 
 
 def script(program: Program, call: Mapping[str, object], seed: int) -> str:
-    """A program as a script that compares compiled with eager; it raises where they differ."""
+    """The program as a script that compares compiled with eager, and raises if they differ."""
     given = ", ".join(f"{name}={value!r}" for name, value in call.items())
     parts = ["import torch", "", "", program.source()]
     makers = ["inputs"]

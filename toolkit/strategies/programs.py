@@ -1,4 +1,4 @@
-"""The strategy: a whole program, drawn line by line from the tables."""
+"""The strategy for a whole program, drawn line by line from the tables."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ TURNS = {
     "pointwise": 24, "reductions": 16, "views": 16, "indexing": 8, "neighbours": 4, "mutation": 4,
     "control": 1,
 }  # fmt: skip
-"""How often a line is drawn from a table. Control flow takes Dynamo long."""
+"""How often a table is used. Control flow takes Dynamo long."""
 COMMON = (
     "add", "mul", "sub", "div", "exp", "tanh", "sigmoid", "relu", "where", "to", "lt", "sum",
     "mean", "amax", "var", "cumsum", "softmax", "permute", "slice", "reshape", "expand", "cat",
     "index", "index_put", "scatter_add", "matmul", "add_", "copy_tensor",
 )  # fmt: skip
-"""Rows that are drawn more often than others, as they are in programs that people write."""
+"""Rows that are drawn more often, as in typical programs."""
 MORE_OFTEN = 8
 HANDFUL = 6
-"""How many rows most programs are drawn from: pairs of them are then met often."""
+"""Number of rows from which most programs are drawn, so that pairs of them occur often."""
 LONGEST = 10
-"""Lines of a program at most."""
+"""Maximum number of lines."""
 STRETCHED = ((3, 5), (5, 2), (17, 9), (4, 11))
 """Sizes that change in the second call of a dynamic program."""
 
@@ -61,9 +61,9 @@ def programs(
     rows: Sequence[Row] = (),
     units: Sequence[str] = FAMILIES,
 ) -> Program:
-    """A program that eager runs; from these rows only, where some are given.
+    """A program that eager accepts, optionally from these rows only.
 
-    `units` are those that it may be compiled without.
+    `units` are those that may be switched off for it.
     """
     scope = Scope(draw)
     chances = {"": tuple(rows)} if rows else _chances()
@@ -87,9 +87,10 @@ def programs(
 
 @st.composite
 def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> str | None:
-    """Another line, and why eager refused it, empty when it did not. None ends the program."""
-    ends = draw(st.integers(0, 11)) == 0  # of the first line too: all are drawn alike, and can
-    if ends and scope.steps:  # stand in each other's place when the shrinker leaves one out
+    """Draw a line; the reason if eager rejected it, otherwise empty. None ends the program."""
+    # drawn for the first line too: lines that are drawn alike can replace each other in a shrinker
+    ends = draw(st.integers(0, 11)) == 0
+    if ends and scope.steps:
         return None
     table = draw(st.sampled_from(_turns())) if len(chances) > 1 else ""
     row = draw(st.sampled_from(chances[table]))
@@ -102,13 +103,13 @@ def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> str
 
 @cache
 def _turns() -> tuple[str, ...]:
-    """Names of tables, as often as they are drawn from."""
+    """The names of tables, repeated by weight."""
     return tuple(name for name, times in TURNS.items() for _ in range(times))
 
 
 @cache
 def _chances() -> Mapping[str, Sequence[Row]]:
-    """The tables, with each row as often as it is drawn."""
+    """The tables, with each row repeated by weight."""
     return {
         name: tuple(r for r in rows for _ in range(MORE_OFTEN if r.name in COMMON else 1))
         for name, rows in TABLES.items()
@@ -116,7 +117,7 @@ def _chances() -> Mapping[str, Sequence[Row]]:
 
 
 def _finished(scope: Scope, invalid: str, off: tuple[str, ...]) -> Program:
-    """The program; what no line reads is returned, and sometimes one more."""
+    """The program. It returns the values that no line reads, and sometimes one more."""
     parts = [v for v in scope.values if v.name.startswith("v") and is_mistaken(v, scope)]
     for value in parts:
         scope.operands.append(value)

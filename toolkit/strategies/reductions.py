@@ -1,4 +1,4 @@
-"""Reductions and scans: over one dimension, several or all, kept or not."""
+"""Reductions and scans over one, several or all dimensions, with or without keepdim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row of the tables: how one line of a program is drawn and written."""
+"""A row of the tables: draws and writes one line of a program."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from tcdebug.strategies.scope import Scope, Want
 
 Draw = Callable[[Scope], str]
-"""Draws the operands of a line, and writes it."""
+"""Draws the operands of a line and writes the line."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """An operation. `exact`: its result is rounded nowhere."""
+    """An operation. `exact` means that its result is not rounded."""
 
     name: str
     draw: Draw

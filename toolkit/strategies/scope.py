@@ -1,7 +1,7 @@
-"""What a program under construction holds, and the draws that its next line can make.
+"""The program under construction, and the draws for its next line.
 
-Every line is run in eager as it is drawn: what is known of a result is what eager gave, so the
-next line is drawn for the dtype, the sizes and the strides that are really there.
+Each line runs in eager as it is drawn. The next line is therefore drawn for the actual dtypes,
+sizes and strides.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tcdebug.strategies.program import Argument, ProgramStep, stance_for
 T = TypeVar("T")
 
 SIZES = (1, 2, 3, 5, 4, 8, 17, 16, 33, 0)
-"""Sizes of a dimension, the simplest first: around the widths of vectors, odd ones, and none."""
+"""Sizes of a dimension, the simplest first: around vector widths, odd ones, and 0."""
 MOST_ELEMENTS = 4096
 TWICE = 15
-"""The draw of an operand that gives one tensor to the program twice."""
+"""The draw of an operand that passes one tensor to the program twice."""
 NO_DERIVATIVE = "torch::autograd::NotImplemented"
-"""What autograd calls the node of an operation that it has no derivative of."""
+"""autograd's name for the node of an operation without a derivative."""
 NEAR = 3
-"""How many of the newest values an operand is looked for in."""
+"""Operands are chosen among this many of the newest values."""
 
 
 @dataclass(frozen=True)
 class ScopeValue:
-    """A name of the program. `exact`: no rounding went into it, so it has to be equal."""
+    """A name in the program. `exact` means that no rounding was involved: it must be equal."""
 
     name: str
     tensor: torch.Tensor
@@ -45,7 +45,7 @@ class ScopeValue:
 
 @dataclass(frozen=True)
 class Want:
-    """What an operand must be: its kinds (see `DTYPES`), dimensions, and whatever else."""
+    """Requirements on an operand: kinds (see `DTYPES`), dimensions, and others."""
 
     kinds: str = "fhib"
     least: int = 0
@@ -56,7 +56,7 @@ class Want:
     accept: Callable[[torch.Tensor], bool] = lambda tensor: True
 
     def fits(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor will do."""
+        """Whether a tensor meets the requirements."""
         return (
             tensor.dtype in dtypes_in(self.kinds)
             and self.least <= tensor.dim() <= self.most
@@ -73,21 +73,21 @@ class Scope:
     draw: Callable[[st.SearchStrategy[Any]], Any]
     gradients: bool = False
     stretched: tuple[int, int] | None = None
-    """A size, and what becomes of it in the second call."""
+    """A size, and its value in the second call."""
     values: list[ScopeValue] = field(default_factory=list)
     arguments: list[Argument] = field(default_factory=list)
     steps: list[ProgramStep] = field(default_factory=list)
     operands: list[ScopeValue] = field(default_factory=list)
-    """Those of the line that is being drawn."""
+    """The operands of the current line."""
     shared: set[int] = field(default_factory=set)
-    """The memory that two different inputs lie in."""
+    """Memory that two different inputs share."""
     saved: dict[int, torch.Tensor] = field(default_factory=dict)
-    """The memory that backward reads, by address: who writes to it has no backward."""
+    """Memory that backward reads, by address. A program that writes to it has no backward."""
 
     # -- choices ----------------------------------------------------------------------------
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of several; the first is the simplest."""
+        """One of several options; the first is the simplest."""
         chosen: T = self.draw(st.sampled_from(options))
         return chosen
 
@@ -97,7 +97,7 @@ class Scope:
         return chosen
 
     def flag(self) -> bool:
-        """False is the simplest."""
+        """A boolean; False is the simplest."""
         return bool(self.draw(st.booleans()))
 
     def size(self, *, nonempty: bool = False) -> int:
@@ -119,12 +119,12 @@ class Scope:
     # -- operands ---------------------------------------------------------------------------
 
     def operand(self, want: Want) -> ScopeValue:
-        """A value of the program that will do, or a new input."""
+        """A suitable value of the program, or a new input."""
         found = self._existing(want)
         return found or self.new_input(self._sizes(want), want.kinds, plain=want.plain)
 
     def beside(self, other: ScopeValue, kinds: str = "fhib") -> ScopeValue:
-        """An operand that can be broadcast together with another one."""
+        """An operand that can be broadcast with another one."""
         shape = other.tensor.shape
 
         def fits(tensor: torch.Tensor) -> bool:
@@ -140,7 +140,7 @@ class Scope:
         return self.new_input(tuple(kept[self.integer(0, len(shape)) :]), kinds)
 
     def alike(self, other: ScopeValue) -> ScopeValue:
-        """An operand of the size and dtype of another one."""
+        """An operand with the size and dtype of another one."""
         shape, dtype = other.tensor.shape, other.tensor.dtype
         want = Want("fhibc", 0, 8, accept=lambda t: t.shape == shape and t.dtype == dtype)
         fitting = self._fitting(want)
@@ -153,14 +153,14 @@ class Scope:
     def new_input(
         self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None, plain: bool = False
     ) -> ScopeValue:
-        """Another argument of the program."""
+        """A new argument of the program."""
         layouts = LAYOUTS[:1] if plain else LAYOUTS
         gradients = self.gradients
         made = recipe(self, sizes, kinds, layouts, gradients=gradients, bound=bound)
         return self._argument(made.text(sizes), made.text(self._stretch(sizes)))
 
     def alias(self, value: ScopeValue, text: str) -> ScopeValue:
-        """Another argument, which is a view of one that there is, or that one again."""
+        """A new argument that is a view of an existing one, or the same tensor."""
         if text != value.name:
             self.shared.add(value.tensor.untyped_storage().data_ptr())
         return self._argument(text, text, value.exact)
@@ -173,10 +173,10 @@ class Scope:
         return self._use(value)
 
     def _existing(self, want: Want) -> ScopeValue | None:
-        """One of the newest values that will do; None for a new input.
+        """One of the newest suitable values; None for a new input.
 
-        The simplest choice draws nothing more, whatever there is: when a shrinker leaves out the
-        line that made an operand, the lines after it still mean what they meant.
+        The simplest choice draws nothing more, whatever values exist. If a shrinker removes the
+        line that computed an operand, later lines keep their meaning.
         """
         fitting = self._fitting(want)
         place = self.integer(0, 15)
@@ -187,7 +187,7 @@ class Scope:
         return None if place or fitting else self._plainest(want)
 
     def _plainest(self, want: Want) -> ScopeValue | None:
-        """A new input of one element, if that will do."""
+        """A new input of one element, if that is suitable."""
         made = ArgumentRecipe(dtypes_in(want.kinds)[0], "ones", PLAIN, 0, False, None)
         text = made.text((1,) * want.least)
         return self._argument(text, text) if want.fits(self.evaluate(text)) else None
@@ -196,7 +196,7 @@ class Scope:
         return [v for v in reversed(self.values) if want.fits(v.tensor)][:NEAR]
 
     def _sizes(self, want: Want) -> tuple[int, ...]:
-        """Sizes of a new tensor."""
+        """The sizes of a new tensor."""
         count = self.integer(want.least, min(want.most, max(want.least, 3)))
         sizes = tuple(self.size(nonempty=want.nonempty) for _ in range(count))
         if torch.Size(sizes).numel() > MOST_ELEMENTS:
@@ -216,11 +216,11 @@ class Scope:
     # -- lines ------------------------------------------------------------------------------
 
     def evaluate(self, text: str) -> Any:
-        """What eager makes of an expression over the values so far."""
+        """Evaluate an expression over the values so far in eager."""
         return eval(text, {"torch": torch, **{v.name: v.tensor for v in self.values}})
 
     def add(self, op: str, text: str, exact: bool) -> None:
-        """Run a line in eager, and go on from its result. Raises what eager raises."""
+        """Run a line in eager and add its result. Raises what eager raises."""
         stance = stance_for([op], self.gradients)
         with torch.compiler.set_stance(stance), self._saving(stance):
             made = self.evaluate(text)
@@ -238,8 +238,8 @@ class Scope:
         self.operands = []
 
     def _saving(self, stance: str) -> AbstractContextManager[object]:
-        """Notes what autograd keeps for backward, as long as the block lasts."""
-        if not self.gradients or stance == "default":  # where Dynamo traces there is no memory
+        """Records what autograd saves for backward, in a block."""
+        if not self.gradients or stance == "default":  # memory does not exist while Dynamo traces
             return nullcontext()
 
         def kept(tensor: torch.Tensor) -> torch.Tensor:
@@ -250,13 +250,13 @@ class Scope:
 
 
 def is_mistaken(value: ScopeValue, scope: Scope) -> bool:
-    """Whether AOTAutograd (torch 2.13) makes a result again from the wrong memory.
+    """Whether AOTAutograd (torch 2.13) reconstructs a result from the wrong memory.
 
-    Where several inputs share memory it does so with a view of that, see
-    docs/findings/shared_inputs.py, and with another input that does not begin where its memory
-    does, see docs/findings/returned_input.py. Of an input with gaps it forgets those where sizes
-    may change, see docs/findings/chunked_input.py. Of a view of what was made, it makes no detached
-    view again where it has made another, see docs/findings/detached_view.py.
+    If several inputs share memory, it does so with a view of that memory: see
+    docs/findings/shared_inputs.py. With another input that has a storage offset: see
+    docs/findings/returned_input.py. With dynamic sizes, it forgets the gaps of an input: see
+    docs/findings/chunked_input.py. Of a view of a computed value, it makes no second, detached
+    view: see docs/findings/detached_view.py.
     """
     inputs = [v.tensor for v in scope.values if v.name.startswith("a")]
     place, own = value.tensor.untyped_storage().data_ptr(), layout(value.tensor)
@@ -272,16 +272,16 @@ def is_mistaken(value: ScopeValue, scope: Scope) -> bool:
 
 
 def fills_memory(tensor: torch.Tensor) -> bool:
-    """Whether its elements are all of its memory, in rows."""
+    """Whether the elements fill the memory of the tensor in row-major order."""
     return tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes()
 
 
 def layout(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Where its elements are: equal of two tensors whose elements are the same."""
+    """The positions of the elements; equal for two tensors with the same elements."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def share_memory(a: ScopeValue, b: ScopeValue) -> bool:
-    """Whether two values share memory, so that writing to one may change the other."""
+    """Whether two values share memory, so that a write to one may change the other."""
     first, second = a.tensor.untyped_storage(), b.tensor.untyped_storage()
     return first.data_ptr() == second.data_ptr() and first.nbytes() > 0

@@ -1,4 +1,4 @@
-"""Which units of the embedded compiler are switched off: the answer must stay right."""
+"""Which units of the embedded compiler to switch off. The results must stay right."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ FAMILIES = (
     "fuse", "fuse.inline", "fuse.vertical", "fuse.reduction", "fuse.horizontal", "codegen",
     "codegen.vectorize", "memory.reuse", "passes", "decompose", "lower", "pregrad", "partition",
 )  # fmt: skip
-"""What is switched off most often is none; then whole families, which end in other neighbours."""
+"""The weights: most often none; then whole families, which give different neighbours."""
 
 
 def toggles(names: Sequence[str]) -> st.SearchStrategy[tuple[str, ...]]:
-    """Units to switch off: none in three of four programs, else one to three."""
+    """Units to switch off: none in three of four programs, otherwise one to three."""
     some = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
     chosen = some.map(lambda found: tuple(sorted(found)))
     nothing: st.SearchStrategy[tuple[str, ...]] = st.just(())

@@ -1,4 +1,4 @@
-"""Views and what rearranges: strides, slices, reshapes that copy, joins, splits."""
+"""Views and rearrangements: strides, slices, reshapes that copy, concatenation, splits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _expand(scope: Scope) -> str:
 
 
 def _reshape(scope: Scope) -> str:
-    """Folds dimensions together, or takes one apart; copies where the strides ask for it."""
+    """Merges dimensions or splits one. It copies if the strides require it."""
     x = scope.operand(SOME)
     shape = x.tensor.shape
     if scope.flag() and shape[-1] and shape[-1] % 2 == 0:
@@ -56,7 +56,7 @@ def _view(scope: Scope) -> str:
 
 
 def _as_strided(scope: Scope) -> str:
-    """Places inside of the memory of the operand, some of them twice."""
+    """Elements inside the memory of the operand, some of them twice."""
     x = scope.operand(Want(ANY, 1, plain=True, accept=lambda t: t.numel() >= 4))
     if x.tensor.numel() < 4:
         return f"{x}.clone()"
@@ -68,7 +68,7 @@ def _as_strided(scope: Scope) -> str:
 
 
 def _overlap(strides: tuple[int, ...]) -> bool:
-    """Whether some places are read twice: AOTAutograd makes another gradient of them.
+    """Whether some elements are read twice. AOTAutograd gives a different gradient for them.
 
     See docs/findings/overlapping_gradient.py.
     """
@@ -76,7 +76,7 @@ def _overlap(strides: tuple[int, ...]) -> bool:
 
 
 def _part(template: str) -> Draw:
-    """One of the parts that a tensor is taken into."""
+    """One of the parts into which a tensor is split."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want(ANY, 1, nonempty=True))
@@ -168,4 +168,4 @@ VIEWS = (
     Row("triu", of_one("torch.triu({x}, 1)", Want(ANY, 2))),
     Row("swapped", with_dim("{x}.movedim({dim}, 0)", Want(ANY, 1))),
 )
-"""None of them rounds."""
+"""Operations that do not round."""

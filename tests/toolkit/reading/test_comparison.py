@@ -71,7 +71,7 @@ def test_where_two_graphs_part_is_the_first_stage_that_means_something_else(make
     lines_b = [wrote(b, "lower-2.py", "x = 1  # /tmp/b.py", "lower")]  # inline changed nothing
     (graph,) = compare(rewritten(a, lines_a), rewritten(b, lines_b)).graphs
     assert graph.what == "0/0 forward"
-    assert graph.after == "differs from inline on"
+    assert graph.after == "differs from inline"
 
 
 def rewritten(run: Run, lines: list[dict[str, Any]]) -> Run:

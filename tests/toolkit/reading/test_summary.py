@@ -119,7 +119,7 @@ def test_a_kernel_is_found_by_the_lines_that_it_comes_from() -> None:
 
 
 def test_what_is_no_line_is_refused() -> None:
-    with pytest.raises(BadLine, match=r"write model\.py:12"):
+    with pytest.raises(BadLine, match=r"is not FILE:N, such as model\.py:12"):
         parse_line("model.py")
 
 
