@@ -14,7 +14,7 @@ from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.judging.check import run_check
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
-from tcdebug.minifier.repros.interpreters import Interpreters
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.repros.verify import (
     FAILS,
     PASSES,

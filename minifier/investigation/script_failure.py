@@ -22,7 +22,7 @@ from tcdebug.minifier.investigation.report import (
 )
 from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search, described
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import Job, waiting_sessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
@@ -140,14 +140,15 @@ def judge_script(
     process. Raises BudgetUsed after `seconds`.
     """
     deadline = time.monotonic() + seconds
-    runs = ScriptRuns(job, log, job.limits.seconds * LONGER, deadline)
-    say("no graph fails alone; running the script as it is")
-    failure = runs.as_it_is()
-    if not failure.failed:
-        return None
-    say("it fails; looking for the layer at fault")
-    search = Search(runs.ask, failure, {(): failure})
-    return ScriptFailure(job, failure, search.find(), runs, search)
+    with waiting_sessions() as interpreters:
+        runs = ScriptRuns(job, log, job.limits.seconds * LONGER, deadline, interpreters)
+        say("no graph fails alone; running the script as it is")
+        failure = runs.as_it_is()
+        if not failure.failed:
+            return None
+        say("it fails; looking for the layer at fault")
+        search = Search(runs.ask, failure, {(): failure})
+        return ScriptFailure(job, failure, search.find(), runs, search)
 
 
 def _both(path: Path, off: Off) -> tuple[Verified, Verified | None]:

@@ -19,6 +19,7 @@ from tcdebug.compiler.events.schema import CandidateRan
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import Job, check_session, start
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
 from tcdebug.minifier.subjects.script import outcome_of
@@ -46,6 +47,8 @@ class ScriptRuns:
     """The hang limit of a run."""
     deadline: float
     """The time on the monotonic clock at which the budget is used up."""
+    interpreters: Interpreters | None = None
+    """Interpreters that wait for sessions, if there are any."""
     hunted: Outcome | None = None
     processes: int = 1
     runs: int = 0
@@ -136,7 +139,9 @@ class _Going:
             "TORCHINDUCTOR_CACHE_DIR": str(self.caches),
         }
         job = msgspec.structs.replace(self.runs.job, mode="layers")
-        self.child = start(job, self.output, variables, Limits(self.runs.seconds, None))
+        self.child = start(
+            job, self.output, variables, Limits(self.runs.seconds, None), self.runs.interpreters
+        )
 
     def take(self, ended: Ended) -> None:
         """Record how a process ended, and start the next if it did not fail."""

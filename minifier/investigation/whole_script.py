@@ -15,7 +15,7 @@ from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import BudgetUsed
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import Job, waiting_sessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
 
 
@@ -37,8 +37,12 @@ def investigate_script(
 
     If `layer` is known to be at fault, only its units are searched.
     """
-    script = WholeScript(job.script, tuple(job.args))
-    subject = ScriptSubject(job, log, layer)
+    with waiting_sessions() as sessions:
+        return _investigated(job, log, seconds, ScriptSubject(job, log, layer, sessions=sessions))
+
+
+def _investigated(job: Job, log: EventLog, seconds: float, subject: ScriptSubject) -> Report:
+    script, layer = WholeScript(job.script, tuple(job.args)), subject.layer
     oracle = script_oracle(subject, seconds, "script")
     base = Toggles.parse(job.toggles)
     try:

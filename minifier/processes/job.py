@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.spawn import spawn
 
+SESSION = "tcdebug.minifier.sessions.session"
+"""The module of a session process."""
+MOST_READY = 3
+"""The most interpreters that wait for sessions."""
 REPORT = "report.json"
 """The file to which a session writes what it found."""
 PARTIAL = "report.partial.json"
@@ -125,10 +131,31 @@ def start(
     output: Path,
     environment: Mapping[str, str],
     limits: Limits | None = None,
+    interpreters: Interpreters | None = None,
 ) -> Child:
-    """Start the session process of a job, with its own caches and its output in a file."""
+    """Start the session process of a job, with its own caches and its output in a file.
+
+    It is one of `interpreters` if any waits.
+    """
     variables = {**os.environ, **own_caches(), **environment}
-    return spawn(_command(job), variables, output=output, limits=limits)
+    executable, *arguments = _command(job)
+    if interpreters is not None and (waiting := interpreters.take()):
+        return waiting.begin(arguments, limits, variables, Path.cwd(), output)
+    return spawn([executable, *arguments], variables, output=output, limits=limits)
+
+
+@contextlib.contextmanager
+def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
+    """Keep interpreters ready for the sessions of this block: one for each of four cores."""
+    if ready is None:
+        ready = min(MOST_READY, (os.cpu_count() or 1) // 4)
+    environment = {**os.environ, **own_caches()}
+    interpreters = Interpreters(environment, (SESSION,), ready, refilled=True)
+    try:
+        interpreters.start()
+        yield interpreters
+    finally:
+        interpreters.end()
 
 
 def start_in_foreground(
@@ -151,4 +178,4 @@ def _command(job: Job) -> list[str]:
     fresh = path.with_suffix(".new")
     fresh.write_bytes(msgspec.json.encode(job))
     fresh.replace(path)
-    return [sys.executable, "-m", "tcdebug.minifier.sessions.session", str(path)]
+    return [sys.executable, "-m", SESSION, str(path)]

@@ -111,6 +111,12 @@ class Child:
         with contextlib.suppress(OSError):  # without a pidfd it is polled
             self.exit_signal = os.pidfd_open(self.pid)
 
+    def begin_anew(self, limits: Limits | None) -> None:
+        """Count its seconds from now on, up to these limits."""
+        self.limits = limits
+        self.left = limits.seconds if limits else float("inf")
+        self.began = self._looked = time.monotonic()
+
     def ask(self, request: bytes) -> bytes | Ended:
         """Send a request. Return the reply, or how the child ended. Its time limit starts anew."""
         if self.ended is not None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tcdebug.minifier.cases.environment import without_settings
+from tcdebug.minifier.processes.interpreters import Interpreter, Interpreters
 from tcdebug.minifier.processes.job import own_caches
 from tcdebug.minifier.processes.process import Ended, Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
-from tcdebug.minifier.repros.interpreters import Interpreter, Interpreters
 
 SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
@@ -152,7 +152,7 @@ def _run(path: Path, arguments: Sequence[str], seconds: float) -> Verified:
         )  # fmt: skip
         ended = finished(child)
         output = "".join(file.read_text(errors="replace") for file in (printed, errors))
-    return _verified(ended, ended.seconds, output)
+    return _verified(ended, output)
 
 
 def _run_by(
@@ -161,8 +161,8 @@ def _run_by(
     """Run a script by an interpreter that waits, and end that."""
     try:
         _copy_with_data(path, interpreter.folder)
-        ended, taken = interpreter.run([path.name, *arguments], seconds)
-        return _verified(ended, taken, interpreter.output)
+        ended = interpreter.run([path.name, *arguments], seconds)
+        return _verified(ended, interpreter.output)
     finally:
         interpreter.end()
 
@@ -175,7 +175,7 @@ def _copy_with_data(path: Path, folder: Path) -> None:
             shutil.copy(file, folder)
 
 
-def _verified(ended: Ended, seconds: float, output: str) -> Verified:
+def _verified(ended: Ended, output: str) -> Verified:
     if ended.returncode is None:
-        return Verified(UNRESOLVED, seconds, "the repro script did not end")
-    return Verified(ended.returncode, seconds, output)
+        return Verified(UNRESOLVED, ended.seconds, "the repro script did not end")
+    return Verified(ended.returncode, ended.seconds, output)

@@ -36,6 +36,7 @@ from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.channel import Parent, channel
 from tcdebug.minifier.processes.imports import ImportsOfChildren
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import (
     FAULT,
     FORKED_BEFORE_CUDA,
@@ -48,17 +49,18 @@ from tcdebug.minifier.processes.process import Child
 from tcdebug.minifier.processes.sleeping import NVML, Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
-from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.repros.repro import WITHOUT_CACHES
 from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
 from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets import inductor
-from tcdebug.minifier.targets.backends import INDUCTOR, Backend
+from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 
 NEXT = b"next"
 """The request to the script's process for the next graph."""
+IMPORTS = ("torch", "torch._dynamo", "torch._inductor.compile_fx")
+"""What an interpreter imports before it runs a repro."""
 MEMORY = "CUDA out of memory"
 NOT_FORKED = "candidates on a GPU run the whole script, each in a fresh process"
 
@@ -217,9 +219,10 @@ class DeviceSession(Session):
             self.threads.restore()
             ambient.enter(entered)
 
-        if self.interpreters is None and backend.name == INDUCTOR and not self.job.wanted.check:
+        known = backend.name in (INDUCTOR, EMBEDDED)
+        if self.interpreters is None and known and not self.job.wanted.check:
             environment = {**repro_environment(), **WITHOUT_CACHES, NVML: "1"}
-            self.interpreters = Interpreters(environment, len(setups))
+            self.interpreters = Interpreters(environment, IMPORTS, len(setups))
         return replace(
             subject,
             prepare=prepare,

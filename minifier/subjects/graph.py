@@ -33,11 +33,11 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.fork import Fork, fork, fork_past_handlers
 from tcdebug.minifier.processes.imports import ImportsOfChildren
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Child, Ended, Limits, finished
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
-from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.repros.repro_judging import SpeedLimits
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of

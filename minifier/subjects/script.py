@@ -31,10 +31,10 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session
 from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
-from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
@@ -88,6 +88,8 @@ class ScriptSubject:
     layer: LayerFinding | None = None
     """The layer at fault, if it is known."""
     keeps_stages: bool = False
+    sessions: Interpreters | None = None
+    """Interpreters that wait for sessions, if there are any."""
     interpreters: Interpreters | None = None
     """None: what a script imports may depend on what it does before."""
     runs: int = 0
@@ -128,7 +130,7 @@ class ScriptSubject:
         }
         self._known = set(self._folder.glob("events*.jsonl"))
         job = msgspec.structs.replace(self.job, mode="compiled")
-        return start_session(job, self._output, variables, limits)
+        return start_session(job, self._output, variables, limits, self.sessions)
 
     @property
     def _output(self) -> Path:

@@ -18,8 +18,8 @@ from tcdebug.minifier.bisection.layers import LayerFinding, Searchable
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.oracles.runner import Runner
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Limits
-from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.search.reducing import Reducing
 
 

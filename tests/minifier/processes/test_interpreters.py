@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 from captured import captured
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.processes.interpreters import Interpreters
+from tcdebug.minifier.processes.job import Job, begun, start, waiting_sessions
+from tcdebug.minifier.processes.process import Limits, finished, has_exited
 from tcdebug.minifier.processes.tree import descendants, snapshot
-from tcdebug.minifier.repros.interpreters import Interpreters
 from tcdebug.minifier.repros.repro import Repro, write
 from tcdebug.minifier.repros.verify import repro_environment, verify_switched
 
@@ -20,7 +23,7 @@ VALUE = "import sys\nprint(sys.argv, __name__)\nsys.exit({status})\n"
 
 @pytest.fixture
 def waiting(request: pytest.FixtureRequest) -> Interpreters:
-    interpreters = Interpreters(repro_environment(), 1)
+    interpreters = Interpreters(repro_environment(), ("torch",), 1)
     interpreters.start()
     request.addfinalizer(interpreters.end)
     return interpreters
@@ -31,7 +34,7 @@ def test_a_script_runs_as_python_runs_it(waiting: Interpreters) -> None:
     one = waiting.take()
     assert one is not None
     (one.folder / "script.py").write_text(VALUE.format(status=7))
-    ended, _ = one.run(["script.py", "--off=a.b"], 100.0)
+    ended = one.run(["script.py", "--off=a.b"], 100.0)
     assert ended.returncode == 7
     assert one.output == "['script.py', '--off=a.b'] __main__\n"
     one.end()
@@ -60,3 +63,30 @@ def test_interpreters_without_a_script_are_ended(waiting: Interpreters) -> None:
     one.end()
     assert not descendants(pid, snapshot())
     assert waiting.take() is None
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_session_is_run_by_an_interpreter_that_waits(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import os\nprint(os.environ['TCDEBUG_OFF'])\nexit(3)\n")
+    job = Job("compiled", str(tmp_path / "script.py"), [], str(tmp_path))
+    output = tmp_path / "printed"
+    with waiting_sessions(1) as interpreters:
+        child = start(job, output, {"TCDEBUG_OFF": "fuse"}, Limits(100.0), interpreters)
+        ended = finished(child)
+        assert ended.returncode == 3
+        assert begun(job, ended.pid).exists()
+        assert output.read_text() == "fuse\n"
+        another = interpreters.take()
+        assert another is not None and another.child.pid != child.pid
+
+
+@pytest.mark.usefixtures("warm")
+def test_an_interpreter_that_could_not_import_is_not_taken() -> None:
+    interpreters = Interpreters(repro_environment(), ("no.such.module",), 1)
+    interpreters.start()
+    time.sleep(0.1)
+    waiting = interpreters._waiting[0].child.pid
+    while not has_exited(waiting):
+        time.sleep(0.05)
+    assert interpreters.take() is None
+    interpreters.end()
