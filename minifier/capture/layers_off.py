@@ -18,7 +18,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import patched
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.cases.layer_names import CACHES, DYNAMO, GUARDS, STAND_INS
+from tcdebug.minifier.cases.layer_names import CACHES, CUDAGRAPHS, DYNAMO, GUARDS, STAND_INS
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
 
@@ -42,6 +42,10 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         if caches.names:
             stack.enter_context(caches.off())
             stack.enter_context(each_call(caches.set, log))
+        if CUDAGRAPHS in toggles.off:
+            from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
+
+            stack.enter_context(inductor.switched(Toggles.parse([CUDAGRAPHS]), log))
         if any(name in toggles.off for name in GUARDS.values()):
             stack.enter_context(each_call(_Anew().enter, log))
         yield

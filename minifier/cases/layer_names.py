@@ -28,6 +28,9 @@ GUARDS: Mapping[str, str] = {
 }
 """Layer -> its reuse of compiled code. With it switched off, every call is compiled anew."""
 
+CUDAGRAPHS = "cudagraphs"
+"""The replay of CUDA graphs by inductor, which is a unit of its compiles too."""
+
 CACHE = "layer.cache"
 """All compile caches below."""
 CACHES: Mapping[str, tuple[tuple[str, str], ...]] = {

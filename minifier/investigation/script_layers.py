@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tcdebug.minifier.cases.layer_names import (
     CACHE,
     CACHES,
+    CUDAGRAPHS,
     DYNAMO,
     GUARDS,
     ORDER,
@@ -47,6 +48,7 @@ IN_WORDS = {
         "the backend's code is reused for a call for which it is wrong: it passes if every call is "
         "compiled anew"
     ),
+    CUDAGRAPHS: "CUDA graphs: it passes if every kernel is launched",
     CACHE: "the compile caches together: it passes with all of them off",
 }
 """Layer -> what the runs showed."""
@@ -137,7 +139,10 @@ class Search:
                 if found := next((name for name in pair if self._passes(name)), ""):
                     return self._settled(found)
             return self._settled(CACHE)
-        return self._settled(guards if self._passes(guards) else "layer.backend")
+        if not self._passes(guards):
+            return self._settled("layer.backend")
+        self._run((CUDAGRAPHS,))  # code that is compiled anew replays nothing either
+        return self._settled(CUDAGRAPHS if self._passes(CUDAGRAPHS) else guards)
 
     def _run(self, *questions: Off) -> None:
         fresh = tuple(q for q in questions if q not in self.runs)
@@ -184,6 +189,8 @@ def described(off: Off) -> str:
             parts.append(f"with the backend {STAND_INS[name]}")
         elif name in GUARDS.values():
             parts.append("with every call compiled anew")
+        elif name == CUDAGRAPHS:
+            parts.append("without CUDA graphs")
         elif name == CACHE:
             parts.append("with all caches off")
         else:

@@ -18,6 +18,8 @@ from tcdebug.minifier.processes.spawn import spawn
 
 SESSION = "tcdebug.minifier.sessions.session"
 """The module of a session process."""
+SESSION_IMPORTS = ("tcdebug.minifier.sessions.modes",)
+"""What an interpreter imports before it runs a session."""
 MOST_READY = 3
 """The most interpreters that wait for sessions."""
 REPORT = "report.json"
@@ -150,7 +152,7 @@ def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
     if ready is None:
         ready = min(MOST_READY, (os.cpu_count() or 1) // 4)
     environment = {**os.environ, **own_caches()}
-    interpreters = Interpreters(environment, (SESSION,), ready, refilled=True)
+    interpreters = Interpreters(environment, SESSION_IMPORTS, ready, refilled=True)
     try:
         interpreters.start()
         yield interpreters

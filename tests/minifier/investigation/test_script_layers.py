@@ -18,6 +18,7 @@ EAGER, DYNAMO = ("layer.dynamo",), ("layer.autograd",)
 AOT, DECOMPOSED = ("layer.decompositions",), ("layer.backend",)
 CACHES = ("layer.cache",)
 ANEW, BACKEND_ANEW = ("layer.dynamo.guards",), ("layer.backend.guards",)
+CUDAGRAPHS = ("cudagraphs",)
 AOT_ANEW = ("layer.autograd.guards",)
 
 Runs = Mapping[Off, Outcome]
@@ -46,7 +47,8 @@ FAILING: dict[str, tuple[Off, ...]] = {
     "layer.autograd.guards": (AOT, DECOMPOSED),
     "layer.decompositions": (DECOMPOSED,),
     "layer.backend": (CACHES, BACKEND_ANEW),
-    "layer.backend.guards": (CACHES,),
+    "layer.backend.guards": (CACHES, CUDAGRAPHS),
+    "cudagraphs": (CACHES,),
     "layer.cache.aotautograd": (("layer.cache.fx_graph",), BACKEND_ANEW),
     "layer.cache.fx_graph": (("layer.cache.aotautograd",), BACKEND_ANEW),
     "layer.cache.precompile": (
