@@ -1,4 +1,4 @@
-"""What all tests of the compiler share: `support` on the path, kernels cached, no event logs."""
+"""Setup for all tests of the compiler: `support` on the path, cached kernels, no event logs."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo() -> Iterator[None]:
-    """No test sees what Dynamo compiled, or gave up on, in another one."""
+    """Resets Dynamo, so that no test sees frames that another one compiled or skipped."""
     import torch  # noqa: PLC0415 # collection stays fast
 
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Which inference graphs are called past AOTAutograd's wrappers, and that nobody can tell."""
+"""Which inference graphs bypass AOTAutograd's wrappers, and that this has no visible effect."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ w, b = f32(4, 3), f32(4)
 
 
 class Compiled:
-    """A function through the whole compiler; `straight` says how its graphs are called.
+    """A compiled function. `straight` records which graphs bypass the wrappers.
 
-    The compiler has the options `made_with`; the others are those of torch.compile.
+    `made_with` are options of the compiler; the others are those of torch.compile.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ def detached(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("function", [kernels, products])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_a_graph_of_which_nothing_is_asked_is_called_straight(
+def test_a_graph_for_which_the_wrappers_do_nothing_bypasses_them(
     function: Function, mode: Callable[[], AbstractContextManager[None]], dynamic: bool | None
 ) -> None:
     compiled = Compiled(function, dynamic=dynamic)
@@ -76,7 +76,7 @@ def test_a_graph_of_which_nothing_is_asked_is_called_straight(
     assert set(compiled.straight) == {True}
 
 
-def test_parameters_without_gradients_are_no_obstacle() -> None:
+def test_parameters_without_gradients_are_not_an_obstacle() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     compiled = Compiled(model)
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_parameters_without_gradients_are_no_obstacle() -> None:
     assert compiled.straight == [True]
 
 
-def test_results_need_no_gradient_where_inputs_do() -> None:
+def test_results_need_no_gradient_if_inputs_need_none() -> None:
     compiled = Compiled(detached)
     x = f32(2, 3).requires_grad_()
     result = compiled.run(x)
@@ -94,7 +94,7 @@ def test_results_need_no_gradient_where_inputs_do() -> None:
     assert torch.is_grad_enabled()
 
 
-def test_gradients_are_on_again_after_an_error() -> None:
+def test_gradients_are_enabled_again_after_an_error() -> None:
     def f(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         return (x @ w.t())[places]
 
@@ -138,7 +138,7 @@ def custom(x: torch.Tensor) -> torch.Tensor:
     [(adds_in_place, False), (view_of_input, False), (custom, False), (view_and_base, True)],
 )
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
-def test_a_graph_of_which_something_is_asked_is_not(
+def test_a_graph_for_which_the_wrappers_do_something_keeps_them(
     function: Function, straight: bool, mode: Callable[[], AbstractContextManager[None]]
 ) -> None:
     compiled = Compiled(function)
@@ -157,14 +157,14 @@ def test_a_graph_of_which_something_is_asked_is_not(
     assert compiled.straight == [straight]
 
 
-def test_a_graph_that_trains_is_not() -> None:
+def test_a_graph_that_trains_keeps_the_wrappers() -> None:
     compiled = Compiled(kernels)
     compiled.run(f32(2, 3).requires_grad_())[0].sum().backward()
     assert compiled.straight == [False]
 
 
 @pytest.mark.parametrize("function", [kernels, products])
-def test_tensor_subclasses_are_taken_apart(function: Function) -> None:
+def test_tensor_subclasses_are_unwrapped(function: Function) -> None:
     compiled = Compiled(function)
     x = TwoTensor(f32(2, 3), f32(2, 3) + 1)
     results, expected = compiled.run(x), function(x)
@@ -176,7 +176,7 @@ def test_tensor_subclasses_are_taken_apart(function: Function) -> None:
     assert compiled.straight == [False]
 
 
-def test_a_graph_under_autocast_gives_what_eager_gives_under_it() -> None:
+def test_a_graph_under_autocast_agrees_with_eager_under_autocast() -> None:
     compiled = Compiled(products)
     x = f32(2, 3)
     assert_same(compiled.run(x), products(x))
@@ -188,7 +188,7 @@ def test_a_graph_under_autocast_gives_what_eager_gives_under_it() -> None:
     assert compiled.straight == [True, False]
 
 
-def test_functions_that_transform_see_no_difference() -> None:
+def test_function_transforms_see_no_difference() -> None:
     compiled = Compiled(kernels)
     compiled.run(f32(2, 3))
     xs = torch.stack([f32(2, 3), f32(2, 3) + 1])
@@ -197,7 +197,7 @@ def test_functions_that_transform_see_no_difference() -> None:
     assert_same(gradient(xs[0]), xs[0].exp())
 
 
-def test_sizes_that_change_are_noted_on_results_as_aot_autograd_does() -> None:
+def test_dynamic_sizes_of_results_are_marked_as_aot_autograd_does() -> None:
     compiled = Compiled(kernels, dynamic=True)
     reference = torch.compile(kernels, backend="aot_eager", dynamic=True)
     found = [vars(r) for r in compiled.run(f32(4, 3))]
@@ -206,14 +206,14 @@ def test_sizes_that_change_are_noted_on_results_as_aot_autograd_does() -> None:
     assert compiled.straight == [True]
 
 
-def test_an_unknown_torch_calls_nothing_straight_and_says_so(
+def test_with_an_unknown_torch_no_graph_bypasses_the_wrappers_and_an_event_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(seams, "AROUND", {})
     options = {"log": True, "run_dir": str(tmp_path)}
     compiled = Compiled(kernels, made_with=options)
     assert_same(compiled.run(f32(2, 3)), kernels(f32(2, 3)))
-    compiled.run(f32(2, 3).requires_grad_())  # nothing is called straight where torch is known
+    compiled.run(f32(2, 3).requires_grad_())  # the event is not emitted with a known torch
     assert compiled.straight == [False, False]
     (path,) = tmp_path.glob("events*.jsonl")
     events = [json.loads(line) for line in path.read_text().splitlines()]
@@ -229,7 +229,7 @@ def test_the_wrappers_of_every_supported_torch_are_known() -> None:
     assert list(seams.AROUND) == ["2.11", "2.12", "2.13", "2.14", "2.15"]
 
 
-def test_what_torch_puts_around_a_graph_besides_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_wrappers_of_torch_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     torchs = seams.aot_module_simplified
 
     def more(*args: Any, **kwargs: Any) -> Function:
@@ -243,7 +243,7 @@ def test_what_torch_puts_around_a_graph_besides_stays(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("weighs", [False, True])
-def test_a_module_with_weights_of_its_own_is_given_them(weighs: bool) -> None:
+def test_a_module_with_weights_passes_them_to_its_graph(weighs: bool) -> None:
     class Scale(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -259,7 +259,7 @@ def test_a_module_with_weights_of_its_own_is_given_them(weighs: bool) -> None:
     assert compiled.straight == [not weighs]
 
 
-def test_buckets_of_ddp_are_compiled_one_by_one() -> None:
+def test_ddp_buckets_are_compiled_one_by_one() -> None:
     layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()) for _ in range(4)]
     model = torch.nn.Sequential(*layers)
     compiled = Compiled(model)
@@ -272,7 +272,7 @@ def test_buckets_of_ddp_are_compiled_one_by_one() -> None:
     assert_same(*([torch.autograd.grad(f(x).sum(), [*model.parameters()])] for f in (run, model)))
 
 
-def test_a_compiler_of_a_vendor_is_called_as_torch_calls_it() -> None:
+def test_a_vendor_compiler_is_called_as_torch_calls_it() -> None:
     def vendors(graph: fx.GraphModule, inputs: Sequence[Any]) -> Function:
         return graph.forward
 

@@ -1,4 +1,4 @@
-"""Every dtype: values, promotion, wrap-around, conversions, and what is not a number."""
+"""Every dtype: values, promotion, wrap-around, conversions, NaN and infinity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -2.5, INF, -INF, NAN, 3e38, -3e
 
 
 def sample(dtype: torch.dtype, size: int = 37) -> torch.Tensor:
-    """Values over the whole range of small dtypes."""
+    """Values over the whole range of a small dtype."""
     if dtype.is_floating_point:
         return torch.linspace(-9, 9, size, dtype=torch.float64).to(dtype)
     if dtype == torch.bool:
@@ -56,7 +56,7 @@ def test_integer_division_rounds_as_eager_does(dtype: torch.dtype) -> None:
     x = sample(dtype)
     y = x.flip(0).clone()
     y[y == 0] = 3
-    y[y == y.new_tensor(-1)] = 5  # the smallest integer by -1 traps in eager
+    y[y == y.new_tensor(-1)] = 5  # dividing the smallest integer by -1 traps in eager
     assert_as_eager(compiled(function), function, [x, y], exact=True)
 
 
@@ -73,12 +73,12 @@ def test_an_integer_division_by_zero_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("source", DTYPES, ids=str)
-def test_a_conversion_gives_what_eager_gives(source: torch.dtype) -> None:
+def test_a_conversion_agrees_with_eager(source: torch.dtype) -> None:
     def function(x: torch.Tensor, unsigned: torch.Tensor) -> Any:
         return [x.to(target) for target in DTYPES if target != torch.uint8], unsigned.byte()
 
     x = sample(source)
-    # a negative float has no unsigned value
+    # the conversion of a negative float to an unsigned integer is undefined
     inputs = [x, x.abs() if source.is_floating_point else x.clone()]
     assert_as_eager(compiled(function), function, inputs, exact=True)
 
@@ -104,7 +104,7 @@ def test_reductions_in_a_dtype(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_types_are_rounded_after_every_operation(dtype: torch.dtype) -> None:
+def test_half_precision_types_are_rounded_after_every_operation(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor) -> Any:
         return (x * 1.1 + x) * 0.3 - x, x.exp() - x.sin()
 
@@ -112,7 +112,7 @@ def test_half_types_are_rounded_after_every_operation(dtype: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("value", [65504.0, 65519.9, 65520.0, 1e-8, 6e-8, 3e-5, INF, -INF, NAN])
-def test_a_float_is_rounded_to_the_nearest_half(value: float) -> None:
+def test_a_float_is_rounded_to_the_nearest_half_precision_number(value: float) -> None:
     def function(x: torch.Tensor) -> Any:
         return x.half(), x.bfloat16(), x.half().float() * 2
 
@@ -156,7 +156,7 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_special_values_give_what_eager_gives(name: str) -> None:
+def test_special_values_agree_with_eager(name: str) -> None:
     function = UNARY[name]
     assert_as_eager(compiled(function), function, [torch.tensor(SPECIAL * 2)], exact=True)
 
@@ -178,7 +178,7 @@ BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_pairs_of_special_values_give_what_eager_gives(name: str) -> None:
+def test_pairs_of_special_values_agree_with_eager(name: str) -> None:
     x = torch.tensor(SPECIAL)
     left, right = (t.clone() for t in torch.meshgrid(x, x, indexing="ij"))
     assert_as_eager(compiled(BINARY[name]), BINARY[name], [left, right])
@@ -186,7 +186,7 @@ def test_pairs_of_special_values_give_what_eager_gives(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_square_root_is_rounded_correctly(dtype: torch.dtype) -> None:
-    """Eager's is one unit off for a sixth of all float32."""
+    """Eager is one unit off for a sixth of all float32 numbers."""
     x = torch.cat([torch.rand(1000, dtype=dtype) * 100, torch.tensor(SPECIAL, dtype=dtype)])
     expected = [math.sqrt(v) if v >= 0 else v if v == 0 else NAN for v in x.tolist()]
     found = compiled(torch.sqrt)(x)
@@ -197,7 +197,7 @@ def test_a_square_root_is_rounded_correctly(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", ["fmod", "remainder"])
 def test_a_remainder_is_exact_where_eager_overflows(name: str) -> None:
-    """Eager takes quotient times divisor away, and has NaN where the quotient is not a float."""
+    """Eager subtracts quotient times divisor, which gives NaN if the quotient overflows."""
     left, right = (t.flatten() for t in torch.meshgrid(*[torch.tensor(SPECIAL)] * 2, indexing="ij"))
     expected = []
     for a, b in zip(left.tolist(), right.tolist(), strict=True):
@@ -221,7 +221,7 @@ def test_a_reduction_over_a_special_value(kind: str, value: float) -> None:
     assert_as_eager(compiled(function), function, [x])
 
 
-def test_the_first_nan_is_the_place_of_the_extreme() -> None:
+def test_the_first_nan_is_the_position_of_the_extreme() -> None:
     x = torch.tensor([[1.0, NAN, NAN, 5.0], [3.0, 7.0, 7.0, -1.0]])
     found = compiled(lambda t: (t.argmax(1), t.argmin(1), t.max(1).indices))(x)
     assert [f.tolist() for f in found] == [[1, 1], [1, 3], [1, 1]]
@@ -233,7 +233,7 @@ def test_softmax_of_a_row_of_minus_infinity_is_nan() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_signs_are_those_of_the_bits(dtype: torch.dtype) -> None:
+def test_signs_are_those_of_the_sign_bits(dtype: torch.dtype) -> None:
     x = torch.randn(20, 20, generator=torch.Generator().manual_seed(0))
     x[0], x[1], x[2] = -0.0, float("nan"), -float("inf")
     assert_as_eager(compiled(torch.signbit), torch.signbit, [x.to(dtype)], exact=True)

@@ -1,4 +1,4 @@
-"""One compile serves many sizes; sizes that only the data knows."""
+"""One compile for many sizes, and sizes that depend on data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tcdebug.compiler.backend import backend
 
 
 class Counting:
-    """The compiler, counting the graphs that it was given."""
+    """The compiler, which counts the graphs that it receives."""
 
     def __init__(self) -> None:
         self.graphs = 0
@@ -59,7 +59,7 @@ def test_one_compile_serves_many_sizes(name: str) -> None:
     assert counting.graphs == 1
 
 
-def test_zero_and_one_are_compiled_for_themselves_and_nothing_else_is() -> None:
+def test_only_sizes_zero_and_one_are_specialised() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (x * 2).sum() + x.shape[0]
 
@@ -101,18 +101,18 @@ def test_gradients_for_many_sizes() -> None:
     assert counting.graphs == 1
 
 
-def test_a_number_as_an_argument_is_a_size_too() -> None:
+def test_a_number_as_an_argument_is_a_symbolic_size() -> None:
     f, counting = compile_counted(lambda x, n: x * n + n, dynamic=True)
     assert [f(torch.ones(2), n).tolist() for n in (3, 4, 9)] == [[6, 6], [8, 8], [18, 18]]
     assert counting.graphs == 1
 
 
-# -- sizes that only the data knows -------------------------------------------------------------
+# -- sizes that depend on data ------------------------------------------------------------------
 
 
 @pytest.fixture
 def whole_graphs() -> Iterator[None]:
-    """Dynamo captures what depends on data instead of breaking the graph."""
+    """Dynamo captures data-dependent operators instead of breaking the graph."""
     with torch._dynamo.config.patch(
         capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
     ):
@@ -123,7 +123,7 @@ DATA = [torch.tensor([1.0, 0, 2, 0, 3]), torch.tensor([1.0, 1, 1]), torch.zeros(
 
 
 @pytest.mark.usefixtures("whole_graphs")
-def test_as_many_places_as_the_data_has() -> None:
+def test_nonzero_has_as_many_rows_as_the_data_has_nonzeros() -> None:
     def function(x: torch.Tensor) -> Any:
         places = x.nonzero().flatten()
         return places + 1, x[places] * 2, places.sum()
@@ -135,7 +135,7 @@ def test_as_many_places_as_the_data_has() -> None:
 
 
 @pytest.mark.usefixtures("whole_graphs")
-def test_a_mask_selects_as_many_elements_as_it_has() -> None:
+def test_a_mask_selects_a_data_dependent_number_of_elements() -> None:
     def function(x: torch.Tensor) -> Any:
         chosen = x[x > 0.5]
         return chosen.exp(), chosen.sum(), chosen.unsqueeze(1).expand(-1, 3) + 1
@@ -147,7 +147,7 @@ def test_a_mask_selects_as_many_elements_as_it_has() -> None:
 
 
 @pytest.mark.usefixtures("whole_graphs")
-def test_a_number_out_of_a_tensor_is_data() -> None:
+def test_an_integer_read_from_a_tensor_is_data() -> None:
     def function(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         return x * n.item() + n.item()
 
@@ -158,7 +158,7 @@ def test_a_number_out_of_a_tensor_is_data() -> None:
 
 
 @pytest.mark.usefixtures("whole_graphs")
-def test_a_float_out_of_a_tensor_is_data() -> None:
+def test_a_float_read_from_a_tensor_is_data() -> None:
     def function(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         return x * n.item() + x.sum()
 
@@ -169,7 +169,7 @@ def test_a_float_out_of_a_tensor_is_data() -> None:
 
 
 @pytest.mark.usefixtures("whole_graphs")
-def test_a_size_out_of_a_tensor() -> None:
+def test_a_size_read_from_a_tensor() -> None:
     def function(n: torch.Tensor) -> torch.Tensor:
         size = n.item()
         torch._check(size >= 0)
@@ -183,7 +183,7 @@ def test_a_size_out_of_a_tensor() -> None:
     assert graphs == [1, 1, 1, 2, 3]
 
 
-def test_without_capture_the_graph_breaks_and_the_answer_is_right() -> None:
+def test_without_capture_the_graph_breaks_and_the_result_is_right() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         if y.sum().item() > 3:
@@ -196,6 +196,6 @@ def test_without_capture_the_graph_breaks_and_the_answer_is_right() -> None:
     assert counting.graphs > 1
 
 
-def test_the_plain_backend_takes_dynamic_sizes_too() -> None:
+def test_the_plain_backend_supports_dynamic_sizes() -> None:
     f = compiled(lambda x: x.sum(0), dynamic=True)
     assert f(torch.ones(3, 2)).tolist() == [3.0, 3.0]

@@ -54,7 +54,7 @@ def test_gradients_are_those_of_eager(name: str) -> None:
     assert_same(gradients(compiled(function), copies(wanted)), gradients(function, wanted))
 
 
-def test_only_inputs_that_want_a_gradient_get_one() -> None:
+def test_only_inputs_that_require_a_gradient_get_one() -> None:
     x, y = f32(4).requires_grad_(), f32(4)
     compiled(lambda a, b: (a * b).sum())(x, y).backward()
     assert torch.equal(x.grad, y)
@@ -69,7 +69,7 @@ def test_gradients_accumulate_over_calls() -> None:
     assert x.grad.tolist() == [6.0, 6.0, 6.0, 6.0]
 
 
-def test_a_backward_that_is_kept_can_run_twice() -> None:
+def test_a_retained_backward_can_run_twice() -> None:
     x = f32(4).requires_grad_()
     y = compiled(lambda a: (a * a).sum())(x)
     y.backward(retain_graph=True)
@@ -93,7 +93,7 @@ def test_a_gradient_through_a_mutated_input() -> None:
     [lambda m: m.tanh(), lambda m: m.t().sigmoid(), lambda m: m[1:].to(torch.float64) + 1],
     ids=["itself", "a view", "a part"],
 )
-def test_backward_reads_what_an_input_held_before_it_was_written_to(
+def test_backward_reads_inputs_as_they_were_before_forward_wrote_to_them(
     read: Callable[[torch.Tensor], torch.Tensor], off: str
 ) -> None:
     def function(x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
@@ -124,7 +124,7 @@ def test_a_model_trains_as_in_eager() -> None:
     assert losses(compiled) == pytest.approx(losses(lambda model: model), rel=1e-4)
 
 
-def test_a_smaller_budget_keeps_less_for_backward_and_gives_the_same_gradients() -> None:
+def test_a_smaller_budget_saves_less_for_backward_and_gives_the_same_gradients() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         for _ in range(4):
             x = torch.softmax(x @ w, -1)
@@ -157,7 +157,7 @@ def test_the_partition_that_saves_less_gives_the_same_gradients() -> None:
     assert_same(gradients(off, copies(inputs)), minimal)
 
 
-def test_equal_calls_give_results_of_their_own() -> None:
+def test_equal_calls_give_separate_results() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return F.layer_norm(x, (4,)), F.layer_norm(x, (4,))
 

@@ -1,4 +1,4 @@
-"""Higher-order operators, custom operators, and tensors that kernels do not read."""
+"""Higher-order operators, custom operators, and tensors that kernels cannot read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_gradient_goes_through_the_branch_that_was_taken(sign: float) -> None:
     assert_same(mine, gradients(function, [x.clone().requires_grad_()]))
 
 
-def test_what_is_checkpointed_draws_the_same_random_numbers_again() -> None:
+def test_a_checkpointed_function_draws_the_same_random_numbers_again() -> None:
     def function(x: torch.Tensor) -> Any:
         def block(y: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.dropout(y * 3, 0.5)
@@ -77,7 +77,7 @@ def test_what_is_checkpointed_draws_the_same_random_numbers_again() -> None:
 
 @pytest.fixture(scope="module")
 def custom() -> Iterator[Any]:
-    """Operators of a library of the test's own: one pure, one that writes, one of unknown size."""
+    """A library of operators: a pure one, one that writes, one with a result of unknown size."""
     library = torch.library.Library("tcdebug_test", "FRAGMENT")
     library.define("scaled(Tensor x, float by) -> Tensor")
     library.define("increment_(Tensor(a!) x) -> ()")
@@ -111,7 +111,7 @@ def test_a_custom_operator_and_its_gradient(custom: Any) -> None:
     assert_same(mine, gradients(function, [x.clone().requires_grad_()]))
 
 
-def test_a_custom_operator_that_writes_is_seen_before_and_after(custom: Any) -> None:
+def test_a_custom_operator_that_writes_keeps_its_order(custom: Any) -> None:
     def function(x: torch.Tensor) -> Any:
         y = x * 2
         custom.increment_(y)
@@ -133,7 +133,7 @@ def test_a_custom_operator_of_unknown_size(custom: Any) -> None:
         assert_as_eager(once, function, [x])
 
 
-# -- tensors that kernels do not read -----------------------------------------------------------
+# -- tensors that kernels cannot read -----------------------------------------------------------
 
 EXOTIC: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "sparse": (lambda x, y: torch.sparse.mm(x, y) * 2, [f32(3, 4).to_sparse(), f32(4, 5)]),
@@ -152,7 +152,7 @@ EXOTIC: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", EXOTIC)
-def test_what_kernels_do_not_read_goes_to_aten(name: str) -> None:
+def test_tensors_that_kernels_cannot_read_are_left_to_aten(name: str) -> None:
     function, inputs = EXOTIC[name]
     assert_same(compiled(function)(*inputs), function(*inputs))
 

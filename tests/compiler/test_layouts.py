@@ -1,4 +1,4 @@
-"""Empty and 0-d tensors, strides, aliases and mutation: all as in eager."""
+"""Empty and 0-d tensors, strides, aliases and mutation, all as in eager."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_a_sum_over_an_empty_axis_is_zero_and_a_product_is_one() -> None:
     assert product.tolist() == [1.0, 1.0, 1.0]
 
 
-def test_a_mean_of_nothing_is_nan() -> None:
+def test_a_mean_over_an_empty_axis_is_nan() -> None:
     assert compiled(lambda x: x.mean() * 1)(torch.empty(0)).isnan()
 
 
-def test_any_of_nothing_is_false_and_all_of_nothing_is_true() -> None:
+def test_any_of_an_empty_axis_is_false_and_all_is_true() -> None:
     some, every = compiled(lambda x: (x.any(1), x.all(1)))(torch.empty(2, 0, dtype=torch.bool))
     assert some.tolist() == [False, False]
     assert every.tolist() == [True, True]
@@ -48,7 +48,7 @@ EMPTY: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "zero_divisor": (lambda x, y: x // y, [i64(9, 0, 3), i64(1, 3)]),
     "slice": (lambda x: x[5:] * 2, [f32(4)]),
     "stack": (lambda x: (x.tril(), torch.stack([x, x], 3)), [torch.empty(17, 3, 0)]),
-    # a constant that needs computing, in loops of which an outer one runs no times
+    # a constant that must be computed, in a nest whose outer loop has no iterations
     "rounded_constant": (
         lambda x, y: torch.ldexp(x, y),
         [torch.empty(0, 1, 3, dtype=torch.bfloat16), torch.empty(0, 10, 3, dtype=torch.bfloat16)],
@@ -57,7 +57,7 @@ EMPTY: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_empty_tensors_go_through(name: str) -> None:
+def test_empty_tensors_are_supported(name: str) -> None:
     function, inputs = EMPTY[name]
     assert_as_eager(compiled(function), function, inputs)
 
@@ -79,7 +79,7 @@ ZERO_D: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", ZERO_D)
-def test_zero_dimensional_tensors_go_through(name: str) -> None:
+def test_zero_dimensional_tensors_are_supported(name: str) -> None:
     assert_as_eager(compiled(ZERO_D[name]), ZERO_D[name], [torch.tensor(1.5)])
 
 
@@ -151,7 +151,7 @@ def test_an_input_that_is_returned_is_itself() -> None:
     assert changed.data_ptr() != x.data_ptr()
 
 
-def test_two_outputs_that_share_memory_in_eager_share_it() -> None:
+def test_outputs_that_share_memory_in_eager_share_it() -> None:
     def function(x: torch.Tensor) -> Any:
         y = x * 2
         return y, y.t(), y[0]
@@ -171,7 +171,7 @@ def test_outputs_that_do_not_share_memory_in_eager_do_not() -> None:
     assert len({r.data_ptr() for r in (*results, x)}) == 5
 
 
-def test_views_of_equal_tensors_do_not_share_memory_where_eager_has_two() -> None:
+def test_views_of_equal_tensors_do_not_share_memory_if_eager_has_two_tensors() -> None:
     def function(x: torch.Tensor) -> Any:
         e = x.exp()
         medians = x.median(0).values, x.median(0).values
@@ -183,14 +183,14 @@ def test_views_of_equal_tensors_do_not_share_memory_where_eager_has_two() -> Non
     assert len({r.untyped_storage().data_ptr() for r in (*results, x)}) == 9
 
 
-def test_memory_that_a_returned_view_shares_is_not_used_again() -> None:
+def test_memory_of_a_returned_view_is_not_reused() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         return x.sin().t(), (w @ w).cos()
 
     assert_as_eager(compiled(function), function, [f32(4, 4), f32(4, 4) + 1])
 
 
-def test_one_tensor_given_twice() -> None:
+def test_one_tensor_passed_twice() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         x.add_(1)
         return x * y
@@ -201,7 +201,7 @@ def test_one_tensor_given_twice() -> None:
     assert torch.equal(x, twin)
 
 
-def test_overlapping_inputs_of_which_one_is_written() -> None:
+def test_overlapping_inputs_one_of_which_is_written() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         x.mul_(2)
         return y + 1
@@ -238,7 +238,7 @@ MUTATIONS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_what_eager_writes_to_an_input_is_written(name: str) -> None:
+def test_inputs_are_written_to_as_in_eager(name: str) -> None:
     assert_as_eager(compiled(MUTATIONS[name]), MUTATIONS[name], [f32(3, 4), f32(4, 3).t() + 1])
 
 
@@ -250,7 +250,7 @@ def test_running_statistics_of_batch_norm_are_updated() -> None:
     assert_as_eager(compiled(function), function, inputs)
 
 
-def test_a_write_through_a_view_of_a_copy_leaves_the_input_alone() -> None:
+def test_a_write_through_a_view_of_a_copy_does_not_change_the_input() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x.clone()
         y[0].zero_()
@@ -259,7 +259,7 @@ def test_a_write_through_a_view_of_a_copy_leaves_the_input_alone() -> None:
     assert_as_eager(compiled(function), function, [f32(3, 4)])
 
 
-# -- places out of range ------------------------------------------------------------------------
+# -- indices out of range -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [6, -7])
@@ -270,7 +270,7 @@ def test_an_index_out_of_range_is_an_error(place: int) -> None:
         f(f32(6), torch.tensor([0, place]))
 
 
-def test_a_place_that_a_guard_hides_is_not_read() -> None:
+def test_a_guarded_index_out_of_range_is_not_read() -> None:
     def function(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(x[i], (2, 2)) + i64(9, 7)
 

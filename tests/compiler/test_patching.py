@@ -1,4 +1,4 @@
-"""Patches of torch: applied for a block, always undone, and left out where they do not fit."""
+"""Patches of torch: in force during a block, always undone, and skipped if they do not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Base:
 
 class Owner(Base):
     flag: int
-    """An attribute of instances, as a dataclass has them."""
+    """An attribute of instances, as in a dataclass."""
 
     def method(self, node1: str, node2: str) -> str:
         return f"{node1} {node2}"
@@ -49,7 +49,7 @@ def function() -> str:
 
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module that stands for one of torch's."""
+    """A module that stands in for a module of torch."""
     made: Any = ModuleType("torchlike")
     made.Owner, made.function, made.value = Owner, function, 1
     monkeypatch.setitem(sys.modules, "torchlike", made)
@@ -61,7 +61,7 @@ METHOD = Patch("torchlike:Owner", "method", "no pairs", takes=("node1", "node2")
 
 
 def marking(mark: str) -> Callable[[Any], Any]:
-    """Makes a replacement that adds a mark to what the original returns."""
+    """Makes a replacement that adds a mark to the result of the original."""
 
     def make(original: Callable[..., str]) -> Callable[..., str]:
         return lambda *args, **kwargs: f"{original(*args, **kwargs)} {mark}"
@@ -69,7 +69,7 @@ def marking(mark: str) -> Callable[[Any], Any]:
     return make
 
 
-def test_functions_methods_and_values_are_replaced_for_the_block_alone(module: Any) -> None:
+def test_functions_methods_and_values_are_replaced_only_during_the_block(module: Any) -> None:
     before = dict(vars(Owner))
     with (
         patched(FUNCTION, marking("ours"), SILENT),
@@ -89,7 +89,7 @@ def test_functions_methods_and_values_are_replaced_for_the_block_alone(module: A
     assert (module.function, module.value) == (function, 1)
 
 
-def test_a_patch_of_an_instance_leaves_the_others_alone() -> None:
+def test_a_patch_of_an_instance_does_not_affect_others() -> None:
     one, other = Owner(), Owner()
     one.flag = other.flag = 1
     patch = Patch("torchlike:Owner", "flag", "nothing", of_instances=True)
@@ -121,7 +121,7 @@ def test_patches_of_one_attribute_are_undone_in_any_order(module: Any) -> None:
     assert module.function is function
 
 
-def test_what_a_script_replaces_in_the_block_stays_and_ours_does_nothing_any_more(
+def test_a_replacement_by_a_script_stays_and_ours_becomes_inactive(
     module: Any,
 ) -> None:
     with patched(FUNCTION, marking("ours"), SILENT):
@@ -132,18 +132,18 @@ def test_what_a_script_replaces_in_the_block_stays_and_ours_does_nothing_any_mor
     with patched(FUNCTION, marking("again"), SILENT):
         assert module.function() == "torch theirs again"
     assert module.function() == "torch theirs"
-    module.function = below  # as a script does that undoes its own
+    module.function = below  # as in a script that undoes its own patch
     assert module.function() == "torch"
 
 
-def test_what_a_script_replaced_before_the_block_is_there_again(module: Any) -> None:
+def test_an_earlier_replacement_by_a_script_is_restored(module: Any) -> None:
     module.function = theirs = lambda: "theirs"
     with patched(FUNCTION, marking("ours"), SILENT):
         assert module.function() == "theirs ours"
     assert module.function is theirs
 
 
-def test_threads_patch_one_attribute_at_the_same_time(module: Any) -> None:
+def test_threads_patch_one_attribute_concurrently(module: Any) -> None:
     start = threading.Barrier(8)
 
     def work() -> None:
@@ -176,14 +176,14 @@ def test_a_patch_says_why_it_does_not_fit(patch: Patch, problem: str) -> None:
     assert misfit(patch) == problem
 
 
-def test_what_a_script_has_put_there_may_take_other_parameters(
+def test_a_replacement_by_a_script_may_take_other_parameters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Owner, "method", lambda self, a, b: "theirs")
     assert misfit(METHOD) == ""
 
 
-def test_a_patch_that_does_not_fit_is_left_out_and_said(module: Any, tmp_path: Path) -> None:
+def test_a_patch_that_does_not_fit_is_skipped_with_an_event(module: Any, tmp_path: Path) -> None:
     with patched(replace(METHOD, takes=("left",)), marking("ours"), EventLog(tmp_path)):
         assert Owner().method("a", "b") == "a b"
     (path,) = tmp_path.glob("events*.jsonl")

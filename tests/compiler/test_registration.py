@@ -1,4 +1,4 @@
-"""What a program adds to the compiler: it is used, it is a unit, and a wrong one is refused."""
+"""Registered entries are used, become units, and are rejected if they are wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ran: list[str] = []
 
 @torch.library.custom_op("tcdebug_tests::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
-    """Two times x, by a function that no compiler sees into."""
+    """Two times x, in a function that no compiler can see into."""
     ran.append("eager")
     return x * 2
 
@@ -39,7 +39,7 @@ TWICE = torch.ops.tcdebug_tests.twice.default
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every table as it was."""
+    """Restores every table of the registry."""
     ran.clear()
     tables: tuple[dict[Any, Any], ...] = (
         REGISTRY.lowerings, REGISTRY.decompositions, REGISTRY.aten_passes, REGISTRY.pregrad_passes,
@@ -51,12 +51,12 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         table.update(entries)
 
 
-def test_a_custom_operator_is_called_where_nothing_is_registered() -> None:
+def test_a_custom_operator_without_a_registration_is_called() -> None:
     assert compiled(lambda x: twice(x) + 1)(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
     assert ran == ["eager"]
 
 
-def test_a_registered_lowering_makes_loops_of_a_custom_operator() -> None:
+def test_a_registered_lowering_lowers_a_custom_operator_to_loops() -> None:
     @tcdebug.register_lowering(TWICE)
     def lowering(site: Site, x: Tensor) -> Tensor:
         return site.tensor(lambda point: call("add", x.at(point), x.at(point)))
@@ -70,7 +70,7 @@ def test_a_registered_lowering_makes_loops_of_a_custom_operator() -> None:
     assert ran == ["eager"]
 
 
-def test_a_registered_decomposition_writes_a_custom_operator_in_others() -> None:
+def test_a_registered_decomposition_replaces_a_custom_operator() -> None:
     @tcdebug.register_decomposition(TWICE)
     def decomposition(x: torch.Tensor) -> torch.Tensor:
         return x + x
@@ -98,31 +98,31 @@ def test_a_registered_pass_runs_in_its_stage(stage: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [torch.ops.aten.sin, torch.sin, "aten.sin.default"])
-def test_an_operator_without_overload_is_refused(wrong: Any) -> None:
+def test_an_operator_without_an_overload_is_rejected(wrong: Any) -> None:
     for register in (tcdebug.register_lowering, tcdebug.register_decomposition):
         with pytest.raises(BadRegistration, match=r"such as torch\.ops\.aten\.sin\.default, not"):
             register(wrong)
 
 
-def test_a_stage_without_passes_is_refused() -> None:
+def test_a_stage_without_passes_is_rejected() -> None:
     with pytest.raises(BadRegistration, match="run in passes and pregrad, not in 'lower'"):
         tcdebug.register_pass("lower")
 
 
-def test_a_replaced_entry_keeps_its_place_and_a_new_one_comes_last() -> None:
+def test_a_replaced_entry_keeps_its_position_and_a_new_one_comes_last() -> None:
     registered: dict[str, int] = {}
     table: Any = read_through({"a": 1, "b": 2}, registered)
     registered |= {"c": 4, "a": 3}
     assert list(table.items()) == [("a", 3), ("b", 2), ("c", 4)]
     with pytest.raises(TypeError):
-        table["d"] = 5  # only the registry is written to
+        table["d"] = 5  # only the registry can be written to
 
 
 # -- a bare graph -------------------------------------------------------------------------------
 
 
 class Layer(torch.nn.Module):
-    """With parameters, which a traced graph refers to."""
+    """Has parameters, to which a traced graph refers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def test_a_bare_graph_is_compiled_with_its_parameters_and_gradients() -> None:
     torch.testing.assert_close(compiled_grad, x.grad)
 
 
-def test_a_bare_graph_with_other_inputs_is_refused() -> None:
+def test_a_bare_graph_with_the_wrong_inputs_is_rejected() -> None:
     module = fx.symbolic_trace(Layer())
     with pytest.raises(TypeError, match=r"the graph takes 2 inputs \(x, y\): 1 given"):
         tcdebug.compile(module, [f32(3, 4)])

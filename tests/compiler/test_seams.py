@@ -1,6 +1,6 @@
-"""What torch does not promise to keep: one test for each private name that the compiler uses.
+"""One test for each private name of torch that the compiler uses.
 
-A failure here says which seam of `tcdebug.compiler.seams` a new torch has moved.
+A failure here names the part of `tcdebug.compiler.seams` that a new torch has changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_aot_autograd_takes_these_arguments_and_calls_the_compilers() -> None:
     assert called == ["inference", "forward", "backward"]
 
 
-def test_a_boxed_callable_is_given_one_list_which_it_may_empty() -> None:
+def test_a_boxed_callable_takes_one_list_which_it_may_empty() -> None:
     given: list[Any] = []
 
     def compiler(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -70,7 +70,7 @@ def test_a_boxed_callable_is_given_one_list_which_it_may_empty() -> None:
     assert given == [list]
 
 
-def test_a_forward_says_in_which_strides_it_saves_results_and_backward_is_given_those() -> None:
+def test_forward_reports_the_strides_of_saved_tensors_and_backward_is_compiled_for_them() -> None:
     asked: list[bool] = []
     given: list[list[tuple[int, ...]]] = []
 
@@ -96,7 +96,7 @@ def test_a_forward_says_in_which_strides_it_saves_results_and_backward_is_given_
     assert not seams.takes_strides(2)
 
 
-def test_the_compile_id_is_that_of_the_compile_in_progress() -> None:
+def test_the_compile_id_is_that_of_the_current_compile() -> None:
     seen: list[str] = []
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -162,7 +162,7 @@ def test_the_memory_format_of_a_tensor() -> None:
     assert seams.suggest_memory_format(x.transpose(1, 3)) == torch.contiguous_format
 
 
-def test_nodes_say_which_sizes_become_known_by_running_them() -> None:
+def test_nodes_have_the_sizes_that_become_known_when_they_run() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         captured = capture(lambda x: x.nonzero() + 1, torch.eye(3)[0], stage="scheduled")
     (graph,) = captured.aten
@@ -170,7 +170,7 @@ def test_nodes_say_which_sizes_become_known_by_running_them() -> None:
     assert list(seams.unbacked_bindings(node).values()) == [(("call", "size"), ("item", 0))]
 
 
-def test_key_paths_have_the_kinds_that_are_read() -> None:
+def test_key_paths_have_the_expected_kinds() -> None:
     from torch.fx.experimental import symbolic_shapes  # noqa: PLC0415 # the only use
     from torch.utils._pytree import SequenceKey  # noqa: PLC0415 # the only use
 
@@ -183,19 +183,19 @@ def test_key_paths_have_the_kinds_that_are_read() -> None:
     assert seams.path_steps(path) == (("call", "size"), ("item", 2), ("divide", 4))
 
 
-def test_an_unknown_step_of_a_key_path_is_an_error() -> None:
+def test_an_unknown_kind_of_key_is_an_error() -> None:
     with pytest.raises(NotImplementedError, match="a size found by str"):
         seams.path_steps(("x",))
 
 
-def test_sizes_are_sympy_with_a_shape_env_that_bounds_symbols() -> None:
+def test_sizes_are_sympy_expressions_with_a_shape_env_that_bounds_symbols() -> None:
     captured = capture(lambda x: x * 2, torch.ones(5), dynamic=True)
     (graph,) = captured.lowered
     (symbol,) = [i.symbol for i in graph.inputs if i.symbol is not None]
     assert symbol.lower == 2
 
 
-def test_the_sympy_functions_of_torch_have_the_names_that_are_read() -> None:
+def test_the_sympy_functions_of_torch_have_the_expected_names() -> None:
     for name in ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "PowByNatural"):
         assert issubclass(getattr(torch_functions, name), sympy.Function), name
     assert torch_functions.Max is not None
@@ -213,7 +213,7 @@ def test_operators_have_schemas_tags_and_namespaces() -> None:
 
 
 def test_only_seams_imports_private_modules_of_torch() -> None:
-    allowed = {"lower/interface/sizes.py"}  # torch.utils._sympy: sizes are its types, tested above
+    allowed = {"lower/interface/sizes.py"}  # torch.utils._sympy has the types of sizes, see above
     private = re.compile(
         r"^\s*(from torch(\.\w+)*\._\w+|from torch import _|import torch\._)", re.M
     )
@@ -225,14 +225,14 @@ def test_only_seams_imports_private_modules_of_torch() -> None:
     assert found - allowed == {"seams.py"}
 
 
-def test_the_compiler_imports_neither_inductor_nor_the_layers_above() -> None:
+def test_the_compiler_imports_neither_inductor_nor_higher_layers() -> None:
     banned = re.compile(
         r"^\s*(from|import) (torch\._inductor|tcdebug\.(?!compiler)\w+|rich|hypothesis)", re.M
     )
     assert [p.name for p in SOURCE.rglob("*.py") if banned.search(p.read_text())] == []
 
 
-def test_why_a_graph_ends_and_why_it_is_captured_again_is_known() -> None:
+def test_the_reasons_of_graph_breaks_and_recompiles_are_known() -> None:
     breaks: list[Any] = []
     reasons: list[str] = []
 
@@ -258,7 +258,7 @@ def test_why_a_graph_ends_and_why_it_is_captured_again_is_known() -> None:
     assert "size mismatch at index 0. expected 3, actual 4" in reasons[2]
 
 
-def test_numbers_are_computed_in_the_middle_of_a_compile() -> None:
+def test_real_tensors_are_computed_during_a_compile() -> None:
     with FakeTensorMode():
         assert isinstance(torch.ones(2), FakeTensor)
         with seams.real_tensors():
@@ -266,15 +266,15 @@ def test_numbers_are_computed_in_the_middle_of_a_compile() -> None:
             assert not torch.is_grad_enabled()
 
 
-def test_below_autograd_no_gradient_is_recorded() -> None:
+def test_no_gradient_is_recorded_below_autograd() -> None:
     x = torch.ones(2, requires_grad=True)
     with seams.below_autograd():
         assert not torch.sin(x).requires_grad
     assert torch.sin(x).requires_grad
 
 
-def test_a_compile_with_gradients_does_not_import_the_compiler_of_torch() -> None:
-    """Its lowerings alone take as long to import as all else of a warm start."""
+def test_a_compile_with_gradients_does_not_import_inductor() -> None:
+    """Importing its lowerings takes as long as the rest of a warm start."""
     script = (
         "import sys, torch\n"
         "f = torch.compile(lambda x: (x.sigmoid() * x.sigmoid()).sum(), backend='tcdebug')\n"

@@ -1,4 +1,4 @@
-"""Every stage means the same: eager, the loop IR after each stage, and the compiled kernels."""
+"""Eager, the loop IR after each stage, and the compiled kernels compute the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_stage_computes_what_eager_computes(program: Program, stage: str) -> N
     assert_as_eager(at_stage(stage, program.function), program.function, program.inputs())
 
 
-def test_the_judge_notices_a_wrong_value_stride_dtype_and_sign_of_zero() -> None:
+def test_the_judge_detects_a_wrong_value_stride_dtype_and_sign_of_zero() -> None:
     right = torch.ones(2, 3)
     for wrong in (right * 1.01, right.t().contiguous().t(), right.double()):
         with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Whatever is switched off, the answer is right."""
+"""Results are right whatever is switched off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tcdebug.compiler.units import units
 
 
 def network(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Something for every family of units to act on."""
+    """A function in which every family of units has something to do."""
     y = F.layer_norm(x.float() @ w * 1 + b, (8,))
     y = F.dropout(F.gelu(y), 0.5, training=False)
     z = torch.softmax(y.transpose(0, 1), 0) + y.mean(0).unsqueeze(1)
@@ -45,17 +45,17 @@ def check(off: Sequence[str]) -> None:
     assert_same(gradients(limited, copies(inputs)), gradients(network, inputs), strides=False)
 
 
-def test_units_cover_these_families_and_no_other() -> None:
+def test_units_cover_exactly_these_families() -> None:
     assert {name.partition(".")[0] for name in NAMES} == set(FAMILIES)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_any_one_family_may_be_off(family: str) -> None:
+def test_any_single_family_may_be_off(family: str) -> None:
     check([family])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_any_one_family_may_be_the_only_one_on(family: str) -> None:
+def test_any_single_family_may_be_the_only_one_on(family: str) -> None:
     check([f for f in FAMILIES if f != family])
 
 
@@ -67,7 +67,7 @@ def test_any_set_of_units_may_be_off(off: set[str]) -> None:
 
 @given(st.integers(0, 150))
 @property_settings(8)
-def test_any_prefix_of_decisions_may_be_all_that_is_taken(count: int) -> None:
+def test_any_prefix_of_the_decisions_may_be_allowed(count: int) -> None:
     check([f"all:{count}"])
 
 
@@ -86,7 +86,7 @@ def test_with_everything_off_no_compiler_is_needed() -> None:
     assert_as_eager(compiled(network, options=options), network, arguments())
 
 
-def test_a_site_that_is_off_takes_back_that_decision_alone() -> None:
+def test_a_site_that_is_off_changes_only_that_decision() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (x.exp() + 1).sin().sum(-1)
 
@@ -109,7 +109,7 @@ def test_decisions_are_the_same_in_a_second_compile() -> None:
     assert len(first) > 40
 
 
-def test_a_unit_off_by_option_is_what_a_unit_off_by_environment_is(
+def test_off_as_an_option_equals_off_in_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from tcdebug.compiler.configuration.options import Options  # noqa: PLC0415 # the only use

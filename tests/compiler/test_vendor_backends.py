@@ -1,4 +1,4 @@
-"""The compiler with parts of it replaced, and with a device that it has never heard of."""
+"""The compiler with some parts replaced, and with a device that it does not know."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def function(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.softplus(x) * 2
 
 
-def test_without_parts_it_is_the_compiler() -> None:
+def test_a_backend_without_replaced_parts_is_the_compiler() -> None:
     torch.testing.assert_close(compiled(function)(f32(5)), function(f32(5)))
 
 
-def test_a_decomposition_of_the_callers_is_used_and_can_be_switched_off() -> None:
+def test_a_custom_decomposition_is_used_and_can_be_switched_off() -> None:
     def wrong(x: torch.Tensor, beta: float = 1.0, threshold: float = 20.0) -> torch.Tensor:
         return x + 100
 
@@ -45,7 +45,7 @@ def test_a_decomposition_of_the_callers_is_used_and_can_be_switched_off() -> Non
     torch.testing.assert_close(kept(x), function(x))
 
 
-def test_compilers_and_the_partition_of_the_caller_are_asked() -> None:
+def test_custom_compilers_and_a_custom_partition_are_called() -> None:
     asked: list[str] = []
 
     def compiler(name: str) -> Callable[..., Any]:
@@ -70,7 +70,7 @@ def test_compilers_and_the_partition_of_the_caller_are_asked() -> None:
     assert asked == ["partition", "fw_compiler", "bw_compiler", "inference_compiler"]
 
 
-def test_what_does_not_exist_is_said_at_once() -> None:
+def test_unknown_options_and_bad_parts_are_errors_at_once() -> None:
     with pytest.raises(BadOption, match="no option 'cudagraph'; did you mean cudagraphs"):
         tcdebug.CompilerConfig(mode="reduce-overhead", cudagraph=True)
     with pytest.raises(BadOption, match="mode 'fast' is not one of default, reduce-overhead"):
@@ -82,7 +82,7 @@ def test_what_does_not_exist_is_said_at_once() -> None:
     assert "npu" not in DEVICES
 
 
-def test_a_device_from_outside_computes_with_kernels_of_its_own(
+def test_a_registered_device_computes_with_its_own_kernels(
     tmp_path: Path, warm_python: str
 ) -> None:
     environment = {"TCDEBUG_LOG": "1", "TCDEBUG_RUN_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}

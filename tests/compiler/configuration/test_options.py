@@ -1,4 +1,4 @@
-"""Options: where they come from, and what is said about those that do not exist."""
+"""Options: their sources, and the errors for unknown options and bad values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_variable_is_read() -> None:
     assert options.compiler == "clang++"
 
 
-def test_options_of_the_call_win_over_the_environment() -> None:
+def test_options_of_the_call_override_the_environment() -> None:
     options = Options.from_env({"TCDEBUG_CXX": "clang++", "TCDEBUG_LOG": "0"})
     assert options.updated(None, {"compiler": "g++"}).compiler == "g++"
     assert not options.updated(None, {"compiler": "g++"}).log
@@ -61,23 +61,23 @@ def test_options_of_the_call_win_over_the_environment() -> None:
         ({"compiler": True}, "option 'compiler' takes str, not True"),
     ],
 )
-def test_a_wrong_option_is_said_with_what_is_near(given: dict[str, Any], message: str) -> None:
+def test_an_unknown_option_suggests_similar_names(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadOption, match=message):
         Options().updated(None, given)
 
 
-def test_a_wrong_mode_is_said() -> None:
+def test_an_unknown_mode_is_an_error() -> None:
     with pytest.raises(BadOption, match="mode 'fast' is not one of default"):
         Options().updated("fast", None)
 
 
 @pytest.mark.parametrize("variable", ["TCDEBUG_MEMORY_BUDGET", "TCDEBUG_ON_ERROR"])
-def test_a_wrong_value_in_the_environment_is_said(variable: str) -> None:
+def test_a_bad_value_in_the_environment_is_an_error(variable: str) -> None:
     with pytest.raises(BadOption, match="not 'much'"):
         Options.from_env({variable: "much"})
 
 
-def test_a_wrong_toggle_in_the_environment_is_said() -> None:
+def test_a_bad_toggle_in_the_environment_is_an_error() -> None:
     with pytest.raises(BadToggle, match="'fuse:x'"):
         Options.from_env({"TCDEBUG_OFF": "fuse:x"})
 

@@ -1,4 +1,4 @@
-"""Decompositions: which operators are taken apart, under the gate, and what they become."""
+"""Decompositions: which operators are decomposed under the gate, and into what."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def operators(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] =
     ],
     ids=["gelu", "softmax", "layer_norm", "elu", "addcmul"],
 )
-def test_an_operator_is_taken_apart_unless_its_unit_is_off(
+def test_an_operator_is_decomposed_unless_its_unit_is_off(
     function: Callable[..., Any], op: str
 ) -> None:
     assert op not in operators(function, f32(3, 4))
@@ -56,7 +56,7 @@ def test_an_operator_is_taken_apart_unless_its_unit_is_off(
     ],
     ids=["sum", "silu", "mv", "tril"],
 )
-def test_what_is_better_as_one_call_stays_whole(function: Callable[..., Any], op: str) -> None:
+def test_operators_better_as_one_call_stay_whole(function: Callable[..., Any], op: str) -> None:
     assert op in operators(function, f32(4, 4))
 
 
@@ -68,14 +68,14 @@ def test_no_decomposition_mutates_and_all_are_aten_or_prims() -> None:
 
 
 @pytest.mark.parametrize("off", [(), ("lower",)], ids=["lowered", "called"])
-def test_what_is_taken_lies_in_rows_also_of_an_index_in_columns(off: tuple[str, ...]) -> None:
+def test_the_result_of_take_is_contiguous_even_if_the_index_is_not(off: tuple[str, ...]) -> None:
     index = torch.tensor([[0, 3], [1, 1], [-1, 2]]).mT
     taken = compiled(torch.take, options={"off": list(off)})
     assert_as_eager(taken, torch.take, [f32(2, 2), index])
     assert taken(f32(2, 2), index).stride() == (3, 1)
 
 
-def test_a_source_of_unknown_size_is_scattered_by_a_call() -> None:
+def test_a_masked_scatter_from_a_source_of_unknown_size_stays_a_call() -> None:
     def chosen(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return x.masked_scatter(mask, x[mask] * 2)
 
@@ -89,7 +89,7 @@ def test_the_unit_of_a_decomposition_is_named_by_the_overload() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("affine", [True, False])
-def test_batch_norm_is_taken_apart_without_mutation(training: bool, affine: bool) -> None:
+def test_batch_norm_is_decomposed_without_mutation(training: bool, affine: bool) -> None:
     def function(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> Any:
         weight = w if affine else None
         return F.batch_norm(x, m, v, weight, weight, training=training)
@@ -101,7 +101,7 @@ def test_batch_norm_is_taken_apart_without_mutation(training: bool, affine: bool
     assert not any("batch_norm" in op for op in found)
 
 
-def test_activations_of_a_transposed_tensor_are_laid_out_as_in_eager() -> None:
+def test_activations_of_a_transposed_tensor_have_the_layout_of_eager() -> None:
     names = (
         "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
         "leaky_relu", "log_softmax", "logsigmoid", "mish", "relu6", "selu", "silu",
@@ -119,7 +119,7 @@ def test_activations_of_a_transposed_tensor_are_laid_out_as_in_eager() -> None:
     )
 
 
-def test_a_decomposition_that_raises_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decomposition_that_raises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError("inside")
 

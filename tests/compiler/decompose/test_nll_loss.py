@@ -1,4 +1,4 @@
-"""The gradient of the negative log likelihood, and what is kept for it."""
+"""The gradient of the negative log likelihood loss, and the tensors saved for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_gradients_are_those_of_eager(options: dict[str, Any]) -> None:
     assert_same(gradients(compiled(losses), copies(inputs)), gradients(losses, inputs))
 
 
-def test_of_logits_in_half_precision_no_float32_copy_is_kept() -> None:
+def test_no_float32_copy_of_half_precision_logits_is_saved() -> None:
     target = torch.randint(0, 50, (32,))
     logits = f32(32, 50).bfloat16().requires_grad_()
     captured = capture(lambda x: F.cross_entropy(x.float(), target), logits)
@@ -42,7 +42,7 @@ def test_of_logits_in_half_precision_no_float32_copy_is_kept() -> None:
     assert [v.dtype for v in kept if v.numel() == 32 * 50] == [torch.bfloat16]
 
 
-def test_what_a_softmax_kept_is_computed_again_though_autograd_detached_it() -> None:
+def test_a_detached_result_of_softmax_is_recomputed() -> None:
     captured = capture(lambda x: (x * 2).softmax(-1).sum(), f32(32, 50).requires_grad_())
     backward = captured.aten[-1]
     kept = [n.meta["val"].shape for n in backward.graph.find_nodes(op="placeholder")]

@@ -1,4 +1,4 @@
-"""Standard deviations and variances, also of numbers whose squares no float32 holds."""
+"""Standard deviations and variances, also of numbers whose squares overflow float32."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CASES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:std")  # degrees of freedom, of what is empty
+@pytest.mark.filterwarnings("ignore:std")  # degrees of freedom, of an empty tensor
 @pytest.mark.parametrize("name", CASES)
-def test_a_deviation_is_rounded_once(name: str) -> None:
+def test_a_standard_deviation_is_rounded_once(name: str) -> None:
     x = CASES[name]
     torch._dynamo.reset()
 
@@ -36,8 +36,8 @@ def test_a_deviation_is_rounded_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("length", [2, 3, 40])
-def test_a_variance_that_no_float32_holds_is_infinite(length: int) -> None:
-    """Not NaN: the mean is rounded by more than the root of what float32 holds."""
+def test_a_variance_that_overflows_float32_is_infinite(length: int) -> None:
+    """Not NaN: the mean's rounding error exceeds the square root of the largest float32."""
     x = torch.full((2, length), 1e30)
     x[:, 0] = 2e30
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""What a compile writes down, and that it writes nothing else."""
+"""The events and files that a compile writes, and that it writes nothing else."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def of(kind: str, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """One compile, which several tests look at."""
+    """One compile that several tests inspect."""
     folder = tmp_path_factory.mktemp("run")
     torch._dynamo.reset()
     return folder, run(folder)
@@ -68,7 +68,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
 Logged = tuple[Path, list[dict[str, Any]]]
 
 
-def test_every_event_is_what_its_dataclass_says(logged: Logged) -> None:
+def test_every_event_has_the_fields_of_its_dataclass(logged: Logged) -> None:
     _, events = logged
     for event in events:
         kind = KINDS[event["event"]]
@@ -77,7 +77,7 @@ def test_every_event_is_what_its_dataclass_says(logged: Logged) -> None:
         assert event["level"] == kind.level
 
 
-def test_every_event_fits_the_published_schema(logged: Logged) -> None:
+def test_every_event_matches_the_published_schema(logged: Logged) -> None:
     _, events = logged
     for event in events:
         kind = KINDS[event["event"]]
@@ -96,7 +96,7 @@ def test_the_envelope_holds_only_what_is_documented(logged: Logged) -> None:
             assert event["graph_id"].startswith("g-")
 
 
-def test_events_are_counted_and_their_times_grow(logged: Logged) -> None:
+def test_sequence_numbers_count_events_and_times_increase(logged: Logged) -> None:
     _, events = logged
     assert [e["seq"] for e in events] == list(
         range(events[0]["seq"], events[0]["seq"] + len(events))
@@ -105,7 +105,7 @@ def test_events_are_counted_and_their_times_grow(logged: Logged) -> None:
     assert times == sorted(times)
 
 
-def test_every_kind_has_a_docstring_and_its_own_name() -> None:
+def test_every_kind_has_a_docstring_and_a_unique_name() -> None:
     assert len(KINDS) == len(EVENTS)
     for event in EVENTS:
         assert event.__doc__
@@ -113,7 +113,7 @@ def test_every_kind_has_a_docstring_and_its_own_name() -> None:
         assert all(f.default is MISSING or f.default == "" for f in fields(event))
 
 
-def test_stages_begin_and_end_in_the_order_of_the_pipeline(logged: Logged) -> None:
+def test_stages_start_and_end_in_the_order_of_the_pipeline(logged: Logged) -> None:
     _, events = logged
     for direction in ("forward", "backward"):
         ended = [e["stage"] for e in of("stage.end", events) if e.get("direction") == direction]
@@ -122,7 +122,7 @@ def test_stages_begin_and_end_in_the_order_of_the_pipeline(logged: Logged) -> No
     assert started == Counter(e["stage"] for e in of("stage.end", events))
 
 
-def test_one_compile_start_and_an_end_for_each_direction(logged: Logged) -> None:
+def test_there_is_one_compile_start_and_an_end_for_each_direction(logged: Logged) -> None:
     _, events = logged
     (start,) = of("compile.start", events)
     assert start["data"]["inputs"] == 2
@@ -158,7 +158,7 @@ def test_every_pass_says_whether_it_ran(logged: Logged) -> None:
     assert all(e["data"]["allowed"] for e in of("pass", events))
 
 
-def test_artifacts_exist_and_are_written_only_when_something_changed(logged: Logged) -> None:
+def test_artifacts_exist_and_are_written_only_after_a_change(logged: Logged) -> None:
     folder, events = logged
     named = [e["data"]["artifact"] for e in events if e["data"].get("artifact")]
     named += [e["data"]["source"] for e in of("kernel", events)]
@@ -175,13 +175,13 @@ def test_artifacts_exist_and_are_written_only_when_something_changed(logged: Log
     assert all(kept)
 
 
-def test_without_artifacts_there_are_events_alone(tmp_path: Path) -> None:
+def test_without_artifacts_there_are_only_events(tmp_path: Path) -> None:
     run(tmp_path, artifacts=False)
     names = sorted(p.name for p in tmp_path.rglob("*"))
     assert names == [f"events-{os.getpid()}.jsonl", "run.json"]
 
 
-def test_equal_texts_are_kept_once(tmp_path: Path) -> None:
+def test_equal_texts_are_saved_once(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     first, again, other = (log.save("ir/a.py", text) for text in ("x", "x", "y"))
     assert first == again != other
@@ -199,7 +199,7 @@ def test_a_log_without_a_folder_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_torn_last_line_costs_that_line_alone(logged: Logged, tmp_path: Path) -> None:
+def test_a_truncated_last_line_loses_only_that_line(logged: Logged, tmp_path: Path) -> None:
     folder, events = logged
     (path,) = folder.glob("events*.jsonl")
     whole = path.read_bytes()
@@ -212,11 +212,11 @@ def test_a_torn_last_line_costs_that_line_alone(logged: Logged, tmp_path: Path) 
 
 
 def source_of(library: Path) -> str:
-    """What a shared object in the cache was built from."""
+    """The source from which a cached shared object was built."""
     return library.with_suffix(".cpp").read_text()
 
 
-def test_the_cache_says_hit_miss_and_corrupt(tmp_path: Path) -> None:
+def test_the_cache_event_says_hit_miss_and_corrupt(tmp_path: Path) -> None:
     def verdict(cache: Path, number: int) -> str:
         torch._dynamo.reset()
         folder = tmp_path / f"run{number}"
@@ -229,7 +229,7 @@ def test_the_cache_says_hit_miss_and_corrupt(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert verdict(first, 1) == "miss"
     assert verdict(first, 2) == "hit"
-    # elsewhere, for this process keeps the good one loaded under its path
+    # in another process, because this one keeps the good object loaded under its path
     (path,) = (p for p in first.rglob("*.so") if "Python.h" not in source_of(p))
     broken = second / path.relative_to(first)
     broken.parent.mkdir(parents=True)
@@ -237,7 +237,7 @@ def test_the_cache_says_hit_miss_and_corrupt(tmp_path: Path) -> None:
     assert verdict(second, 3) == "corrupt"
 
 
-def test_a_failing_compile_says_stage_exception_and_message(tmp_path: Path) -> None:
+def test_a_failing_compile_logs_stage_exception_and_message(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="could not compile"):
         run(tmp_path, compiler="no-such-compiler")
     (failed,) = of("compile.fail", read(tmp_path))
@@ -247,7 +247,7 @@ def test_a_failing_compile_says_stage_exception_and_message(tmp_path: Path) -> N
     assert "no-such-compiler" in failed["data"]["message"]
 
 
-def test_the_users_logging_and_structlog_stay_as_they_are(tmp_path: Path) -> None:
+def test_the_configuration_of_logging_and_structlog_is_not_changed(tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
 
     def processor(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def test_bound_context_is_on_every_event_and_empty_values_are_left_out(tmp_path:
     assert event["data"] == {"what": "x", "reason": "because"}
 
 
-def test_a_run_folder_says_what_it_is_and_latest_points_to_it(tmp_path: Path) -> None:
+def test_a_run_folder_has_its_info_and_latest_points_to_it(tmp_path: Path) -> None:
     folder = run_folder.create("my script!", tmp_path / ".tcdebug")
     info = read_info(folder)
     assert info is not None
@@ -290,7 +290,7 @@ def test_a_run_folder_says_what_it_is_and_latest_points_to_it(tmp_path: Path) ->
 
 @pytest.fixture
 def three_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three healthy runs are kept, and their processes have ended."""
+    """Three healthy runs whose processes have ended."""
     monkeypatch.setenv("TCDEBUG_KEEP_RUNS", "3")
     monkeypatch.setattr(run_folder, "is_alive", lambda pid: False)
 
@@ -300,7 +300,7 @@ def names(base: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("three_kept")
-def test_the_oldest_healthy_runs_are_removed_and_the_new_one_says_which(tmp_path: Path) -> None:
+def test_the_oldest_healthy_runs_are_removed_and_named_by_the_new_one(tmp_path: Path) -> None:
     made = [run_folder.create(f"run{n}", tmp_path) for n in range(6)]
     assert names(tmp_path) == [folder.name for folder in made[3:]]
     infos = [read_info(folder) for folder in made[3:]]
@@ -341,7 +341,7 @@ def test_a_run_that_found_something_is_never_removed(how: str, tmp_path: Path) -
     assert found.is_dir()
 
 
-def test_a_number_of_runs_that_cannot_be_read_is_an_error(
+def test_a_bad_number_of_runs_to_keep_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TCDEBUG_KEEP_RUNS", "many")
@@ -349,7 +349,7 @@ def test_a_number_of_runs_that_cannot_be_read_is_an_error(
         run_folder.create("a", tmp_path)
 
 
-def test_a_full_disk_is_said_once_and_stops_nothing(
+def test_a_full_disk_is_reported_once_and_stops_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "events-x.jsonl").symlink_to("/dev/full")

@@ -1,4 +1,4 @@
-"""Index arithmetic against Python's integers."""
+"""Index arithmetic compared with Python's integers."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ S0 = to_index(SYMBOL)
 
 @given(PAIRS, values())
 @PROPERTY
-def test_an_index_is_worth_what_python_computes(pair: Pair, at: Values) -> None:
+def test_an_index_has_the_value_that_python_computes(pair: Pair, at: Values) -> None:
     assert evaluate(pair.index, at) == pair.python(at)
 
 
 @given(PAIRS, PAIRS, PAIRS)
 @PROPERTY
-def test_addition_and_multiplication_are_those_of_a_commutative_ring(
+def test_addition_and_multiplication_form_a_commutative_ring(
     a: Pair, b: Pair, c: Pair
 ) -> None:
     x, y, z = a.index, b.index, c.index
@@ -66,13 +66,13 @@ def test_equal_indices_have_equal_hashes_and_texts(pair: Pair) -> None:
 
 @given(PAIRS, PAIRS, st.integers(-6, 6), st.booleans())
 @PROPERTY
-def test_equality_among_indices_and_integers_is_that_of_a_set(
+def test_equality_of_indices_and_integers_is_an_equivalence(
     a: Pair, b: Pair, number: int, truth: bool
 ) -> None:
     _is_an_equality([a.index, b.index, a.index - b.index, to_index(number), number, truth])
 
 
-def test_equality_among_atoms_indices_and_integers_is_that_of_a_set() -> None:
+def test_equality_of_atoms_indices_and_integers_is_an_equivalence() -> None:
     _is_an_equality(
         [
             *(Axis(name, to_index(size)) for name in ("i0", "s0") for size in (1, 4, 5)),
@@ -95,7 +95,7 @@ def _is_an_equality(values: Sequence[object]) -> None:
             assert all(a == c for c in values if a == b == c)
 
 
-def test_what_differs_in_kind_size_or_bound_is_not_equal() -> None:
+def test_atoms_of_different_kind_size_or_bound_are_not_equal() -> None:
     four, five = to_index(4), to_index(5)
     assert Axis("i0", four) == Axis("i0", four)
     assert Axis("i0", four) != Axis("i0", five)
@@ -117,7 +117,7 @@ def test_expressions_with_axes_of_different_sizes_have_different_keys() -> None:
 
 @given(PAIRS, values())
 @PROPERTY
-def test_bounds_hold_and_mention_no_axis(pair: Pair, at: Values) -> None:
+def test_bounds_hold_and_contain_no_axis(pair: Pair, at: Values) -> None:
     low, high = pair.index.bounds
     worth = pair.python(at)
     if low is not None:
@@ -130,7 +130,7 @@ def test_bounds_hold_and_mention_no_axis(pair: Pair, at: Values) -> None:
 
 @given(PAIRS, PAIRS, values())
 @PROPERTY
-def test_what_is_claimed_about_order_holds(a: Pair, b: Pair, at: Values) -> None:
+def test_claims_about_order_hold(a: Pair, b: Pair, at: Values) -> None:
     if is_nonnegative(a.index):
         assert a.python(at) >= 0
     if is_positive(a.index):
@@ -143,7 +143,7 @@ def test_what_is_claimed_about_order_holds(a: Pair, b: Pair, at: Values) -> None
 
 @given(PAIRS, PAIRS, values())
 @PROPERTY
-def test_substitution_puts_a_value_in_place_of_an_axis(a: Pair, b: Pair, at: Values) -> None:
+def test_substitution_replaces_an_axis_by_a_value(a: Pair, b: Pair, at: Values) -> None:
     replaced = a.index.substitute({AXES["i0"]: b.index % SIZES["i0"]})
     assert evaluate(replaced, at) == a.python({**at, "i0": b.python(at) % SIZES["i0"]})
 
@@ -180,7 +180,7 @@ def test_splitting_and_joining_works_for_symbolic_sizes() -> None:
     assert (I0 * S0 + inner) % S0 == inner
 
 
-def test_common_factors_leave_a_division() -> None:
+def test_common_factors_are_cancelled_in_a_division() -> None:
     assert repr((I0 * 6) // 4) == "((i0*3) // (2))"
     assert repr((I0 * 6) % 4) == "((i0*3) % (2))*2"
 
@@ -194,18 +194,18 @@ def test_a_negative_dividend_rounds_down() -> None:
     assert evaluate((I0 - 3) // 2, {"i0": 0}) == -2
 
 
-def test_division_by_an_empty_size_is_defined_for_it_is_never_used() -> None:
+def test_division_by_an_empty_size_is_defined() -> None:
     assert divide(to_index(7), ZERO) == (ZERO, ZERO)
     assert divide(I0 * 2 + 1, ZERO) == (ZERO, ZERO)
 
 
-def test_quotients_of_quotients_and_remainders_of_remainders_join() -> None:
+def test_nested_quotients_and_nested_remainders_are_merged() -> None:
     big = to_index(Axis("k", to_index(1000)))
     assert (big // 4) // 5 == big // 20
     assert (big % 20) % 5 == big % 5
 
 
-def test_an_extremum_is_resolved_where_the_order_is_known() -> None:
+def test_an_extremum_is_simplified_if_the_order_is_known() -> None:
     assert extremum("max", I0, I0 + 1) == I0 + 1
     assert extremum("min", S0, to_index(2)) == 2
     assert repr(extremum("max", S0, to_index(5))) == "max(5, s0)"
@@ -219,7 +219,7 @@ def test_a_symbol_without_a_known_bound_may_be_negative() -> None:
     assert not is_positive(to_index(Symbol("u1", lower=0)))
 
 
-def test_a_product_of_nothing_is_one() -> None:
+def test_the_product_of_no_factors_is_one() -> None:
     assert product([]) == 1
     assert product([S0, I0, to_index(2)]) == I0 * S0 * 2
 
@@ -235,7 +235,7 @@ def test_a_constant_equals_its_integer(value: int) -> None:
     assert to_index(value).constant == value
 
 
-def test_axes_inside_quotients_are_seen() -> None:
+def test_axes_inside_quotients_are_found() -> None:
     index = (I3 + I0) // S0
     atoms: set[Atom] = set(index.axes)
     assert atoms == {AXES["i0"], AXES["i3"]}

@@ -1,4 +1,4 @@
-"""What is printed reads back as the same graph."""
+"""The printed text of a graph parses to an equal graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORIGIN = Origin("node", "aten.add.Tensor")
 
 
 def assert_reads_back(graph: Graph) -> None:
-    """The text gives an equal graph, which has an equal text."""
+    """Parse the text of a graph; the result must be equal and have an equal text."""
     text = print_graph(graph)
     again = parse_graph(text, graph.constants)
     assert print_graph(again) == text
@@ -45,13 +45,13 @@ def assert_reads_back(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS[::2], ids=lambda p: p.name)
-def test_a_lowered_and_an_inlined_graph_read_back(program: Program) -> None:
+def test_a_lowered_and_an_inlined_graph_are_parsed_back(program: Program) -> None:
     captured = capture(program.function, *program.inputs())
     for graph in (*captured.lowered, *captured.inlined):
         assert_reads_back(graph)
 
 
-def test_a_graph_with_symbolic_sizes_reads_back() -> None:
+def test_a_graph_with_symbolic_sizes_is_parsed_back() -> None:
     captured = capture(
         lambda x: torch.softmax(x.reshape(-1), 0)[::2] + x.size(0),
         torch.randn(6, 4),
@@ -62,13 +62,13 @@ def test_a_graph_with_symbolic_sizes_reads_back() -> None:
     assert_reads_back(graph)
 
 
-def test_a_graph_with_a_constant_tensor_reads_back() -> None:
+def test_a_graph_with_a_constant_tensor_is_parsed_back() -> None:
     captured = capture(lambda x: x + torch.tensor([1.0, 2.0]), torch.ones(2))
     for graph in captured.lowered:
         assert_reads_back(graph)
 
 
-def test_the_text_is_what_the_documentation_shows() -> None:
+def test_the_text_is_that_in_the_documentation() -> None:
     (graph,) = capture(lambda x, b: x + b, torch.ones(2, 3), torch.ones(3)).lowered
     text = print_graph(graph).split("\n\n")
     assert text[0] == (
@@ -84,7 +84,7 @@ def test_the_text_is_what_the_documentation_shows() -> None:
     assert text[2] == "output(ref('add'))\n"
 
 
-def test_stores_into_inputs_and_scatters_read_back() -> None:
+def test_stores_into_inputs_and_scatters_are_parsed_back() -> None:
     def function(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         x.mul_(2)
         return x.index_put((i,), x[:2].sin(), accumulate=True)
@@ -95,7 +95,7 @@ def test_stores_into_inputs_and_scatters_read_back() -> None:
     assert_reads_back(graph)
 
 
-def test_every_name_that_a_text_may_use_can_be_read() -> None:
+def test_every_name_that_a_text_may_use_can_be_parsed() -> None:
     assert set(_namespace(_Reader({}))) == CONSTRUCTORS
 
 
@@ -118,7 +118,7 @@ PLACES = st.sampled_from(
 
 @st.composite
 def leaves(draw: st.DrawFn) -> Expr:
-    """A load, a constant, an index as data, or an element at a place read from memory."""
+    """A load, a constant, an index as data, or a load at an indirect index."""
     index = draw(PLACES)
     match draw(st.sampled_from(["load", "constant", "index", "indirect"])):
         case "constant":
@@ -148,7 +148,7 @@ def calls(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
 
 @given(st.recursive(leaves(), calls, max_leaves=6))
 @property_settings(80)
-def test_any_expression_reads_back(body: Expr) -> None:
+def test_any_expression_is_parsed_back(body: Expr) -> None:
     axes = tuple(AXES.values())
     assert all(isinstance(a, Axis) for a in axes)
     size = tuple(a.size for a in axes)

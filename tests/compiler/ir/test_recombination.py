@@ -1,4 +1,4 @@
-"""Sums of quotients and remainders have one form: `(e // d) * d + e % d` is e."""
+"""Sums of quotients and remainders have one canonical form: `(e // d) * d + e % d` is e."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "a multiple as a difference": lambda e, a, b: ((e // a) * a, e - e % a),
     "a remainder of a remainder": lambda e, a, b: (e % a, e % (a * b) % a),
 }
-"""Of any e: the same written twice."""
+"""For any e: two ways to write the same."""
 
 REWRITINGS_OF_ATOMS: dict[str, Rewriting] = {
     "a quotient of a quotient": lambda e, a, b: (e // (a * b), e // a // b),
@@ -33,12 +33,12 @@ REWRITINGS_OF_ATOMS: dict[str, Rewriting] = {
     "three digits": lambda e, a, b: (e, e // (a * b) * (a * b) + e // a % b * a + e % a),
     "two digits": lambda e, a, b: (e % (a * b), e // a % b * a + e % a),
 }
-"""Of an axis or a symbol alone."""
+"""For a single axis or symbol."""
 
 
 @st.composite
 def sums(draw: st.DrawFn) -> Pair:
-    """Sums of atoms, products, quotients and remainders, with no extrema."""
+    """Sums of atoms, products, quotients and remainders, without extrema."""
     total = Pair(to_index(0), lambda v: 0)
     for _ in range(draw(st.integers(1, 3))):
         atom = draw(st.sampled_from(["i0", "i1", "i2", "i3", "s0"]))
@@ -61,7 +61,7 @@ def _plus(total: Pair, name: str, scale: int, divisor: Pair, kind: str) -> Pair:
             total.index + index % bottom * scale,
             lambda v: total.python(v) + v[name] % divisor.python(v) * scale,
         )
-    if kind == "sum":  # what there is so far is divided too
+    if kind == "sum":  # divides an expression built so far
         return Pair(
             (total.index + index) % bottom + index * scale,
             lambda v: (total.python(v) + v[name]) % divisor.python(v) + v[name] * scale,
@@ -80,7 +80,7 @@ def _same(one: Index, other: Index, factor: Index, rest: Index) -> None:
 @pytest.mark.parametrize("name", REWRITINGS)
 @given(sums(), sums(), sums(), DIVISORS, DIVISORS, values())
 @FEWER
-def test_what_is_rewritten_has_the_same_form(
+def test_equal_expressions_have_the_same_form(
     name: str, e: Pair, factor: Pair, rest: Pair, a: Pair, b: Pair, at: Values
 ) -> None:
     one, other = REWRITINGS[name](e.index, a.index, b.index)
@@ -105,13 +105,13 @@ def test_the_digits_of_an_atom_have_one_form(
 
 @given(sums(), values())
 @FEWER
-def test_a_form_is_worth_what_python_computes(pair: Pair, at: Values) -> None:
+def test_a_canonical_form_has_the_value_that_python_computes(pair: Pair, at: Values) -> None:
     assert evaluate(pair.index, at) == pair.python(at)
 
 
 @given(sums())
 @FEWER
-def test_adding_and_taking_away_gives_the_form_back(pair: Pair) -> None:
+def test_adding_and_subtracting_gives_the_form_back(pair: Pair) -> None:
     for other in (K % 64, K // 64, I3 % S0, I3 // S0, S0 % 3):
         assert pair.index + other - other == pair.index
         assert hash(pair.index + other - other) == hash(pair.index)

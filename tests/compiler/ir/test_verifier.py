@@ -1,4 +1,4 @@
-"""One broken graph for each rule of the verifier."""
+"""One invalid graph for each rule of the verifier."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def problem(broken: Graph) -> str:
     return found.value.problems[0]
 
 
-def test_sound_graphs_pass() -> None:
+def test_valid_graphs_pass() -> None:
     verify(graph(pointwise()))
     verify(graph(total()))
     verify(graph(pointwise(), extern(Ref("out"), mutates=("x",))))
 
 
-def test_two_inputs_of_one_name() -> None:
+def test_two_inputs_with_the_same_name() -> None:
     assert problem(Graph((*INPUTS, Input("x")), (), ())) == "x is defined twice"
 
 
@@ -80,26 +80,26 @@ def test_a_node_with_the_name_of_an_input() -> None:
     assert problem(graph(node, outputs=())) == "n is defined twice"
 
 
-def test_an_output_that_nothing_defines() -> None:
+def test_an_output_that_is_not_defined() -> None:
     assert problem(graph(outputs=(Ref("y"),))) == "output y is not defined"
 
 
-def test_an_output_of_an_unknown_size() -> None:
+def test_an_output_with_an_unknown_size() -> None:
     assert problem(graph(outputs=(UNKNOWN,))) == "output u0 mentions unknown sizes"
 
 
-def test_an_extern_call_that_uses_what_comes_later() -> None:
+def test_an_extern_call_that_uses_a_later_value() -> None:
     broken = graph(extern(Ref("out")), pointwise())
     assert problem(broken) == "called uses out before it is defined"
 
 
-def test_an_extern_call_that_writes_to_what_does_not_exist() -> None:
+def test_an_extern_call_that_writes_to_an_undefined_value() -> None:
     assert problem(graph(extern(mutates=("y",)), outputs=())) == (
         "called uses y before it is defined"
     )
 
 
-def test_an_axis_twice() -> None:
+def test_an_axis_that_occurs_twice() -> None:
     out = Buffer("out", torch.float32, (FOUR,), (ONE,))
     broken = total(axes=(R0,), out=out, index=(to_index(R0),))
     assert problem(graph(broken)) == "out names an axis twice"
@@ -110,7 +110,7 @@ def test_an_axis_that_is_not_looped_over() -> None:
     assert "uses axes that it does not loop over" in problem(graph(pointwise(body)))
 
 
-def test_an_axis_of_another_size_under_the_same_name() -> None:
+def test_an_axis_with_the_same_name_and_another_size() -> None:
     body = Load(torch.float32, "x", (to_index(Axis("i0", to_index(5))),))
     assert problem(graph(pointwise(body))) == "out uses i0 of size 5, not 4"
 
@@ -126,7 +126,7 @@ def test_a_dtype_that_kernels_do_not_write() -> None:
     assert "which kernels do not write" in problem(graph(pointwise(body, out=out)))
 
 
-def test_index_and_size_of_different_length() -> None:
+def test_an_index_and_a_size_of_different_length() -> None:
     assert "differ in length" in problem(graph(pointwise(index=())))
 
 
@@ -140,16 +140,16 @@ def test_a_value_stored_as_another_dtype() -> None:
     assert problem(graph(pointwise(body))) == "out stores torch.int64 as torch.float32"
 
 
-def test_a_reduction_over_nothing() -> None:
+def test_a_reduction_over_no_axes() -> None:
     broken = total(reduced=(), body=Load(torch.float32, "x", (to_index(0),)))
     assert problem(graph(broken)) == "out reduces over nothing"
 
 
-def test_a_reduction_that_does_not_exist() -> None:
+def test_an_unknown_reduction() -> None:
     assert problem(graph(total(kind="median"))) == "out: no reduction is called median"
 
 
-def test_a_place_that_is_not_int64() -> None:
+def test_a_position_that_is_not_int64() -> None:
     assert problem(graph(total(kind="argmax"))) == "out reduces torch.float32 to torch.float32"
 
 
@@ -159,7 +159,7 @@ def test_an_index_of_a_float_dtype() -> None:
     assert "indexes with torch.float32" in problem(graph(pointwise(body)))
 
 
-def test_a_load_of_a_buffer_that_does_not_exist() -> None:
+def test_a_load_of_an_undefined_buffer() -> None:
     body = Load(torch.float32, "y", (to_index(I0),))
     assert problem(graph(pointwise(body))) == "out loads y, which is not defined"
 
@@ -179,7 +179,7 @@ def test_a_load_as_another_dtype() -> None:
     assert "loads x as torch.int32" in problem(graph(pointwise(body)))
 
 
-def test_a_parameter_that_nothing_defines() -> None:
+def test_a_parameter_that_is_not_defined() -> None:
     body = Parameter(torch.float32, "scale")
     assert problem(graph(pointwise(body))) == "out uses scale, which is not defined"
 
@@ -189,7 +189,7 @@ def test_an_index_value_that_is_not_int64() -> None:
     assert "an index is int64" in problem(graph(pointwise(body)))
 
 
-def test_a_guard_whose_condition_is_no_bool() -> None:
+def test_a_guard_whose_condition_is_not_bool() -> None:
     assert "a guard of" in problem(graph(pointwise(Guarded(torch.float32, LOAD, LOAD, LOAD))))
 
 
@@ -210,29 +210,29 @@ def test_an_operation_with_too_many_operands() -> None:
     assert "neg does not take 2 operands" in problem(graph(pointwise(body)))
 
 
-def test_an_operation_that_claims_another_result() -> None:
+def test_an_operation_with_the_wrong_result_dtype() -> None:
     compared = Call(torch.float32, "lt", (LOAD, LOAD))
     assert problem(graph(pointwise(compared))) == ("out: lt makes torch.bool, not torch.float32")
 
 
-def test_every_problem_is_in_the_message() -> None:
+def test_the_message_contains_every_problem() -> None:
     broken = graph(pointwise(call("neg", LOAD)), outputs=(Ref("y"), Ref("z")))
     with pytest.raises(InvalidGraph, match=r"output y is not defined\n  output z is not defined"):
         verify(broken)
 
 
-def test_a_store_into_memory_of_another_layout() -> None:
+def test_a_store_into_memory_with_another_layout() -> None:
     found = problem(graph(pointwise(into="n")))
     assert found == "out stores into n, which has another dtype or layout"
 
 
-def test_a_store_over_what_has_yet_to_be_read() -> None:
+def test_a_store_over_an_element_that_is_read_later() -> None:
     turned = Load(torch.float32, "x", (3 - to_index(I0),))
     found = problem(graph(pointwise(turned, into="x")))
     assert found == "out reads x[i0*-1 + 3], which it may have overwritten"
 
 
-def test_a_scatter_into_what_is_not_there_yet() -> None:
+def test_a_scatter_into_an_undefined_buffer() -> None:
     place = to_index(Indirect(Load(torch.int64, "n", (to_index(I0),)), FOUR, checked=True))
     out = Buffer("out", torch.float32, (FOUR,), (ONE,))
     seven = constant(torch.float32, 7.0)

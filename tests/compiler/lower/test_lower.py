@@ -1,4 +1,4 @@
-"""Lowering: what becomes loops, what stays a call, and what is known about a node."""
+"""Lowering: operators that become loops or extern calls, and the source lines of nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lowered(function: Callable[..., Any], *inputs: Any, **options: Any) -> Graph
 
 
 def reasons(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
-    """Operator -> why it was left to ATen."""
+    """Operator -> the reason why it was left to ATen."""
     (module,) = capture(function, *inputs).aten
     return {op: reason for _, op, reason in lower_graph(module, Gate()).externs}
 
@@ -45,13 +45,13 @@ def reasons(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
     ],
     ids=["pointwise", "sum", "mean", "matmul", "view", "sum_of_one", "max"],
 )
-def test_what_an_operator_becomes(
+def test_an_operator_becomes_the_expected_kind_of_node(
     function: Callable[..., Any], inputs: list[Any], kinds: dict[str, int]
 ) -> None:
     assert count_kinds(lowered(function, *inputs)) == {**kinds, "scan": 0, "scatter": 0}
 
 
-def test_why_an_operator_was_left_to_aten() -> None:
+def test_an_operator_that_is_left_to_aten_has_a_reason() -> None:
     assert reasons(lambda x: x @ x, f32(3, 3)) == {"aten.mm.default": "no lowering"}
     torch._dynamo.reset()
     complex_ = torch.ones(3, dtype=torch.complex64)
@@ -67,12 +67,12 @@ def test_a_returned_view_is_a_view_and_not_a_copy() -> None:
     assert view.alias_of == "add"
 
 
-def test_a_view_that_only_kernels_read_needs_no_call() -> None:
+def test_a_view_that_only_kernels_read_is_not_called() -> None:
     graph = lowered(lambda x: x.t()[1:].unsqueeze(0) * 2, f32(3, 4))
     assert [type(n).__name__ for n in graph.nodes] == ["Pointwise"]
 
 
-def test_a_node_knows_the_line_that_it_comes_from() -> None:
+def test_a_node_knows_its_source_line() -> None:
     graph = lowered(lambda x: x.sin(), f32(3))
     (node,) = graph.nodes
     assert node.origin.op == "aten.sin.default"
@@ -80,7 +80,7 @@ def test_a_node_knows_the_line_that_it_comes_from() -> None:
     assert node.origin.location.filename == __file__
 
 
-def test_loops_run_along_memory() -> None:
+def test_the_innermost_loop_is_contiguous_in_memory() -> None:
     graph = lowered(lambda x: x + 1, f32(4, 6).t())
     (node,) = graph.nodes
     assert [a.size.constant for a in node.axes] == [4, 6]
@@ -97,7 +97,7 @@ def test_no_operator_has_two_lowerings() -> None:
     }  # fmt: skip
 
 
-def test_an_estimate_takes_a_symbol_for_a_typical_size() -> None:
+def test_an_estimate_uses_a_typical_size_for_a_symbol() -> None:
     graph = lowered(lambda x: x * 2, f32(5, 3), dynamic=True)
     (node,) = graph.nodes
     assert estimate(node.out.size[0]) == 128
@@ -109,17 +109,17 @@ def test_an_estimate_takes_a_symbol_for_a_typical_size() -> None:
     ("kind", "expected"),
     [("sum", [6, 0]), ("prod", [0, 0]), ("max", [3, 1]), ("argmax", [3, 2]), ("argmin", [0, 0])],
 )
-def test_the_meaning_of_a_reduction(kind: str, expected: list[int]) -> None:
+def test_the_interpreter_computes_a_reduction(kind: str, expected: list[int]) -> None:
     values = torch.tensor([[0, 1, 2, 3], [-1, 0, 1, 0]])
     assert reduce(kind, values, [2]).tolist() == expected
 
 
-def test_a_reduction_that_does_not_exist_is_an_error() -> None:
+def test_an_unknown_reduction_is_an_error() -> None:
     with pytest.raises(ValueError, match="no such reduction: median"):
         reduce("median", torch.ones(2, 2), [2])
 
 
-# -- what names a graph -------------------------------------------------------------------------
+# -- ids of graphs ------------------------------------------------------------------------------
 
 
 def identity(function: Callable[..., Any], *inputs: Any) -> str:
@@ -135,7 +135,7 @@ def test_equal_graphs_have_equal_ids_whatever_their_names_are() -> None:
     assert first.startswith("g-")
 
 
-def test_other_operators_arguments_shapes_strides_and_dtypes_give_other_ids() -> None:
+def test_different_operators_arguments_shapes_strides_or_dtypes_give_different_ids() -> None:
     ids = {
         identity(lambda x: (x + 1).sin(), f32(3, 3)),
         identity(lambda x: (x + 1).cos(), f32(3, 3)),
@@ -148,7 +148,7 @@ def test_other_operators_arguments_shapes_strides_and_dtypes_give_other_ids() ->
     assert len(ids) == 7
 
 
-def test_matrices_of_a_batch_times_a_vector_each_are_loops() -> None:
+def test_a_batch_of_matrix_vector_products_becomes_loops() -> None:
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.bmm(x, y.transpose(1, 2)).relu()
 

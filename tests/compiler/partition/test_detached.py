@@ -1,4 +1,4 @@
-"""What is detached within a graph, and what is returned so."""
+"""Tensors that are detached inside a graph, and detached tensors that are returned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_is_detached_needs_no_gradient(name: str) -> None:
+def test_a_detached_result_needs_no_gradient(name: str) -> None:
     def run(function: Callable[..., Any]) -> tuple[list[torch.Tensor], torch.Tensor]:
         x = torch.linspace(-1, 1, 6).reshape(1, 2, 3).requires_grad_()
         results = function(x)

@@ -1,4 +1,4 @@
-"""What forward saves for backward: its strides, and what hooks on saved tensors make of them."""
+"""The strides of tensors saved for backward, and the effects of hooks on saved tensors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_MIN_CUT = {"off": ["partition.min_cut"]}
 
 
 def with_gaps(graph: fx.Graph) -> bool:
-    """A pass: products whose strides nobody sees have three elements behind each row."""
+    """A pass that pads products whose strides nobody sees with three elements per row."""
     kept = strided_as_eager(graph)
     products = [n for n in graph.nodes if n.target is aten.mm.default and n not in kept]
     for node in products:
@@ -47,7 +47,7 @@ def with_gaps(graph: fx.Graph) -> bool:
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, ...] | None]]:
-    """The strides of each forward graph, where the pass above is the first of all."""
+    """The strides of each forward graph if the pass above runs first."""
     found: list[list[tuple[int, ...] | None]] = []
     report = seams.report_strides
 
@@ -76,13 +76,13 @@ def returned_in_part(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ..
 
 
 def split(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """What is saved are pieces."""
+    """Slices are saved."""
     first, second = (x @ w).split([2, 3], 1)
     return (first.sin() * first.exp()).sum(1) + (second.sin() * second.exp()).sum(1)
 
 
 def flat(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """No view of rows with gaps is flat."""
+    """Padded rows cannot be viewed as flat."""
     product = (x @ w).view(-1)
     return product.sin() * product.exp()
 
@@ -94,7 +94,7 @@ def as_laid_out(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 class ReturnsWhatItSaved(torch.autograd.Function):
-    """The second derivative of what is saved is a gradient as it is."""
+    """A saved tensor is itself a gradient of the second derivative."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
@@ -133,14 +133,14 @@ CASES: dict[Callable[..., Any], list[tuple[int, ...]]] = {
     as_laid_out: [],
     saved_is_a_gradient: [(8, 1)],
 }
-"""With torch's default partition, which saves what backward reads."""
+"""With torch's default partition, which saves every tensor that backward reads."""
 
 
 @pytest.mark.parametrize("function", CASES)
-def test_only_what_nobody_else_sees_is_saved_in_other_strides(
+def test_only_tensors_that_are_only_saved_change_strides(
     function: Callable[..., Any], reported: list[Any]
 ) -> None:
-    """Gradients are eager's, their strides and those of the results too."""
+    """Gradients and results are those of eager, including their strides."""
     assert_gradients_are_eagers(function, NO_MIN_CUT)
     assert [strides for forward in reported for strides in forward] == CASES[function]
 
@@ -150,14 +150,14 @@ def test_only_what_nobody_else_sees_is_saved_in_other_strides(
     [{}, {"background": True}, {"off": ["lower"]}, {"off": ["lower.aten.slice.Tensor"]}],
     ids=str,
 )
-def test_strides_hold_with_min_cut_and_where_operators_are_left_to_aten(
+def test_new_strides_work_with_min_cut_and_with_operators_left_to_aten(
     options: dict[str, Any], reported: list[Any]
 ) -> None:
     assert_gradients_are_eagers(saved, options)
     assert reported == [[(8, 1)]]
 
 
-def test_strides_hold_where_a_failing_step_is_left_out(
+def test_new_strides_work_after_a_fallback(
     reported: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(graph: fx.Graph) -> bool:
@@ -168,7 +168,7 @@ def test_strides_hold_where_a_failing_step_is_left_out(
     assert reported == [[(8, 1)]]
 
 
-def test_strides_hold_in_compiled_autograd(reported: list[Any]) -> None:
+def test_new_strides_work_in_compiled_autograd(reported: list[Any]) -> None:
     compiled = torch.compile(saved, backend=backend)
     mine, theirs = inputs(), inputs()
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend)):
@@ -177,7 +177,7 @@ def test_strides_hold_in_compiled_autograd(reported: list[Any]) -> None:
     assert reported[0] == [(8, 1)]
 
 
-def test_strides_hold_for_symbolic_sizes(reported: list[Any]) -> None:
+def test_new_strides_work_with_symbolic_sizes(reported: list[Any]) -> None:
     compiled = torch.compile(saved, backend=backend)
     for rows in (3, 4, 5):
         mine, theirs = inputs(), inputs()
@@ -186,7 +186,7 @@ def test_strides_hold_for_symbolic_sizes(reported: list[Any]) -> None:
     assert reported == [[(8, 1)], [(8, 1)]]
 
 
-def test_nothing_is_reported_where_others_compile_backward_or_cut_the_graph(
+def test_no_strides_are_reported_if_others_compile_backward_or_partition(
     reported: list[Any],
 ) -> None:
     def vendors(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -202,7 +202,7 @@ def test_nothing_is_reported_where_others_compile_backward_or_cut_the_graph(
     assert reported == []
 
 
-def test_nothing_is_reported_without_dynamo(reported: list[Any]) -> None:
+def test_no_strides_are_reported_without_dynamo(reported: list[Any]) -> None:
     module = fx.symbolic_trace(lambda x, w: (saved(x, w),))
     compiled = compile_graph(module, inputs())
     assert_same(gradients(compiled, inputs()), gradients(saved, inputs()))
@@ -215,13 +215,13 @@ def transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def expanded(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """What is saved has stride 0."""
+    """A tensor with stride 0 is saved."""
     row = (x @ w).sum(0, keepdim=True).expand(6, 5)
     return row.sin() * row.exp()
 
 
 @pytest.mark.parametrize("function", [saved, transposed, expanded])
-def test_what_a_hook_gives_back_in_rows_is_laid_out_again(
+def test_a_tensor_that_a_hook_made_contiguous_gets_its_strides_back(
     function: Callable[..., Any], reported: list[Any]
 ) -> None:
     compiled = torch.compile(function, backend=partial(backend, options=NO_MIN_CUT))
@@ -242,7 +242,7 @@ def test_what_a_hook_gives_back_in_rows_is_laid_out_again(
 
 
 def gapped(value: torch.Tensor) -> torch.Tensor:
-    """A fake tensor with three elements behind each row."""
+    """A fake tensor with three padding elements per row."""
     return aten.slice.Tensor(aten.constant_pad_nd.default(value, [0, 3]), 1, 0, value.shape[1])
 
 
@@ -253,8 +253,8 @@ def readers(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return x.sin(), x.view(2, 3, 5).cos(), flat.exp(), x.t(), part, written
 
 
-def test_who_cannot_have_other_strides_reads_a_copy() -> None:
-    """A view that there is not, one of memory, and what backward returns."""
+def test_readers_that_need_the_old_strides_read_a_copy() -> None:
+    """An impossible view, a view that addresses memory, and a result of backward."""
     module = aten_graph(readers, torch.ones(6, 5))
     (x,) = module.graph.find_nodes(op="placeholder")
     take_strides(module, [gapped(x.meta["val"])])
@@ -286,10 +286,10 @@ VIEWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
 
 @given(st.lists(st.sampled_from(VIEWS), max_size=4), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_views_of_views_give_what_they_gave(
+def test_views_of_views_keep_their_values(
     views: list[Callable[[torch.Tensor], torch.Tensor]], returned_too: bool
 ) -> None:
-    """Fake values of views say what there is; a copy is made where there is no view."""
+    """The fake values of views are updated; an impossible view reads a copy."""
 
     possible, dense = [], torch.ones(6, 5)
     for view in views:
@@ -323,7 +323,7 @@ def test_views_of_views_give_what_they_gave(
     Compared(module).run(value)
 
 
-def test_an_operator_that_is_not_torchs_reads_a_copy() -> None:
+def test_an_operator_outside_of_aten_reads_a_copy() -> None:
     with torch.library._scoped_library("saved_test", "FRAGMENT") as library:
         library.define("takes(Tensor x) -> Tensor")
         library.impl("takes", torch.clone, "CompositeExplicitAutograd")
@@ -336,7 +336,7 @@ def test_an_operator_that_is_not_torchs_reads_a_copy() -> None:
         assert call.args[0].meta["val"].stride() == (5, 1)
 
 
-def test_a_backward_that_reads_memory_as_it_was_laid_out_keeps_strides() -> None:
+def test_strides_are_kept_if_backward_addresses_memory() -> None:
     marked: list[Any] = []
 
     def compiler(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Products of halves with odd sizes on a GPU: the graphs hold fake tensors."""
+"""Half-precision products with odd sizes on a GPU. The graphs hold fake tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def backward(
 
 
 def of_saved(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """As a backward has it whose forward kept the transposed weight."""
+    """A product of a backward whose forward saved the transposed weight."""
     return aten.mm.default(aten.sin.default(gradient), aten.t.default(weight))
 
 
@@ -73,14 +73,14 @@ def layouts(changed: fx.GraphModule) -> list[tuple[tuple[int, ...], ...]]:
     return [tuple(n.meta["val"].stride() for n in (*p.args, p)) for p in found]
 
 
-def test_a_head_of_odd_size_has_columns_that_nobody_reads() -> None:
+def test_an_output_layer_of_odd_size_gets_padding_columns() -> None:
     changed = applied(aligned_products, graph(head, *SIZES[head], device="cuda"))[1]
     assert layouts(changed) == [((768, 1), (1, 768), (5008, 1))]
     assert ops(changed)["slice.Tensor"] == 1
 
 
-def test_a_gradient_of_odd_size_is_stored_once_with_zeros_for_both_products() -> None:
-    """One sums over the odd size, so the weight has zeros too; of the other it is the rows."""
+def test_a_gradient_of_odd_size_is_padded_once_for_both_products() -> None:
+    """One product sums over the odd size, so the weight is padded too. In the other it is rows."""
     changed = applied(aligned_products, graph(backward, *SIZES[backward], device="cuda"))[1]
     assert layouts(changed) == [((5008, 1), (768, 1), (768, 1)), ((1, 5008), (768, 1), (768, 1))]
     products = changed.graph.find_nodes(op="call_function", target=aten.mm.default)
@@ -88,7 +88,7 @@ def test_a_gradient_of_odd_size_is_stored_once_with_zeros_for_both_products() ->
     assert ops(changed)["constant_pad_nd.default"] == 2
 
 
-def test_a_transposed_weight_that_forward_kept_has_zeros_too() -> None:
+def test_a_transposed_weight_that_forward_saved_is_padded_too() -> None:
     with FakeTensorMode():
         weight = torch.empty(5001, 768, dtype=HALF, device="cuda").t()
         gradient = torch.empty(2048, 5001, dtype=HALF, device="cuda")
@@ -97,7 +97,7 @@ def test_a_transposed_weight_that_forward_kept_has_zeros_too() -> None:
     assert layouts(changed) == [((5008, 1), (768, 1), (768, 1))]
 
 
-def test_a_result_that_leaves_the_graph_is_copied_out_of_its_gaps() -> None:
+def test_a_result_that_leaves_the_graph_is_copied_without_padding() -> None:
     changed = applied(aligned_products, graph(with_bias, *SIZES[with_bias], device="cuda"))[1]
     (product,) = changed.graph.find_nodes(op="call_function", target=aten.addmm.default)
     (result,) = changed.graph.output_node().all_input_nodes
@@ -119,8 +119,8 @@ def test_a_large_result_that_leaves_the_graph_is_computed_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("biased", [False, True])
-def test_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, *, biased: bool) -> None:
-    """Rows that no piece divides, a left operand with more rows than are asked for."""
+def test_pieces_equal_the_whole_product(monkeypatch: pytest.MonkeyPatch, *, biased: bool) -> None:
+    """The rows are not a multiple of a piece, and the left operand has additional rows."""
     monkeypatch.setattr(import_module("tcdebug.compiler.operators.product_in_pieces"), "PIECE", 1)
     left, right, bias = torch.randn(304, 8), torch.randn(8, 16), torch.randn(16) * biased
     given = (left, right, bias if biased else None, 300, 13)
@@ -130,7 +130,7 @@ def test_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, *, biased: bool) 
 
 
 @pytest.mark.parametrize("function", SIZES)
-def test_values_stay(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_kept(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = import_module("tcdebug.compiler.passes.aligned_products")
     monkeypatch.setattr(module, "on_gpu", lambda node: True)
     monkeypatch.setattr(module, "WORTH", 1)
@@ -143,7 +143,7 @@ def test_values_stay(function: Callable[..., Any], monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(after(*inputs), before(*inputs))
 
 
-def test_small_products_those_of_a_cpu_and_switched_off_ones_stay() -> None:
+def test_products_that_are_small_on_a_cpu_or_switched_off_are_not_padded() -> None:
     assert not applied(aligned_products, graph(head, *SIZES[head], device="cpu"))[0]
     assert not applied(aligned_products, graph(head, (8, 768), (5001, 768), device="cuda"))[0]
     unit, left = "passes.aligned_products", graph(head, *SIZES[head], device="cuda")

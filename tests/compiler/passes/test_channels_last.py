@@ -1,4 +1,4 @@
-"""passes.channels_last: where convolutions follow each other the channels become contiguous."""
+"""passes.channels_last: chains of convolutions run in channels-last layout."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def chain(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
 
 
 def layouts(module: torch.fx.GraphModule, op: Any) -> list[bool]:
-    """Of each call of an operator, whether its channels are contiguous."""
+    """For each call of an operator, whether its result is channels-last."""
     values = [n.meta["val"] for n in module.graph.nodes if n.target is op]
     return [v.is_contiguous(memory_format=torch.channels_last) for v in values]
 
 
-def test_a_chain_of_convolutions_is_turned_once_and_turned_back_once() -> None:
+def test_a_chain_of_convolutions_is_converted_once_in_each_direction() -> None:
     def function(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
         return torch.conv2d(F.max_pool2d(torch.conv2d(x, w1).relu(), 2), w2)
 
@@ -42,12 +42,12 @@ def test_a_chain_of_convolutions_is_turned_once_and_turned_back_once() -> None:
     assert_same(out, function(X, W1, W2))
 
 
-def test_one_convolution_alone_stays_as_it_is() -> None:
+def test_a_single_convolution_is_not_converted() -> None:
     changed, _ = applied(channels_last, aten_graph(lambda x, w: torch.conv2d(x, w).relu(), X, W1))
     assert not changed
 
 
-def test_a_chain_that_copies_as_much_as_it_gains_is_left_alone() -> None:
+def test_a_chain_that_copies_as_much_as_it_gains_is_not_converted() -> None:
     def function(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> Any:
         x = torch.conv2d(x, w1)
         flat = torch.sort(x, 1).values
@@ -57,7 +57,7 @@ def test_a_chain_that_copies_as_much_as_it_gains_is_left_alone() -> None:
     assert not changed
 
 
-def test_what_is_channels_last_already_is_not_copied() -> None:
+def test_tensors_that_are_channels_last_already_are_not_copied() -> None:
     x = X.to(memory_format=torch.channels_last)
     graph = aten_graph(lambda x, a, b: torch.conv2d(torch.conv2d(x, a), b), x, W1, W2)
     assert not applied(channels_last, graph)[0]

@@ -1,4 +1,4 @@
-"""Constants are computed while compiling, where that costs less and nobody can write to them."""
+"""Constants are folded if that saves work and nobody can write to them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ aten = torch.ops.aten
 
 
 def table(width: int = 4) -> torch.Tensor:
-    """A row of frequencies, as rotary embeddings have it."""
+    """A row of frequencies, as in rotary embeddings."""
     return aten.exp.default(aten.arange.start_step(0, width))
 
 
 def folded(function: Callable[..., Any], *inputs: torch.Tensor) -> dict[str, int]:
-    """The operators that are left, dead ones too."""
+    """The remaining operators, including dead ones."""
     _, module = applied(constant_folding, aten_graph(function, *inputs))
     assert_same(module(*inputs), function(*inputs), exact=True)
     module.graph.eliminate_dead_code()
@@ -30,11 +30,11 @@ def folded(function: Callable[..., Any], *inputs: torch.Tensor) -> dict[str, int
     return ops(module)
 
 
-def test_what_depends_on_no_input_becomes_a_constant() -> None:
+def test_a_node_that_depends_on_no_input_becomes_a_constant() -> None:
     assert folded(lambda x: x * aten.sin.default(table()), f32(3, 4)) == {"mul.Tensor": 1}
 
 
-def test_a_constant_that_is_cheaper_to_compute_than_to_load_stays() -> None:
+def test_a_constant_that_is_cheaper_to_compute_than_to_load_is_not_folded() -> None:
     left = folded(lambda x: x + aten.mul.Tensor(aten.arange.start_step(0, 4), 2), f32(3, 4))
     assert left == {"arange.start_step": 1, "mul.Tensor": 1, "add.Tensor": 1}
 
@@ -61,7 +61,7 @@ def test_a_constant_that_is_returned_is_a_new_tensor_each_time(
     assert once(f32(4))[1][0, 0] == 1.0
 
 
-def test_random_numbers_are_no_constants() -> None:
+def test_random_numbers_are_not_constants() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return aten.mul.Tensor(x, aten.rand.default([4]))  # type: ignore[no-any-return] # a tensor
 
@@ -70,15 +70,15 @@ def test_random_numbers_are_no_constants() -> None:
     assert ops(module) == {"rand.default": 1, "mul.Tensor": 1}
 
 
-def test_a_constant_has_the_strides_that_it_had() -> None:
+def test_a_folded_constant_keeps_its_strides() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x + torch.arange(12.0).view(3, 4).exp().t().exp()
 
     assert_as_eager(compiled(function), function, [f32(4, 3)])
 
 
-def test_a_constant_that_is_repeated_stays_one_row() -> None:
-    """As the logarithm of relative positions, which DeBERTa-v2 expands."""
+def test_an_expanded_constant_stays_one_row() -> None:
+    """Like the logarithm of relative positions, which DeBERTa-v2 expands."""
 
     def repeated(x: torch.Tensor) -> torch.Tensor:
         return x + aten.expand.default(aten.unsqueeze.default(table(), 0), [3, 4])
@@ -86,7 +86,7 @@ def test_a_constant_that_is_repeated_stays_one_row() -> None:
     assert folded(repeated, f32(3, 4)) == {"add.Tensor": 1}
 
 
-def test_sizes_that_change_are_no_constants() -> None:
+def test_nodes_with_dynamic_sizes_are_not_constants() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x * torch.arange(x.shape[0]).sin()
 

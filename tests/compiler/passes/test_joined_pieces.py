@@ -1,4 +1,4 @@
-"""Pieces of a cat, and a cat of all pieces."""
+"""Slices of a cat, and a cat of all slices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 
 def left(function: Callable[..., Any], *inputs: torch.Tensor) -> dict[str, int]:
-    """The operators that are left."""
+    """The remaining operators."""
     before = aten_graph(function, *inputs)
     changed, module = applied(joined_pieces, aten_graph(function, *inputs))
     assert_same(module(*inputs), function(*inputs))
@@ -45,11 +45,11 @@ TAKEN_OUT: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", TAKEN_OUT)
-def test_a_piece_of_a_cat_is_what_was_put_there(name: str) -> None:
+def test_a_slice_of_a_cat_becomes_its_operand(name: str) -> None:
     assert left(TAKEN_OUT[name], f32(3, 4), f32(3, 2)) == {"sin.default": 1}
 
 
-def test_all_pieces_joined_again_are_the_tensor() -> None:
+def test_a_cat_of_all_slices_becomes_their_source() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return cat(*aten.split.Tensor(x, 2, 1)).sin()
 
@@ -70,11 +70,11 @@ KEPT: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_is_not_a_piece_stays(name: str) -> None:
+def test_other_slices_stay(name: str) -> None:
     assert left(KEPT[name], f32(3, 4), f32(3, 2))["cat.default"] == 1
 
 
-def test_a_piece_with_strides_that_a_view_would_mind_stays() -> None:
+def test_a_slice_whose_strides_a_reader_depends_on_stays() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return piece(cat(x, y), 0, 4).sin()
 

@@ -1,4 +1,4 @@
-"""Each pass: a graph in, a graph out, by number and kind of nodes; and the values stay."""
+"""Each pass: the number and kind of nodes before and after, and unchanged values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAN, INF = float("nan"), float("inf")
 def after(
     change: Callable[..., bool], function: Callable[..., Any], *inputs: torch.Tensor
 ) -> dict[str, int]:
-    """The operators that are left."""
+    """The remaining operators."""
     changed, module = applied(change, aten_graph(function, *inputs))
     assert_same(module(*inputs), function(*inputs))
     assert changed == (ops(module) != ops(aten_graph(function, *inputs)))
@@ -57,7 +57,7 @@ def test_arithmetic_that_changes_nothing_is_removed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_what_is_removed_changed_no_bit_of_special_values(name: str) -> None:
+def test_removed_arithmetic_changes_no_bit_of_special_values(name: str) -> None:
     special = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1e-45, 3e38])
     assert_same(NEUTRAL[name](special), special, exact=True)
 
@@ -74,23 +74,23 @@ KEPT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_arithmetic_that_may_change_something_stays(name: str) -> None:
+def test_arithmetic_that_may_change_a_value_stays(name: str) -> None:
     changed, module = applied(algebraic, aten_graph(lambda x: KEPT[name](x).sin(), X))
     assert not changed
     assert sum(ops(module).values()) == 2
 
 
-def test_an_integer_over_one_is_a_float_and_stays() -> None:
+def test_an_integer_divided_by_one_is_a_float_and_stays() -> None:
     left = after(algebraic, lambda x: aten.sin.default(aten.div.Tensor(x, 1)), INTEGER)
     assert left == {"div.Tensor": 1, "sin.default": 1}
 
 
-def test_a_neutral_operand_that_promotes_stays() -> None:
+def test_a_neutral_operand_that_promotes_the_dtype_stays() -> None:
     left = after(algebraic, lambda x: aten.sum.default(aten.mul.Tensor(x, 1.0)), INTEGER)
     assert left == {"mul.Tensor": 1, "sum.default": 1}
 
 
-def test_true_is_not_taken_for_one() -> None:
+def test_true_does_not_count_as_one() -> None:
     left = after(algebraic, lambda x: aten.sin.default(aten.mul.Tensor(x, True)), X)
     assert left["mul.Tensor"] == 1
 
@@ -100,7 +100,7 @@ def test_bitwise_or_with_zero_is_removed() -> None:
     assert after(algebraic, function, INTEGER) == {"sum.default": 1}
 
 
-def test_a_returned_tensor_stays_one_of_its_own() -> None:
+def test_a_returned_tensor_shares_no_memory_with_another() -> None:
     changed, module = applied(algebraic, aten_graph(lambda x: aten.mul.Tensor(x, 1), X))
     assert not changed
     assert ops(module) == {"mul.Tensor": 1}
@@ -109,29 +109,29 @@ def test_a_returned_tensor_stays_one_of_its_own() -> None:
 # -- common subexpressions ----------------------------------------------------------------------
 
 
-def test_what_is_computed_twice_is_computed_once() -> None:
+def test_equal_calls_are_merged() -> None:
     left = after(common_subexpressions, lambda x: x.sin() * 2 + x.sin() * 2, X)
     assert left == {"sin.default": 1, "mul.Tensor": 1, "add.Tensor": 1}
 
 
-def test_equal_numbers_of_different_types_are_different() -> None:
+def test_numbers_of_different_types_are_not_equal() -> None:
     left = after(common_subexpressions, lambda x: (x * 1).sum() + (x * 1.0).sum(), INTEGER)
     assert left["mul.Tensor"] == 2
 
 
-def test_zeros_of_different_sign_are_different() -> None:
+def test_zeros_of_different_sign_are_not_equal() -> None:
     left = after(common_subexpressions, lambda x: (x * 0.0).sum() / (x * -0.0).sum(), X)
     assert left["mul.Tensor"] == 2
 
 
-def test_random_numbers_are_drawn_twice() -> None:
+def test_draws_of_random_numbers_are_not_merged() -> None:
     function = lambda x: aten.bernoulli.default(x) + aten.bernoulli.default(x)  # noqa: E731 # shortest
     changed, module = applied(common_subexpressions, aten_graph(function, X.abs().clamp(0, 1)))
     assert not changed
     assert ops(module)["bernoulli.default"] == 2
 
 
-def test_two_returned_tensors_stay_two() -> None:
+def test_two_returned_tensors_are_not_merged() -> None:
     changed, module = applied(common_subexpressions, aten_graph(lambda x: (x + 1, x + 1), X))
     assert not changed
     first, second = module(X)
@@ -146,13 +146,13 @@ def _with_dead(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-def test_what_nobody_reads_is_removed() -> None:
+def test_unused_calls_are_removed() -> None:
     changed, module = applied(dead_code, aten_graph(_with_dead, X))
     assert changed
     assert ops(module) == {"add.Tensor": 1}
 
 
-def test_a_write_that_nobody_reads_stays() -> None:
+def test_an_unused_write_stays() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
         x.copy_(y)
@@ -183,7 +183,7 @@ NOOPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", NOOPS)
-def test_a_copy_or_view_of_the_very_tensor_is_removed(name: str) -> None:
+def test_a_copy_or_view_that_changes_nothing_is_removed(name: str) -> None:
     left = after(noop_elimination, lambda x: NOOPS[name](x).cos(), X)
     assert set(left) <= {"sin.default", "cos.default"}
 
@@ -198,19 +198,19 @@ NOT_NOOPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", NOT_NOOPS)
-def test_a_copy_or_view_that_does_something_stays(name: str) -> None:
+def test_a_copy_or_view_that_changes_something_stays(name: str) -> None:
     changed, _ = applied(noop_elimination, aten_graph(lambda x: NOT_NOOPS[name](x).cos(), X))
     assert not changed
 
 
-def test_a_square_turned_keeps_its_sizes_and_is_not_a_noop() -> None:
+def test_a_transposed_square_keeps_its_sizes_and_is_not_a_noop() -> None:
     ones = torch.eye(1).expand(3, 3)
     function = lambda x: aten.permute.default(x, [1, 0]) + 1  # noqa: E731 # shortest
     changed, _ = applied(noop_elimination, aten_graph(function, ones))
     assert not changed
 
 
-def test_a_view_of_a_view_goes_to_the_first_tensor() -> None:
+def test_a_view_of_a_view_reads_the_first_tensor() -> None:
     function = lambda x: x.sin().view(12).view(2, 6).cos()  # noqa: E731 # shortest
     assert after(redundant_views, function, X) == {
         "sin.default": 1, "view.default": 1, "cos.default": 1,
@@ -228,7 +228,7 @@ def test_two_permutations_become_their_composition() -> None:
     assert_same(module(x), function(x))
 
 
-def test_a_view_that_others_read_stays() -> None:
+def test_a_view_with_other_readers_stays() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         flat = x.sin().view(12)
         return flat.view(2, 6).cos().sum() + flat.sum()
@@ -238,11 +238,11 @@ def test_a_view_that_others_read_stays() -> None:
     assert_same(module(X), function(X))
 
 
-# -- what all passes have in common -------------------------------------------------------------
+# -- all passes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("program", PROGRAMS[::7], ids=lambda p: p.name)
-def test_passes_keep_values_and_say_whether_they_changed_anything(program: Program) -> None:
+def test_passes_keep_values_and_report_whether_they_changed_the_graph(program: Program) -> None:
     inputs = program.inputs()
     module = aten_graph(program.function, *inputs)
     for change in PASSES:
@@ -253,7 +253,7 @@ def test_passes_keep_values_and_say_whether_they_changed_anything(program: Progr
 
 
 ON_GPUS = {"passes.aligned_products", "passes.unfused_bias"}
-"""Passes with work on graphs of a GPU only, which have tests of their own."""
+"""Passes that act only on graphs of a GPU, which have tests of their own."""
 
 
 @pytest.mark.parametrize("unit", sorted(set(ATEN) - ON_GPUS))
@@ -287,7 +287,7 @@ def test_purity_of_calls() -> None:
     assert not pure["output"]
 
 
-def test_tensors_of_other_strides_are_not_the_same() -> None:
+def test_tensors_with_different_strides_are_not_the_same() -> None:
     module = aten_graph(lambda x: (x.t().contiguous().t(), x + 0, x.double()), X)
     nodes = {str(n.target): n for n in module.graph.nodes}
     (source,) = [n for n in module.graph.nodes if n.op == "placeholder"]

@@ -1,4 +1,4 @@
-"""Random numbers in kernels: Philox as published, seeded by torch, the same wherever computed."""
+"""Random numbers in kernels: Philox as published, seeded by torch, reproducible everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tcdebug.compiler.operators.philox import philox, philox4x32, random_bits
 
 OWN = {"fallback_random": False}
 BITS = "lower.tcdebug.random_bits.default"
-KNOWN = [  # the vectors that Random123 is published with: counter, key, result
+KNOWN = [  # test vectors published with Random123: counter, key, result
     ((0,) * 4, (0,) * 2, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
     ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
     (
@@ -28,7 +28,7 @@ KNOWN = [  # the vectors that Random123 is published with: counter, key, result
 
 
 def compiled(function: Callable[..., Any], *off: str, **options: Any) -> Callable[..., Any]:
-    """With random numbers in kernels."""
+    """A function compiled with random numbers in kernels."""
     torch._dynamo.reset()
     chosen = {**OWN, "off": list(off)}
     return torch.compile(function, backend="tcdebug", options=chosen, **options)
@@ -40,14 +40,14 @@ def seeded(function: Callable[..., Any], *inputs: Any) -> Any:
 
 
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
-def test_philox_gives_the_published_words(
+def test_philox_computes_the_published_test_vectors(
     counter: tuple[int, ...], key: tuple[int, ...], words: str
 ) -> None:
     given = philox4x32(tuple(map(torch.tensor, counter)), tuple(map(torch.tensor, key)))
     assert " ".join(f"{int(word):08x}" for word in given) == words
 
 
-def test_kernels_compute_philox_word_for_word() -> None:
+def test_kernels_compute_philox_exactly() -> None:
     bits = random_bits()
     compute = compiled(lambda seed: bits(seed, 2**61 + 5, [3, 70]))
     assert compiled(lambda seed: bits(seed, 0, [2]))(torch.tensor(0))[0].item() == (
@@ -83,8 +83,10 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[], torch.Tensor], Callable[[float], flo
 }
 
 
-def test_distributions_are_those_that_are_asked_for() -> None:
-    """Kolmogorov and Smirnov: the largest distance is 1.95 / sqrt(n) once in a thousand samples."""
+def test_random_numbers_have_the_requested_distribution() -> None:
+    """Kolmogorov-Smirnov: the distance exceeds 1.95
+    sqrt(n) in one of a thousand samples.
+    """
     draw = compiled(lambda: [function() for function, _ in DISTRIBUTIONS.values()])
     for name, values, (_, below) in zip(
         DISTRIBUTIONS, seeded(draw), DISTRIBUTIONS.values(), strict=True
@@ -95,7 +97,7 @@ def test_distributions_are_those_that_are_asked_for() -> None:
         assert distance < 1.95 / sqrt(N), name
 
 
-def test_whole_numbers_and_chances_have_their_shares() -> None:
+def test_integers_and_bernoulli_trials_have_the_right_frequencies() -> None:
     def draw(x: torch.Tensor) -> Any:
         return (
             torch.randint(-3, 4, (N,)),
@@ -116,23 +118,23 @@ def test_whole_numbers_and_chances_have_their_shares() -> None:
     assert floats.unique().tolist() == [0, 1, 2, 3, 4] and floats.dtype == torch.float64
 
 
-def test_chances_of_one_and_of_none_are_certain() -> None:
+def test_probabilities_of_one_and_zero_are_certain() -> None:
     draw = compiled(lambda: (torch.empty(N).bernoulli_(1.0), torch.empty(N).bernoulli_(0.0)))
     always, never = draw()
     assert always.min() == 1 and never.max() == 0
 
 
-def test_a_seed_gives_the_same_numbers_and_every_call_takes_other_ones() -> None:
+def test_a_seed_reproduces_numbers_and_each_call_draws_new_ones() -> None:
     draw = compiled(lambda x: (torch.rand_like(x), torch.randn(4, 4), torch.rand_like(x)))
     x = torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last)
     first, again, next_ = seeded(draw, x), seeded(draw, x), draw(x)
     for a, b, c in zip(first, again, next_, strict=True):
         assert torch.equal(a, b) and not torch.equal(a, c)
     assert first[0].stride() == x.stride()
-    assert not torch.equal(first[0], first[2])  # two draws of one call
+    assert not torch.equal(first[0], first[2])  # two draws in one call
 
 
-def test_numbers_do_not_depend_on_what_is_generated() -> None:
+def test_numbers_do_not_depend_on_which_kernels_are_generated() -> None:
     def draw(x: torch.Tensor) -> Any:
         return F.dropout(x * 2, 0.3) + 1, torch.randint(0, 9, x.shape), torch.rand_like(x) * x
 
@@ -149,7 +151,7 @@ def attention(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("off", [(), ("partition.min_cut",)], ids=str)
 @pytest.mark.parametrize("kept", [True, False], ids=["saved", "checkpointed"])
-def test_backward_drops_what_forward_dropped(off: tuple[str, ...], kept: bool) -> None:
+def test_backward_drops_the_elements_that_forward_dropped(off: tuple[str, ...], kept: bool) -> None:
     def saved(x: torch.Tensor, w: torch.Tensor) -> Any:
         y = attention(x, w) if kept else checkpoint(attention, x, w, use_reentrant=False)
         return y, (y.detach() == 0)
@@ -157,7 +159,7 @@ def test_backward_drops_what_forward_dropped(off: tuple[str, ...], kept: bool) -
     x, w = torch.rand(9, 16, requires_grad=True), torch.rand(16, 20, requires_grad=True)
     y, zero, *grads = seeded(gradients, compiled(saved, *off), copies([x, w]))
 
-    # the same masks, as constants, in eager: forward alone gives them
+    # eager with the same masks as constants; only forward returns them
     def masks() -> tuple[torch.Tensor, torch.Tensor]:
         ones = torch.ones(9, 20)
         return seeded(compiled(lambda o: (F.dropout(o, 0.2), F.dropout(o, 0.5))), ones)
@@ -175,7 +177,7 @@ def test_backward_drops_what_forward_dropped(off: tuple[str, ...], kept: bool) -
         torch.testing.assert_close(mine, theirs)
 
 
-def test_sizes_may_change() -> None:
+def test_sizes_may_be_dynamic() -> None:
     draw = compiled(lambda x: torch.rand_like(x) + F.dropout(x, 0.5) * 0, dynamic=True)
     for size in ((4, 6), (9, 5), (30, 2)):
         value = seeded(draw, torch.ones(size))
@@ -184,7 +186,7 @@ def test_sizes_may_change() -> None:
         assert torch.equal(value, (bits & 0xFFFFFF) * 2.0**-24)
 
 
-def test_eager_s_numbers_are_what_there_is_without_the_option() -> None:
+def test_numbers_are_those_of_eager_without_the_option() -> None:
     def draw(x: torch.Tensor) -> torch.Tensor:
         return F.dropout(x, 0.5) + torch.randn(3, 4)
 

@@ -1,4 +1,4 @@
-"""Padded products of a training step, for real on a CPU that passes for a GPU."""
+"""Padded products of a training step, computed on a CPU that poses as a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tcdebug.compiler.lower.stage import lower_graph
 
 HALF = torch.bfloat16
 ROWS, COLUMNS = 130, 13
-"""With the pieces as small as can be, these are two; 16 columns lie in memory."""
+"""With the smallest possible pieces there are two of them. 16 columns are in memory."""
 LABELS = torch.arange(ROWS).reshape(2, -1) % COLUMNS
 
 Step = Callable[..., Any]
@@ -26,7 +26,7 @@ Step = Callable[..., Any]
 
 @pytest.fixture
 def forwards(monkeypatch: pytest.MonkeyPatch) -> list[fx.GraphModule]:
-    """The ATen graphs that are lowered; products are aligned as large ones on a GPU are."""
+    """The ATen graphs that are lowered. Products are padded like large ones on a GPU."""
     lowered: list[fx.GraphModule] = []
     passes = import_module("tcdebug.compiler.passes.aligned_products")
     monkeypatch.setattr(passes, "on_gpu", lambda node: True)
@@ -85,7 +85,7 @@ def assert_as_eager(step: Step) -> None:
 
 
 @pytest.mark.parametrize("step", [head, head_with_bias])
-def test_logits_that_are_only_saved_stay_in_their_gaps(
+def test_logits_that_are_only_saved_keep_their_padding(
     step: Step, forwards: list[fx.GraphModule], reported: list[tuple[int, ...]]
 ) -> None:
     assert_as_eager(step)
@@ -96,7 +96,7 @@ def test_logits_that_are_only_saved_stay_in_their_gaps(
 
 
 @pytest.mark.parametrize("step", [and_logits, and_some_logits])
-def test_logits_that_are_returned_too_are_laid_out_as_eagers(
+def test_logits_that_are_also_returned_have_the_layout_of_eager(
     step: Step, forwards: list[fx.GraphModule], reported: list[tuple[int, ...]]
 ) -> None:
     assert_as_eager(step)

@@ -1,4 +1,4 @@
-"""Products with a bias on a GPU, without one: the graphs hold fake tensors."""
+"""Products with a bias on a GPU are split. The graphs hold fake tensors."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return aten.addmm.default(b, x, w).sin()
 
 
-def test_a_bias_that_loops_can_add_is_left_to_them() -> None:
+def test_a_bias_that_loops_can_add_is_split_off() -> None:
     assert left(gelu) == {"mm.default": 1, "add.Tensor": 1, "sin.default": 1}
 
 
-def test_switched_off_it_stays() -> None:
+def test_the_pass_can_be_switched_off() -> None:
     unit, module = "passes.unfused_bias", graph(gelu)
     stages = compile_with(Gate(Toggles.parse([unit]))).stages("inference")
     stages.run_passes("passes", module, {unit: unfused_bias})
     assert ops(module) == {"addmm.default": 1, "sin.default": 1}
 
 
-def test_on_a_cpu_it_stays() -> None:
+def test_a_bias_on_a_cpu_is_not_split_off() -> None:
     assert left(gelu, "cpu") == {"addmm.default": 1, "sin.default": 1}
 
 
@@ -65,5 +65,5 @@ KEPT: dict[str, Program] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_product_that_has_to_be_in_memory_keeps_its_bias(name: str) -> None:
+def test_a_product_that_must_be_in_memory_keeps_its_bias(name: str) -> None:
     assert left(KEPT[name])["addmm.default"] == 1

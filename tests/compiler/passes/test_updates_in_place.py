@@ -1,4 +1,4 @@
-"""Parts of inputs that are replaced where they are."""
+"""Updates of parts of inputs are made in place."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ IN_PLACE: dict[str, tuple[Callable[..., Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", IN_PLACE)
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_a_part_is_replaced_where_it_is(name: str, dynamic: bool) -> None:
+def test_a_part_of_an_input_is_updated_in_place(name: str, dynamic: bool) -> None:
     function, operators = IN_PLACE[name]
     assert_as_eager(compiled(function, dynamic=dynamic), function, [f32(4, 4)])
     torch._dynamo.reset()
@@ -85,7 +85,7 @@ NOT_IN_PLACE: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", NOT_IN_PLACE)
-def test_what_is_needed_as_it_was_is_not(name: str) -> None:
+def test_an_input_whose_old_values_are_needed_is_not_updated_in_place(name: str) -> None:
     function = NOT_IN_PLACE[name]
     assert_as_eager(compiled(function), function, [f32(4, 4)])
     torch._dynamo.reset()

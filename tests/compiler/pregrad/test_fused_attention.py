@@ -1,4 +1,4 @@
-"""Attention that is written out becomes one call; NaN, layout and gradients stay."""
+"""Unfused attention becomes one call, with the same NaN, layout and gradients."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ WRITTEN_OUT: dict[str, Attention] = {
 
 
 def qkv() -> list[torch.Tensor]:
-    """Queries, keys and values; as many of each as make the one call worth it."""
+    """Queries, keys and values, long enough for fusion to pay."""
     shared = f32(3, 1, 2, 128, 16)
     return [shared[0], shared[1].roll(1, 2), shared[2]]
 
 
 @pytest.mark.parametrize("name", WRITTEN_OUT)
-def test_written_out_attention_becomes_one_call(name: str) -> None:
+def test_unfused_attention_becomes_one_call(name: str) -> None:
     changed, module = applied(fused_attention, torch_graph(WRITTEN_OUT[name], *qkv()))
     assert changed
     assert ops(module)[ONE_CALL] == 1
@@ -57,7 +57,7 @@ NEAR: dict[str, Attention] = {
 
 
 @pytest.mark.parametrize("name", NEAR)
-def test_what_only_looks_like_it_stays(name: str) -> None:
+def test_code_that_only_resembles_attention_stays(name: str) -> None:
     changed, module = applied(fused_attention, torch_graph(NEAR[name], *qkv()))
     assert not changed
     assert ONE_CALL not in ops(module)
@@ -72,7 +72,7 @@ def test_values_strides_and_gradients_are_those_of_eager(name: str) -> None:
     assert_same(mine, gradients(WRITTEN_OUT[name], inputs()))
 
 
-def test_nan_and_infinity_come_out_where_eager_has_them() -> None:
+def test_nan_and_infinity_appear_where_eager_has_them() -> None:
     q, k, v = qkv()
     q[0, 0, 0], q[0, 0, 1, 3], q[0, 1, 2, 5] = -INF, NAN, INF
     expected = WRITTEN_OUT["divided"](q, k, v)

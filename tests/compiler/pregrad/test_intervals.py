@@ -1,4 +1,4 @@
-"""Bounds of tensors that are made from constants, against what eager computes."""
+"""Bounds of tensors that are made from constants, compared with eager's values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST = torch.finfo(torch.float32).min
 
 
 def bounds(function: Callable[[], torch.Tensor]) -> Interval | None:
-    """What is known of the result of a function, whose sizes are those of its graph."""
+    """The interval of the result of a function whose sizes are those of its graph."""
     torch._dynamo.reset()
     x = torch.zeros(5)
     graph = torch_graph(lambda x: (x + 1, function()), x).graph
@@ -69,7 +69,7 @@ PROGRAMS: dict[str, tuple[Callable[[], torch.Tensor], Interval | None]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_bounds_are_known(name: str) -> None:
+def test_bounds_are_found(name: str) -> None:
     function, expected = PROGRAMS[name]
     assert bounds(function) == expected
 
@@ -89,7 +89,7 @@ def test_sizes_may_be_symbolic() -> None:
     assert found == [Interval(0, 1 << 48), Interval(1, 1), None, Interval(0, 0)]
 
 
-def test_what_an_input_reaches_is_not_known() -> None:
+def test_tensors_that_depend_on_an_input_have_no_bounds() -> None:
     torch._dynamo.reset()
     module = torch_graph(lambda x: (x * 0 + 1, torch.ones_like(x)), torch.zeros(3))
     times, plus, filled = [n for n in module.graph.nodes if n.op.startswith("call")]
@@ -98,7 +98,7 @@ def test_what_an_input_reaches_is_not_known() -> None:
     assert known[filled] == Interval(1, 1)
 
 
-def test_within_vmap_nothing_is_known() -> None:
+def test_tensors_within_vmap_have_no_bounds() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.vmap(lambda row: row * torch.ones_like(row))(x)
 
@@ -121,7 +121,7 @@ CALLS: dict[Any, int] = {
 
 
 class Drawn:
-    """A graph of calls, each computed for real as well."""
+    """A graph of calls, each of which is also computed."""
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
@@ -129,7 +129,7 @@ class Drawn:
         self.values: dict[fx.Node, torch.Tensor] = {}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> None:
-        """Append a call, unless eager refuses it."""
+        """Append a call, unless eager rejects it."""
         real, named = map_arg((args, kwargs), lambda n: self.values[n])
         function = getattr(torch.Tensor, target) if isinstance(target, str) else target
         try:
@@ -145,7 +145,7 @@ class Drawn:
 
 @PROPERTY
 @given(st.data())
-def test_eager_stays_within_the_bounds(data: st.DataObject) -> None:
+def test_values_of_eager_are_within_the_bounds(data: st.DataObject) -> None:
     drawn = Drawn()
     numbers = st.sampled_from(NUMBERS)
     dtypes = st.sampled_from(DTYPES)

@@ -1,4 +1,4 @@
-"""Passes before autograd: torch functions and methods."""
+"""Passes before autograd, on torch functions and methods."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_dropout_of_a_module_in_eval_mode_is_removed() -> None:
 
 
 @pytest.mark.parametrize("method", ["float", "to"])
-def test_a_cast_to_the_dtype_that_is_there_is_removed(method: str) -> None:
+def test_a_cast_to_the_same_dtype_is_removed(method: str) -> None:
     function = (lambda x: x.float() + 1) if method == "float" else lambda x: x.to(x.dtype) + 1
     changed, module = applied(redundant_casts, torch_graph(function, f32(4)))
     assert changed

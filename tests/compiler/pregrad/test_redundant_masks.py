@@ -1,4 +1,4 @@
-"""A mask of attention that masks nothing is left out; what is computed stays."""
+"""Attention masks that mask nothing are removed, and the result stays the same."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HEADS = (3, 2, 16, 4)
 
 @pytest.fixture
 def _any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few keys, or an unknown number of them, are as good on a CPU as elsewhere."""
+    """Makes few keys, or an unknown number of them, as good on a CPU as elsewhere."""
     monkeypatch.setattr(sys.modules[redundant_masks.__module__], "SHORTEST", 0)
 
 
 def rewritten(function: Program, **options: Any) -> Program:
-    """The function with nothing done to it but the pass."""
+    """The function with only this pass applied to it."""
 
     def backend(module: torch.fx.GraphModule, _: Any) -> Program:
         return applied(redundant_masks, module)[1].forward
@@ -48,19 +48,19 @@ def after(function: Program, *inputs: torch.Tensor) -> tuple[bool, torch.fx.Grap
 
 
 def merged(heads: torch.Tensor) -> torch.Tensor:
-    """Heads side by side again, as models do after attention."""
+    """Joins the heads after attention, as models do."""
     batch, number, length, width = heads.shape
     return heads.transpose(1, 2).reshape(batch, length, number * width)
 
 
 def places(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of queries and keys, as four dimensions."""
+    """The positions of queries and of keys, in four dimensions."""
     along = torch.arange(q.shape[2]) + 0
     return along[None, None, :, None], along[None, None, None, :]
 
 
 def as_bert(q: torch.Tensor) -> Any:
-    """Two layers, as transformers 5 writes them for a text that nothing is known of."""
+    """Two layers, as transformers 5 writes them for a text of unknown length."""
     queries, _ = places(q)
     mask = (queries >= 0).expand(q.shape[0], -1, q.shape[2], q.shape[2])
     first = ATTENTION(q, q, q, attn_mask=mask, dropout_p=0.0, is_causal=False)
@@ -68,7 +68,7 @@ def as_bert(q: torch.Tensor) -> Any:
 
 
 def as_former_bert(q: torch.Tensor) -> Any:
-    """As transformers 4 writes it."""
+    """The mask that transformers 4 writes."""
     batch, _, length, _ = q.shape
     seen = torch.ones(batch, length)[:, None, None, :].expand(batch, 1, length, length)
     inverted = torch.tensor(1.0, dtype=q.dtype) - seen.to(q.dtype)
@@ -83,7 +83,7 @@ def as_esm(q: torch.Tensor) -> Any:
 
 
 def as_t5(q: torch.Tensor) -> Any:
-    """A bias of positions that is zero, where the mask is true."""
+    """A positional bias that is zero where the mask is true."""
     queries, _ = places(q)
     seen = (queries >= 0).expand(q.shape[0], -1, q.shape[2], q.shape[2])
     bias = torch.where(seen, torch.zeros((1, *q.shape[1:3], q.shape[2])), torch.finfo(q.dtype).min)
@@ -91,14 +91,14 @@ def as_t5(q: torch.Tensor) -> Any:
 
 
 def in_a_window(q: torch.Tensor) -> Any:
-    """As ModernBERT, of a text that is shorter than the window."""
+    """The mask of ModernBERT for a text that is shorter than the window."""
     queries, keys = places(q)
     mask = queries.new_ones((), dtype=torch.bool) & (abs(queries - keys) <= 16).to(q.device)
     return merged(ATTENTION(q, q, q, attn_mask=mask & (queries >= 0)))
 
 
 def of_three_dimensions(q: torch.Tensor) -> Any:
-    """No fused kernel takes such a mask, on a CPU neither."""
+    """No fused kernel takes such a mask, on a CPU or a GPU."""
     return merged(ATTENTION(q, q, q, torch.ones(1, 16, 16, dtype=torch.bool)))
 
 
@@ -131,13 +131,13 @@ def masks(module: torch.fx.GraphModule) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", REMOVED)
-def test_a_mask_that_masks_nothing_is_left_out(name: str) -> None:
+def test_a_mask_that_masks_nothing_is_removed(name: str) -> None:
     changed, module = after(REMOVED[name], f32(*HEADS))
     assert changed
     assert set(masks(module)) == {None}
 
 
-def test_nothing_is_left_of_the_mask() -> None:
+def test_the_computation_of_the_mask_is_removed_too() -> None:
     _, module = after(as_bert, f32(*HEADS))
     assert ops(module) == {"scaled_dot_product_attention": 2, "transpose": 1, "reshape": 1}
 
@@ -148,7 +148,7 @@ def test_nothing_is_left_of_the_mask() -> None:
 def test_values_and_strides_are_those_of_eager(name: str, dynamic: bool) -> None:
     function = REMOVED[name]
     once = rewritten(function, dynamic=dynamic)
-    # without a mask of three dimensions another kernel computes it
+    # without a three-dimensional mask, another kernel computes it
     mine, theirs = once(f32(*HEADS)), function(f32(*HEADS))
     assert_same(mine, theirs, exact=name != "three dimensions")
 
@@ -233,22 +233,22 @@ KEPT: dict[str, Program] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_mask_that_may_mask_stays(name: str) -> None:
+def test_a_mask_that_may_mask_something_stays(name: str) -> None:
     changed, _ = after(KEPT[name], f32(*HEADS))
     assert not changed
     assert_as_eager(rewritten(KEPT[name]), KEPT[name], [f32(*HEADS)], exact=True)
 
 
-def test_a_mask_that_wants_a_gradient_stays() -> None:
+def test_a_mask_that_needs_a_gradient_stays() -> None:
     assert_same(rewritten(learnt)(f32(*HEADS)), learnt(f32(*HEADS)))
 
 
-def test_attention_that_draws_numbers_keeps_its_mask() -> None:
+def test_attention_with_dropout_keeps_its_mask() -> None:
     assert not after(lambda q: ATTENTION(q, q, q, torch.zeros(16, 16), 0.5), f32(*HEADS))[0]
 
 
-def test_a_mask_that_widens_the_result_stays() -> None:
-    """Eager refuses that, but for what is no plain tensor."""
+def test_a_mask_that_promotes_the_dtype_of_the_result_stays() -> None:
+    """Eager rejects this, except for tensor subclasses."""
     module = torch_graph(as_esm, f32(*HEADS))
     for node in module.graph.nodes:
         if node.target is ATTENTION:
@@ -258,7 +258,7 @@ def test_a_mask_that_widens_the_result_stays() -> None:
 
 
 def test_on_a_cpu_a_mask_over_few_keys_stays() -> None:
-    """Without one, a query of NaNs gets zeros there: fewer keys than a vector has lanes."""
+    """Without a mask, a query of NaNs gets zeros if there are fewer keys than lanes of a vector."""
     q = f32(3, 2, 15, 4)
     assert not after(as_bert, q)[0]
     q[0, 0, 3] = float("nan")
@@ -266,7 +266,7 @@ def test_on_a_cpu_a_mask_over_few_keys_stays() -> None:
 
 
 def test_a_causal_attention_with_a_mask_stays() -> None:
-    """Eager refuses both at once, and so has the compiled program to."""
+    """Eager rejects both at once, and the compiled program must do so too."""
     module = torch_graph(as_bert, f32(*HEADS))
     for node in module.graph.nodes:
         if node.target is ATTENTION:
@@ -286,7 +286,7 @@ def test_a_result_that_is_returned_keeps_its_layout() -> None:
     assert_as_eager(rewritten(function), function, [q])
 
 
-def test_a_result_whose_layout_nothing_sees_is_not_copied() -> None:
+def test_a_result_whose_layout_does_not_matter_is_not_copied() -> None:
     q = f32(3, 16, 2, 4).transpose(1, 2)
     _, module = after(of_three_dimensions, q)
     assert ops(module) == {"scaled_dot_product_attention": 1, "transpose": 1, "reshape": 1}
@@ -297,7 +297,7 @@ def test_a_result_whose_layout_nothing_sees_is_not_copied() -> None:
     assert_as_eager(rewritten(of_three_dimensions), of_three_dimensions, [q])
 
 
-def test_what_was_a_copy_does_not_become_a_view_of_what_is_read_again() -> None:
+def test_a_copy_does_not_become_a_view_of_a_tensor_that_is_read_again() -> None:
     def function(q: torch.Tensor) -> Any:
         result = ATTENTION(q, q, q, torch.ones(1, 16, 16, dtype=torch.bool))
         rows = result.transpose(1, 2).contiguous()
@@ -312,7 +312,7 @@ def test_what_was_a_copy_does_not_become_a_view_of_what_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("function", [as_bert, as_t5])
-def test_what_is_not_finite_is_as_in_eager(function: Program) -> None:
+def test_nan_and_infinity_are_as_in_eager(function: Program) -> None:
     q = f32(*HEADS)
     q[0, 0, 3], q[1, 0, 2, 1], q[2, 1, 5, 0] = -float("inf"), float("nan"), float("inf")
     assert_same(rewritten(function)(q), function(q), exact=True)
@@ -327,7 +327,7 @@ def test_gradients_are_those_of_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("function", [as_bert, as_former_bert])
-def test_in_an_autocast_too(function: Program) -> None:
+def test_autocast_is_supported(function: Program) -> None:
     def cast(q: torch.Tensor) -> Any:
         with torch.autocast("cpu", torch.bfloat16):
             return function(q)
@@ -350,7 +350,7 @@ def test_on_a_gpu_the_number_of_keys_does_not_matter() -> None:
 
 
 @pytest.mark.usefixtures("_any_length")
-def test_of_no_queries_and_no_batch() -> None:
+def test_empty_queries_and_batches_are_supported() -> None:
     for size in ((0, 2, 8, 4), (3, 2, 0, 4)):
         assert after(as_bert, f32(*size))[0]
         assert_same(rewritten(as_bert)(f32(*size)), as_bert(f32(*size)))

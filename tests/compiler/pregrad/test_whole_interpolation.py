@@ -1,4 +1,4 @@
-"""An interpolation that wants a gradient is one call forward and one backward."""
+"""An interpolation with a gradient is one call in forward and one in backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels as Python functions, with Python's headers and without."""
+"""Kernels as Python functions, with and without Python's headers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_addresses_sizes_and_numbers_reach_the_kernel(run: Bound) -> None:
 
 
 def test_headers_may_include_others_by_their_path_in_the_folder(tmp_path: Path) -> None:
-    """As those of Python 3.13 do."""
+    """The headers of Python 3.13 do."""
     headers = Path(sysconfig.get_path("include"))
     for entry in headers.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
@@ -74,7 +74,7 @@ def test_headers_may_include_others_by_their_path_in_the_folder(tmp_path: Path) 
     assert result.item() == 2.0
 
 
-def test_several_kernels_run_in_order_and_the_status_says_which_failed(run: Bound) -> None:
+def test_several_kernels_run_in_order_and_the_status_names_the_failed_one(run: Bound) -> None:
     given, result = torch.tensor([4], dtype=torch.int32), torch.zeros(1, dtype=torch.double)
     places = (0, 1, 2, 3, 4), (1,), (0, 1, 2, 3, 5), (1,)
     launch = Launch("launch_0", "cpu", ("k", "add_one") * 2, (), "ttinii", places)
@@ -92,7 +92,7 @@ def test_a_launch_takes_any_number_of_arguments(run: Bound) -> None:
     assert [t.item() for t in many] == [k + 1.0 for k in range(600)]
 
 
-def test_other_threads_run_meanwhile(run: Bound) -> None:
+def test_other_threads_run_during_a_launch(run: Bound) -> None:
     ended: list[float] = []
     given = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.double)
 
@@ -108,7 +108,7 @@ def test_other_threads_run_meanwhile(run: Bound) -> None:
     assert here < ended[0]
 
 
-def test_what_a_kernel_cannot_take_is_an_error_of_python(run: Bound) -> None:
+def test_a_bad_argument_is_a_python_error(run: Bound) -> None:
     x = torch.zeros(1, dtype=torch.double)
     with pytest.raises(TypeError):
         run(ALONE, 0, 0)

@@ -1,4 +1,4 @@
-"""From source to callables: the cache of shared objects, and what can go wrong with it."""
+"""Building: the cache of shared objects, and the errors of a build."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shared_object(cache: Path) -> Path:
 
 
 def kernels(cache: Path) -> list[Path]:
-    """The sources of kernels; the binding to Python is built once beside them."""
+    """The sources of kernels in the cache, without the binding to Python."""
     return [p for p in cache.rglob("*.cpp") if "Python.h" not in p.read_text()]
 
 
@@ -42,7 +42,7 @@ def test_a_source_becomes_a_function(tmp_path: Path, toolchain: Toolchain) -> No
     assert built.verdict == "miss"
 
 
-def test_the_second_build_is_a_hit(tmp_path: Path, toolchain: Toolchain) -> None:
+def test_the_second_build_is_a_cache_hit(tmp_path: Path, toolchain: Toolchain) -> None:
     first = build(SOURCE, toolchain, tmp_path)
     written = shared_object(tmp_path).stat().st_ino
     second = build(SOURCE, toolchain, tmp_path)
@@ -72,7 +72,7 @@ def test_the_source_is_kept_beside_the_object(tmp_path: Path, toolchain: Toolcha
     assert shared_object(tmp_path).with_suffix(".cpp").read_text() == SOURCE
 
 
-def test_other_source_flags_or_machine_give_another_key(toolchain: Toolchain) -> None:
+def test_another_source_flag_or_machine_gives_another_key(toolchain: Toolchain) -> None:
     other_machine = Toolchain(toolchain.path, toolchain.version, "other", toolchain.vector_math)
     other_version = Toolchain(toolchain.path, "g++ 99", toolchain.target, toolchain.vector_math)
     keys = {
@@ -84,7 +84,7 @@ def test_other_source_flags_or_machine_give_another_key(toolchain: Toolchain) ->
     assert len(keys) == 4
 
 
-def test_a_source_that_does_not_compile_shows_the_line(
+def test_a_source_that_does_not_compile_shows_its_line(
     tmp_path: Path, toolchain: Toolchain
 ) -> None:
     with pytest.raises(BuildError, match=r"(?s)exited with 1.*int broken = nonsense;"):
@@ -92,7 +92,7 @@ def test_a_source_that_does_not_compile_shows_the_line(
     assert list(tmp_path.rglob("*.so")) == []
 
 
-def test_a_compiler_that_hangs_is_given_up(
+def test_a_compiler_that_hangs_is_killed(
     tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = tmp_path / "slow-compiler"
@@ -106,7 +106,7 @@ def test_a_compiler_that_hangs_is_given_up(
     assert time.perf_counter() - start < 10
 
 
-def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, toolchain: Toolchain) -> None:
+def test_a_failed_build_leaves_no_files(tmp_path: Path, toolchain: Toolchain) -> None:
     with pytest.raises(BuildError):
         build("nonsense", toolchain, tmp_path)
     assert [p.suffix for p in tmp_path.rglob("*") if p.is_file()] in ([], [".lock"])
@@ -125,7 +125,7 @@ sys.stdout.write(f"{built.verdict} {built.library.answer()}")
 """
 
 
-def test_processes_that_build_the_same_kernel_at_once_build_it_once(
+def test_concurrent_processes_build_a_kernel_once(
     tmp_path: Path, warm_python: str
 ) -> None:
     source = tmp_path / "source.cpp"
@@ -138,7 +138,7 @@ def test_processes_that_build_the_same_kernel_at_once_build_it_once(
     assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
 
 
-# -- the whole compiler over it -----------------------------------------------------------------
+# -- in the whole compiler ----------------------------------------------------------------------
 
 
 def test_a_missing_compiler_is_a_clear_error(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_missing_compiler_is_a_clear_error(tmp_path: Path) -> None:
         assert part in str(found.value)
 
 
-def test_a_program_that_is_no_compiler_is_said(tmp_path: Path) -> None:
+def test_a_program_that_is_not_a_compiler_is_an_error(tmp_path: Path) -> None:
     impostor = tmp_path / "impostor"
     impostor.write_text("#!/bin/sh\nexit 3\n")
     impostor.chmod(0o755)
@@ -161,7 +161,7 @@ def test_a_program_that_is_no_compiler_is_said(tmp_path: Path) -> None:
         find(str(impostor))
 
 
-def test_kernels_include_no_header_of_aten_and_no_other(tmp_path: Path) -> None:
+def test_kernels_include_no_headers(tmp_path: Path) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x.exp(), -1) @ x.t()
 
@@ -172,7 +172,7 @@ def test_kernels_include_no_header_of_aten_and_no_other(tmp_path: Path) -> None:
     assert not any("at::" in line or "torch::" in line or "c10" in line for line in lines)
 
 
-def test_another_process_finds_what_one_has_built(tmp_path: Path, warm_python: str) -> None:
+def test_a_process_finds_kernels_built_by_another(tmp_path: Path, warm_python: str) -> None:
     script = (
         "import torch\n"
         "from tcdebug.compiler.backend import backend\n"
@@ -185,7 +185,7 @@ def test_another_process_finds_what_one_has_built(tmp_path: Path, warm_python: s
     assert len(kernels(tmp_path)) == 1
 
 
-def test_what_a_status_stands_for() -> None:
+def test_a_status_raises_the_right_error() -> None:
     with pytest.raises(IndexError, match="found by k"):
         raise_status(1, "k")
     with pytest.raises(KernelError, match="ZeroDivisionError"):

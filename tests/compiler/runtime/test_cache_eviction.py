@@ -1,4 +1,4 @@
-"""The cache of shared objects stays within its bound, and keeps what was used last."""
+"""The cache of shared objects stays within its limit and keeps recently used files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tcdebug.compiler.runtime.toolchain import find
 
 
 def filled(folder: Path) -> None:
-    """Five objects of ten bytes, the first used longest ago, and a lock as old."""
+    """Five objects of ten bytes, the first one used longest ago, and a lock of the same age."""
     (folder / "aa").mkdir(parents=True)
     for age, name in enumerate(("e.so", "d.cpp", "c.so", "b.so", "a.so")):
         path = folder / "aa" / name
@@ -25,19 +25,19 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("aa/*"))
 
 
-def test_what_was_used_longest_ago_goes_until_half_of_the_room_is_free(tmp_path: Path) -> None:
+def test_the_least_recently_used_files_are_removed_down_to_half_the_limit(tmp_path: Path) -> None:
     filled(tmp_path)
     assert keep_within(tmp_path, 40) == 3
     assert left(tmp_path) == ["a.lock", "d.cpp", "e.so"]
 
 
-def test_nothing_goes_while_there_is_room(tmp_path: Path) -> None:
+def test_nothing_is_removed_below_the_limit(tmp_path: Path) -> None:
     filled(tmp_path)
     assert keep_within(tmp_path, 50) == 0
     assert len(left(tmp_path)) == 6
 
 
-def test_the_folder_is_looked_at_once_a_day(tmp_path: Path) -> None:
+def test_the_folder_is_counted_once_a_day(tmp_path: Path) -> None:
     filled(tmp_path)
     assert keep_within(tmp_path, 50) == 0
     assert keep_within(tmp_path, 0) == 0

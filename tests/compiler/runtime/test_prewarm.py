@@ -1,4 +1,4 @@
-"""What is begun before it is needed."""
+"""Work that is started before it is needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tcdebug.compiler.runtime import prewarm
 
 
-def test_what_was_begun_is_made_once() -> None:
+def test_work_is_done_once() -> None:
     made: list[str] = []
 
     def make(name: str) -> str:
@@ -24,7 +24,7 @@ def test_what_was_begun_is_made_once() -> None:
     assert prewarm.finished(make, "b") == "B"
 
 
-def test_what_failed_is_tried_again() -> None:
+def test_failed_work_is_repeated() -> None:
     answers = iter([None, "launcher"])
 
     def make() -> str:

@@ -1,4 +1,4 @@
-"""What must run before what, as groups are merged: against a search from scratch."""
+"""Dependencies between groups while they are merged, compared with a search from scratch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tcdebug.compiler.schedule.dependencies import Dependencies
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[list[int]]:
-    """For each node the earlier nodes that it reads; the first reads the input."""
+    """For each node, the earlier nodes that it reads. The first one reads the input."""
     size = draw(st.integers(2, 9))
     return [draw(st.lists(st.integers(0, k - 1), unique=True)) if k else [] for k in range(size)]
 
@@ -33,7 +33,7 @@ def graph_of(program: list[list[int]]) -> str:
 
 
 def reached(program: list[list[int]], group: list[int]) -> set[tuple[int, int]]:
-    """(first, second) for all groups of which the second depends on the first."""
+    """All pairs (first, second) of groups such that the second depends on the first."""
     edges = {(group[r], group[k]) for k, read in enumerate(program) for r in read}
     found = {(a, b) for a, b in edges if a != b}
     while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
@@ -42,7 +42,7 @@ def reached(program: list[list[int]], group: list[int]) -> set[tuple[int, int]]:
 
 
 @given(programs(), st.data())
-def test_a_merge_leaves_what_a_search_from_scratch_finds(
+def test_dependencies_after_a_merge_are_those_of_a_search_from_scratch(
     program: list[list[int]], data: st.DataObject
 ) -> None:
     dependencies = Dependencies(parse_graph(graph_of(program)))

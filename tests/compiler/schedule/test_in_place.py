@@ -1,4 +1,4 @@
-"""Results that are written over what their kernel is the last to read."""
+"""Results that are written over buffers that their kernel is the last to read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tcdebug.compiler.schedule.in_place import UNIT
 
 
 def written_over(function: Callable[..., Any], *inputs: Any) -> list[tuple[str, str]]:
-    """(operator of a result, operator of what it is stored over)."""
+    """(operator of a result, operator of the buffer that it is stored over)."""
     captured = capture(function, *inputs)
     found = []
     for schedule in captured.schedules:
@@ -54,16 +54,16 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_dies_in_a_kernel_is_written_over(name: str) -> None:
+def test_a_buffer_that_is_dead_after_a_kernel_is_overwritten(name: str) -> None:
     function, expected = CASES[name]
     assert_as_eager(compiled(function), function, [f32(8, 8)])
     torch._dynamo.reset()
-    if name != "read_twice":  # one kernel reads it twice, or two do
+    if name != "read_twice":  # one kernel reads it twice, or two kernels read it
         assert written_over(function, f32(8, 8)) == expected
 
 
-def test_on_a_gpu_a_result_is_written_over_what_it_is_made_of() -> None:
-    """Also in loops; what is only read beside it may still be awaited by another thread."""
+def test_on_a_gpu_a_result_overwrites_only_its_own_operands() -> None:
+    """With inner loops too. Another thread may still need a buffer that is only read beside it."""
     made = triton_of(lambda: (lambda x: ((x @ x).relu(), (x @ x.t()).softmax(-1)), (cuda(9, 9),)))
     assert [len(k.call.into) for k in made.kernels.values()] == [1, 1]
     torch._dynamo.reset()
@@ -71,8 +71,8 @@ def test_on_a_gpu_a_result_is_written_over_what_it_is_made_of() -> None:
     assert [dict(k.call.into) for k in beside.kernels.values()] == [{}] * len(beside.kernels)
 
 
-def test_a_late_store_reads_before_others_overwrite() -> None:
-    """As in RWKV: what nothing waits for is stored last, but before what it reads is replaced."""
+def test_a_store_reads_its_operands_before_others_overwrite_them() -> None:
+    """As in RWKV: a store runs last, but before its operands are overwritten."""
     index = to_index(Axis("i0", to_index(8)))
 
     def node(name: str, body: Expr, into: str = "") -> FlatNode:
@@ -89,8 +89,8 @@ def test_a_late_store_reads_before_others_overwrite() -> None:
     assert [n.name for n in segment.nodes] == ["late", "first", "reader"]
 
 
-def test_memory_that_is_taken_over_twice_is_not_given_away() -> None:
-    """A base takes the memory of what it is copied from, and a scatter that of its base."""
+def test_memory_that_was_taken_over_twice_stays_alive() -> None:
+    """A base takes the memory of the tensor it copies, and a scatter takes that of its base."""
 
     def function(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor, k: torch.Tensor) -> Any:
         alone = torch.index_reduce(x, -1, i, x, "mean", include_self=False)
@@ -107,7 +107,7 @@ def test_memory_that_is_taken_over_twice_is_not_given_away() -> None:
     assert gradient(compiled(function, options=off)).tolist() == expected
 
 
-def test_a_training_step_is_the_same() -> None:
+def test_a_training_step_gives_the_same_results() -> None:
     def function(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(F.gelu(x @ w) @ v, (6,)).tanh()
 
@@ -132,7 +132,7 @@ UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), min_size=2, max_size=7),
     st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"]]),
 )
-def test_any_graph_computes_the_same(steps: list[tuple[int, int]], off: list[str]) -> None:
+def test_any_graph_gives_the_same_results(steps: list[tuple[int, int]], off: list[str]) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values = [x]
         for source, operation in steps:

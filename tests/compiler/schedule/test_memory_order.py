@@ -1,4 +1,4 @@
-"""The order of steps, where it decides on the memory in use."""
+"""The order of steps, which determines the memory in use."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ UNIT = "memory.order"
 
 
 def calls(schedule: Schedule) -> list[str]:
-    """The extern calls in order, views left out."""
+    """The extern calls in order, without views."""
     return [s.name for s in schedule.steps if isinstance(s, Extern) and s.alias_of is None]
 
 
 def two_products(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
-    """Two large values, of which each is needed for something small alone."""
+    """Two large values, each of which only one small result needs."""
     first, second = a @ b, a @ c
     return second.t() @ a, first.t() @ a
 
@@ -38,7 +38,7 @@ def large() -> list[torch.Tensor]:
     return [f32(512, 8), f32(8, 1024), f32(8, 1024)]
 
 
-def test_what_frees_more_than_it_asks_for_runs_first() -> None:
+def test_steps_that_free_more_than_they_allocate_run_first() -> None:
     (before,) = capture(two_products, *large(), toggles=Toggles.parse([UNIT])).schedules
     assert calls(before) == ["mm", "mm_1", "mm_2", "mm_3"]
     torch._dynamo.reset()
@@ -46,13 +46,13 @@ def test_what_frees_more_than_it_asks_for_runs_first() -> None:
     assert calls(schedule) == ["mm", "mm_3", "mm_1", "mm_2"]
 
 
-def test_small_graphs_stay_in_the_order_of_the_program() -> None:
+def test_small_graphs_keep_the_order_of_the_program() -> None:
     (schedule,) = capture(two_products, f32(5, 8), f32(8, 9), f32(8, 9)).schedules
     assert calls(schedule) == ["mm", "mm_1", "mm_2", "mm_3"]
 
 
-def test_the_peak_is_that_of_what_is_alive() -> None:
-    """2 MiB each: both large values at once, or one after the other."""
+def test_the_peak_counts_live_values() -> None:
+    """2 MiB each: both large values at the same time, or one after the other."""
     (schedule,) = capture(two_products, *large()).schedules
     steps = list(schedule.steps)
     found = memory_order.Lifetimes(schedule.graph, steps, {s.name for s in steps})
@@ -63,16 +63,16 @@ def test_the_peak_is_that_of_what_is_alive() -> None:
     assert found.peak([runs[0], runs[3], runs[1], runs[2]]) == 2**21 + 2 * small
 
 
-def test_what_is_stored_over_counts_once() -> None:
-    """2 MiB of a product and of what a kernel makes of it, in place."""
+def test_memory_that_is_stored_over_counts_once() -> None:
+    """2 MiB for a product and for the result that a kernel stores over it."""
     (graph,) = capture(lambda a, b: (a @ b).relu() @ b.t(), *large()[:2]).inlined
     steps = Fusion(graph, Gate()).run()
     found = memory_order.Lifetimes(graph, steps, {"mm", "relu", "mm_1"})
     assert found.peak(range(len(steps))) == 2**21 + 512 * 8 * 4
 
 
-def test_a_write_stays_behind_what_reads_the_memory_before() -> None:
-    """Also where the reader asks for memory and the write would free some."""
+def test_a_write_stays_after_earlier_reads_of_the_memory() -> None:
+    """Even if the reader allocates memory and the write would free some."""
 
     def function(x: torch.Tensor, a: torch.Tensor) -> Any:
         y = (x @ a).relu() @ a.t()
@@ -85,8 +85,8 @@ def test_a_write_stays_behind_what_reads_the_memory_before() -> None:
 
 @property_settings(20)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=9))
-def test_any_order_that_is_found_computes_the_same(plan: list[tuple[int, int, bool]]) -> None:
-    """Products, sums and updates of values there are, with every saving worth it."""
+def test_every_order_that_is_found_computes_the_same(plan: list[tuple[int, int, bool]]) -> None:
+    """Products, sums and updates of earlier values, where every saving counts."""
 
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         values, w = [x @ w, x.t()], w.clone()

@@ -1,4 +1,4 @@
-"""What is said about fusion: what was fused, what was not, why, and where kernels come from."""
+"""Remarks on fusion: what was fused, what was not and why, and the origins of kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tcdebug.compiler.schedule.remarks import Located, remarks
 
 
 def said(captured: Captured, verdict: str, off: tuple[str, ...] = ()) -> list[Located]:
-    """The remarks of a verdict on the only graph."""
+    """The remarks with a verdict on the only graph."""
     (schedule,) = captured.schedules
     gate = Gate(Toggles.parse(off))
     gate.allows("fuse.vertical", "a+b")
@@ -26,24 +26,24 @@ def said(captured: Captured, verdict: str, off: tuple[str, ...] = ()) -> list[Lo
 
 
 def missed(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> list[str]:
-    """Why what was not fused."""
+    """The reasons why nodes were not fused."""
     captured = capture(function, *inputs, toggles=Toggles.parse(off))
     return [found.remark.message for found in said(captured, "missed", off)]
 
 
 def transposed(x: torch.Tensor) -> torch.Tensor:
-    """A row's values are needed in a column."""
+    """The values of a row are needed in a column."""
     s = torch.softmax(x, -1)
     return s.t() + s
 
 
 def through_a_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """A sum before a call of ATen is needed behind it."""
+    """A sum before an ATen call is needed after it."""
     y = x.exp()
     return (y @ w) * y.sum()
 
 
-def test_a_transposed_read_is_why_two_kernels_stay_apart() -> None:
+def test_a_transposed_read_prevents_fusion() -> None:
     said_of_exp, said_of_sum = missed(transposed, f32(8, 8))
     assert said_of_exp == (
         "not fused: exp and add: add reads exp through a transposed index; not inlined: it is "
@@ -52,12 +52,12 @@ def test_a_transposed_read_is_why_two_kernels_stay_apart() -> None:
     assert "not inlined" not in said_of_sum
 
 
-def test_what_has_to_run_between_is_named() -> None:
+def test_a_step_that_must_run_between_two_kernels_is_named() -> None:
     (message,) = missed(through_a_product, f32(8, 8), f32(8, 8))
     assert message == "not fused: sum_1_sum and mul: mm must run between them"
 
 
-def test_what_the_gate_kept_apart_is_said_to_be_its_doing() -> None:
+def test_a_denial_by_the_gate_is_the_reason() -> None:
     messages = missed(lambda x: (x + 1).sin() * 2, f32(4, 5), off=("fuse",))
     assert len(messages) == 2
     assert all("the gate denied it" in m for m in messages)
@@ -77,7 +77,7 @@ def test_every_kernel_is_analysed(function: Callable[..., Any]) -> None:
     assert len(said(captured, "analysis")) == len(captured.schedules[0].kernels())
 
 
-def test_a_kernel_comes_from_its_nodes_and_those_that_were_inlined_into_them() -> None:
+def test_the_origins_of_a_kernel_include_inlined_nodes() -> None:
     captured = capture(lambda x: (torch.relu(x) + 1).sum(), f32(8, 8))
     (rows,) = origins(captured.schedules[0], captured.lowered[0]).values()
     assert [(aten, op) for _, aten, op, _ in rows] == [

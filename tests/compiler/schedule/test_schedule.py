@@ -1,4 +1,4 @@
-"""Scheduling: what is inlined, what is fused, in which order, and what the verifier refuses."""
+"""Scheduling: inlining, fusion, the order of steps, and the verifier."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tcdebug.compiler.schedule.verifier import verify_schedule
 
 
 def shape(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> list[str]:
-    """The steps: how many nodes each kernel has, or the operator of an extern call."""
+    """The steps: the number of nodes of each kernel, or the operator of an extern call."""
     return steps(capture(function, *inputs, toggles=Toggles.parse(off)))
 
 
@@ -57,7 +57,7 @@ def test_without_fusion_of_any_kind_every_node_is_a_kernel() -> None:
     assert shape(lambda x: ((x + 1).sin() * 2).exp(), f32(4, 5), off=("fuse",)) == ["1"] * 4
 
 
-def test_what_is_dear_and_read_often_is_stored() -> None:
+def test_a_value_that_is_expensive_and_read_often_is_stored() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x.sin().exp().tanh()
         return y[:, None] * y[None, :]
@@ -68,12 +68,12 @@ def test_what_is_dear_and_read_often_is_stored() -> None:
     assert len(inlined.nodes) == 2
 
 
-def test_what_is_cheap_is_computed_again() -> None:
+def test_a_cheap_value_is_recomputed() -> None:
     captured = capture(lambda x: (x + 1)[:, None] * (x + 1)[None, :], f32(50))
     assert len(captured.inlined[0].nodes) == 1
 
 
-def test_a_body_does_not_grow_without_bound() -> None:
+def test_the_size_of_a_body_is_limited() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         for _ in range(60):
             x = x.sin() + x.cos() * x
@@ -88,7 +88,7 @@ def test_a_body_does_not_grow_without_bound() -> None:
 
 
 def write_between() -> Graph:
-    """add reads x, copy_ writes x, mul reads add: as an operator that mutates would make it."""
+    """add reads x, copy_ writes x, mul reads add, as for an operator that mutates."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
@@ -101,7 +101,7 @@ def write_between() -> Graph:
     return replace(graph, nodes=tuple(order))
 
 
-def test_a_producer_is_not_moved_past_a_write_to_what_it_reads() -> None:
+def test_a_producer_is_not_moved_past_a_write_to_its_operand() -> None:
     graph = write_between()
     x = f32(4)
     expected = ((x + 1) * 2).tolist()
@@ -111,7 +111,7 @@ def test_a_producer_is_not_moved_past_a_write_to_what_it_reads() -> None:
     assert found.tolist() == expected
 
 
-def test_what_reads_memory_runs_before_what_writes_to_it() -> None:
+def test_reads_of_memory_run_before_later_writes() -> None:
     graph = write_between()
     dependencies = Dependencies(graph)
     write = next(n.name for n in graph.nodes if n.name.startswith("copy_"))
@@ -138,11 +138,11 @@ def test_neighbours_that_read_the_same_memory_are_one_kernel() -> None:
     assert shape(function, f32(4, 5), off=("fuse.horizontal",)) == ["1", "1"]
 
 
-def test_what_has_nothing_in_common_stays_apart() -> None:
+def test_nodes_that_share_no_buffer_are_not_fused() -> None:
     assert shape(lambda x, y: (x.sin(), y.cos()), f32(4, 5), f32(4, 5)) == ["1", "1"]
 
 
-def test_an_extern_call_between_two_nodes_keeps_them_apart() -> None:
+def test_an_extern_call_between_two_nodes_prevents_fusion() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         y = x.sin()
         return (y @ w).cos() + y
@@ -150,7 +150,7 @@ def test_an_extern_call_between_two_nodes_keeps_them_apart() -> None:
     assert shape(function, f32(4, 4), f32(4, 4)) == ["1", "mm.default", "1"]
 
 
-def test_loops_of_other_shape_over_the_same_points_are_fused() -> None:
+def test_loops_of_different_shape_over_the_same_points_are_fused() -> None:
     def function(x: torch.Tensor) -> Any:
         y = x.sin()
         return y, y.view(2, 3, 8).exp()
@@ -158,7 +158,7 @@ def test_loops_of_other_shape_over_the_same_points_are_fused() -> None:
     assert shape(function, f32(6, 8), off=("fuse.inline",)) == ["2"]
 
 
-def test_a_kernel_does_not_grow_without_bound() -> None:
+def test_the_size_of_a_kernel_is_limited() -> None:
     def function(x: torch.Tensor) -> list[torch.Tensor]:
         return [x + k for k in range(60)]
 
@@ -166,13 +166,13 @@ def test_a_kernel_does_not_grow_without_bound() -> None:
     assert max(len(k.nodes) for k in captured.schedules[0].kernels()) <= 48
 
 
-def test_only_what_is_needed_outside_is_stored() -> None:
+def test_only_values_that_are_read_outside_are_stored() -> None:
     captured = capture(lambda x: torch.softmax(x, -1), f32(16, 100))
     ((kernel,),) = [s.kernels() for s in captured.schedules]
     assert len(kernel.stored) == 1
 
 
-def test_kernels_are_named_by_what_they_do() -> None:
+def test_the_name_of_a_kernel_tells_what_it_computes() -> None:
     captured = capture(lambda x: torch.softmax(x, -1), f32(16, 100))
     ((kernel,),) = [s.kernels() for s in captured.schedules]
     assert kernel.name.startswith("cpp_red_fused_")
@@ -245,11 +245,11 @@ def refused(schedule: Schedule) -> list[str]:
     return found.value.problems
 
 
-def test_a_sound_schedule_passes(sound: Schedule) -> None:
+def test_a_valid_schedule_passes(sound: Schedule) -> None:
     verify_schedule(sound)
 
 
-def test_a_step_before_what_it_needs(sound: Schedule) -> None:
+def test_a_step_before_its_operands(sound: Schedule) -> None:
     problems = refused(replace(sound, steps=tuple(reversed(sound.steps))))
     assert [p.split(" runs before ")[1] for p in problems] == ["['mm']", "['sin']"]
 
@@ -260,14 +260,14 @@ def test_a_step_that_is_missing_or_runs_twice(sound: Schedule) -> None:
     assert refused(replace(sound, steps=(*sound.steps, sound.steps[-1]))) == [message]
 
 
-def test_a_value_that_is_needed_outside_and_not_stored(sound: Schedule) -> None:
+def test_a_value_that_is_read_outside_and_not_stored(sound: Schedule) -> None:
     first = sound.steps[0]
     assert isinstance(first, Kernel)
     silent = replace(first, stored=frozenset())
     assert refused(replace(sound, steps=(silent, *sound.steps[1:]))) == ["mm runs before ['sin']"]
 
 
-def test_a_node_with_other_loops_than_its_kernel(sound: Schedule) -> None:
+def test_a_node_with_different_loops_from_its_kernel(sound: Schedule) -> None:
     first = sound.steps[0]
     assert isinstance(first, Kernel)
     outer = tuple(Axis(a.name, a.size + 1) for a in first.outer)
@@ -276,7 +276,7 @@ def test_a_node_with_other_loops_than_its_kernel(sound: Schedule) -> None:
     assert "sin loops over" in problem
 
 
-def test_a_node_that_reads_another_place_of_what_is_being_computed() -> None:
+def test_a_node_that_reads_another_point_of_a_node_in_its_kernel() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x.sin() + 1
 
@@ -292,7 +292,7 @@ def test_a_node_that_reads_another_place_of_what_is_being_computed() -> None:
     assert "while it is computed" in problem
 
 
-def test_effects_stay_in_their_order() -> None:
+def test_effects_keep_their_order() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.mul_(torch.rand(3))
         y.add_(torch.rand(3))

@@ -1,4 +1,4 @@
-"""FX graphs as text: what is written of values, calls, nested graphs and the user's lines."""
+"""FX graphs as text: values, calls, nested graphs and source lines."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ TRACE = """  File "/me/model.py", line 3, in main
         ((torch.empty(2),), ""),
     ],
 )
-def test_a_value_is_written_with_what_one_would_not_guess(value: Any, text: str) -> None:
+def test_the_type_of_a_value_shows_unusual_strides_and_devices(value: Any, text: str) -> None:
     assert type_text(value) == text
 
 
-def test_writing_symbolic_sizes_makes_no_guard() -> None:
+def test_printing_symbolic_sizes_adds_no_guard() -> None:
     traced = make_fx(lambda x: x.t() + x.shape[0], tracing_mode="symbolic")(torch.empty(6, 4))
     fake = next(iter(traced.graph.nodes)).meta["val"]
     shapes = fake.fake_mode.shape_env
@@ -51,13 +51,13 @@ def test_writing_symbolic_sizes_makes_no_guard() -> None:
     assert not rows.isdecimal()
 
 
-def test_a_line_is_that_of_the_innermost_frame() -> None:
+def test_the_source_line_is_that_of_the_innermost_frame() -> None:
     assert user_line(TRACE) == "/me/f.py:9 in f: y = x + 1"
     assert user_line('  File "/me/f.py", line 9, in f\n') == "/me/f.py:9 in f"
     assert user_line("nothing of the kind") == ""
 
 
-def test_arguments_are_written_as_python() -> None:
+def test_arguments_are_printed_as_python() -> None:
     node = fx.Graph().placeholder("x")
     values = (node, [1, -1.5], {"dim": slice(None, node)}, torch.float32, "s", None)
     assert (
@@ -86,7 +86,7 @@ def graph() -> fx.GraphModule:
     return fx.GraphModule(root, made)
 
 
-def test_every_kind_of_node_is_written_and_a_line_once() -> None:
+def test_every_kind_of_node_is_printed_and_each_line_once() -> None:
     assert GraphText().write(graph()).splitlines() == [
         'def forward(x: "f32[2, 3][1, 2]", n = 2):',
         "    weight = self.weight",
@@ -99,7 +99,7 @@ def test_every_kind_of_node_is_written_and_a_line_once() -> None:
     ]
 
 
-def test_graphs_that_a_node_calls_are_written_behind_it() -> None:
+def test_graphs_that_a_node_calls_are_printed_after_it() -> None:
     outer = fx.Graph()
     outer.output(outer.get_attr("body"))
     root = torch.nn.Module()
@@ -108,7 +108,7 @@ def test_graphs_that_a_node_calls_are_written_behind_it() -> None:
     assert text.startswith("def forward():\n    body = self.body\n    return body\n\ndef body(x: ")
 
 
-def test_many_arguments_stand_one_a_line() -> None:
+def test_many_arguments_are_printed_one_per_line() -> None:
     made = fx.Graph()
     made.output([made.placeholder(f"a_long_name_{k}") for k in range(9)])
     lines = GraphText().write(fx.GraphModule({}, made)).splitlines()
@@ -116,7 +116,7 @@ def test_many_arguments_stand_one_a_line() -> None:
     assert lines[9:11] == ["        a_long_name_8,", "):"]
 
 
-def test_what_a_pass_has_changed_is_written_anew() -> None:
+def test_a_node_that_a_pass_changed_is_printed_again() -> None:
     module, writer = graph(), GraphText()
     writer.write(module)
     x, _, weight, first, *_ = module.graph.nodes

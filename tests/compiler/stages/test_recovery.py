@@ -1,4 +1,4 @@
-"""on_error="fallback": what fails is left out and said; everything else is compiled as ever."""
+"""on_error="fallback": only the failing step is left out, with an event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def function(x: torch.Tensor) -> torch.Tensor:
 
 
 def outcome(folder: Path, **options: Any) -> tuple[torch.Tensor, list[str]]:
-    """The result of the function, and what was done in a slower way."""
+    """The result of the function, and the fallbacks."""
     torch._dynamo.reset()
     options |= {"run_dir": str(folder / "run"), "cache_dir": str(folder / "cache"), "log": True}
     return compiled(function, options=options)(f32(4, 4)), fallbacks(folder)
@@ -45,19 +45,19 @@ def raising(*args: Any) -> Any:
     raise ValueError("planted")
 
 
-def test_nothing_falls_back_where_nothing_fails(tmp_path: Path) -> None:
+def test_nothing_falls_back_without_a_failure(tmp_path: Path) -> None:
     result, slower = outcome(tmp_path, on_error="fallback")
     assert slower == []
     assert_same(result, function(f32(4, 4)))
 
 
-def test_decisions_name_the_graph_that_asked_in_every_attempt(tmp_path: Path) -> None:
+def test_decisions_name_their_graph_in_every_attempt(tmp_path: Path) -> None:
     outcome(tmp_path, on_error="fallback")
     directions = {e.get("direction") for e in events_of(tmp_path, "decision")}
     assert directions == {"capture", "inference"}
 
 
-def test_by_default_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failure_is_raised_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(REGISTRY.lowerings, SIN, raising)
     with pytest.raises(Exception, match=r"unit lower\.aten\.sin\.default.*planted"):
         outcome(tmp_path)
@@ -73,7 +73,7 @@ def test_a_lowering_that_raises_is_left_out(
 
 
 @pytest.mark.parametrize("stage", ["pregrad", "passes"])
-def test_a_pass_that_spoils_its_graph_and_raises_is_left_out(
+def test_a_pass_that_corrupts_its_graph_and_raises_is_left_out(
     stage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def spoils(graph: fx.Graph) -> bool:

@@ -1,7 +1,7 @@
-"""Special functions of torch, each with the truth by mpmath, and the distance between the two.
+"""Special functions of torch, their exact values from mpmath, and the error of a value.
 
-An error is in units in the last place of the true value. Beside a zero it is in those of the
-amplitude that the function has there: no formula in doubles keeps the digits of sin(1e6).
+Errors are in units in the last place of the exact value. Near a zero they are in units of the
+amplitude of the function, because no formula in doubles keeps the digits of sin(1e6).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mpmath import mp
 
 S = torch.special
 Exact = Callable[..., Any]
-"""Of and to mpmath's numbers."""
+"""Conversions from and to mpmath's numbers."""
 
 DIGITS = 40
 
@@ -40,7 +40,7 @@ def _one(x: float) -> float:
 
 @dataclass(frozen=True)
 class Special:
-    """A function of torch's, the truth, and the amplitude that it has around its zeros."""
+    """A function of torch, its exact value, and its amplitude around its zeros."""
 
     function: Callable[[torch.Tensor], torch.Tensor]
     exact: Exact
@@ -48,7 +48,7 @@ class Special:
 
 
 def _inverse_of_erfc(q: Any) -> Any:
-    """Where erfc is q, for q up to 1: Newton's steps on its logarithm."""
+    """The argument at which erfc is q, for q up to 1, by Newton's method on its logarithm."""
     y = mp.sqrt(-mp.log(q)) if q < 0.5 else (1 - q) * mp.sqrt(mp.pi) / 2
     for _ in range(100):
         value = mp.erfc(y)
@@ -60,7 +60,7 @@ def _inverse_of_erfc(q: Any) -> Any:
 
 
 def _erfinv(x: Any) -> Any:
-    if abs(x) < 1e-8:  # its Maclaurin series
+    if abs(x) < 1e-8:  # the Maclaurin series
         return mp.sqrt(mp.pi) / 2 * x * (1 + mp.pi * x * x / 12)
     return mp.sign(x) * _inverse_of_erfc(1 - abs(x))
 
@@ -106,7 +106,7 @@ SPECIAL: dict[str, Special] = {
 
 
 def incomplete_gamma(a: Any, x: Any) -> tuple[Any, Any]:
-    """P and Q with all digits of the smaller one, by DLMF 8.7.1 with a sum that does not cancel."""
+    """P and Q with all digits of the smaller one, by DLMF 8.7.1, whose sum does not cancel."""
     with mp.workdps(DIGITS + (400 if a < 1 else 20)):
         density = mp.exp(a * mp.log(x) - x - mp.loggamma(a + 1))
         if x <= a + 2:
@@ -125,7 +125,7 @@ def incomplete_gamma(a: Any, x: Any) -> tuple[Any, Any]:
 
 
 def zeta(s: Any, q: Any) -> Any:
-    """Hurwitz's zeta function, of negative numbers too."""
+    """Hurwitz's zeta function, also for negative numbers."""
     with mp.workdps(4 * DIGITS):  # mpmath's error is absolute
         total = mp.mpf(0)
         while q < 1:
@@ -135,7 +135,7 @@ def zeta(s: Any, q: Any) -> Any:
 
 
 def units_off(found: float, truth: Any, amplitude: float = 0.0) -> float:
-    """How far a double is from the truth; 0 where the truth is beyond the doubles, or tiny."""
+    """The error of a double; 0 if the exact value overflows or is tiny."""
     size = max(abs(float(truth)), amplitude)
     if not isfinite(size) or size < 2.0**-1022:
         return 0.0

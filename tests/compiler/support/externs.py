@@ -1,4 +1,4 @@
-"""What the compiler leaves to ATen."""
+"""The operators that the compiler leaves to ATen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tcdebug.compiler.lower.stage import lower_graph
 
 
 def reasons(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
-    """Operator -> why it was left to ATen, over all graphs that a function becomes.
+    """Operator -> the reason why it was left to ATen, over all graphs of a function.
 
-    Backward is one of them where an input wants a gradient.
+    They include backward if an input requires a gradient.
     """
     torch._dynamo.reset()
     captured = Captured()

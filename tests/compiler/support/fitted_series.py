@@ -16,13 +16,13 @@ from typing import Any
 from mpmath import mp
 
 Function = Callable[[Any], Any]
-"""Of and to mpmath's numbers."""
+"""Conversions from and to mpmath's numbers."""
 
 ROWS = Path(__file__).parents[3] / "compiler/lower/special_functions/chebyshev_rows.py"
 DIGITS = 45
 SMALLEST = 1e-17
 I_SPLIT, K_SPLIT, J_SPLIT, AIRY_SPLIT = 7.0, 1.5, 6.0, 2.0
-"""Where the near and the far series of a family of functions meet."""
+"""The arguments at which the near and far series of a family of functions meet."""
 
 HEAD = '''"""Chebyshev series of special functions, and zeros of two of them.
 
@@ -36,7 +36,7 @@ from tcdebug.compiler.lower.special_functions.chebyshev import Series, Zero
 
 @dataclass(frozen=True)
 class Fit:
-    """A series to be: a function of t on an interval, and how many nodes are more than enough."""
+    """A series to fit: a function of t on an interval, and a sufficient number of nodes."""
 
     name: str
     says: str
@@ -100,7 +100,9 @@ def _airy_decay(u: Any) -> Any:
 
 
 def _airy_wave(*, cosine: bool) -> Function:
-    """The factors of the sine and of the cosine in DLMF 9.7.9, for u = (zeta(2) / zeta)^2."""
+    """The factors of the sine and the cosine in DLMF 9.7.9, for u = (zeta(2)
+    zeta)^2.
+    """
 
     def function(u: Any) -> Any:
         zeta = _airy_zeta() / mp.sqrt(u)
@@ -119,7 +121,9 @@ def _erfcx(t: Any) -> Any:
 
 
 def _inverse(w: Any) -> Any:
-    """erfinv(x) / x where w is -log(1 - x^2): Newton's steps on log(erfc)."""
+    """erfinv(x)
+    x for w = -log(1 - x^2), by Newton's method on log(erfc).
+    """
     x = mp.sqrt(-mp.expm1(-w))
     target = -w - mp.log1p(x)  # log(1 - x)
     y = mp.sqrt(w) if w > 1 else x * mp.sqrt(mp.pi) / 2
@@ -196,12 +200,12 @@ FITS = (
 
 
 def _place(fit: Fit, t: Any) -> Any:
-    """Where an argument in [-1, 1] is in the interval."""
+    """The point of the interval that corresponds to an argument in [-1, 1]."""
     return (mp.mpf(fit.low) + fit.high) / 2 + t * (mp.mpf(fit.high) - fit.low) / 2
 
 
 def coefficients(fit: Fit) -> list[float]:
-    """The coefficients that count, as doubles."""
+    """The significant coefficients, as doubles."""
     count = fit.nodes
     cosines = [mp.cos(mp.pi * m / (2 * count)) for m in range(4 * count)]
     found = [fit.function(_place(fit, cosines[2 * k + 1])) for k in range(count)]
@@ -254,7 +258,7 @@ def _zeros(name: str, order: int, count: int) -> str:
 
 
 def text() -> str:
-    """The whole file."""
+    """The source of the file."""
     with mp.workdps(DIGITS):
         parts = [_series(fit) for fit in FITS]
         zeros = [_zeros("J0_ZEROS", 0, 2), _zeros("J1_ZEROS", 1, 1)]

@@ -1,4 +1,4 @@
-"""Graphs as passes get them: ATen or torch-level FX with fake tensors."""
+"""Graphs in the form that passes take: ATen or torch-level FX with fake tensors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _name(target: Any) -> str:
 def applied(
     change: Callable[[fx.Graph], bool], module: fx.GraphModule
 ) -> tuple[bool, fx.GraphModule]:
-    """Whether the pass says that it changed the graph, and the graph, still well-formed."""
+    """Whether the pass reports a change, and the graph, which must still be valid."""
     changed = change(module.graph)
     module.graph.lint()
     module.recompile()

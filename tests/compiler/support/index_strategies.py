@@ -1,4 +1,4 @@
-"""Random index expressions together with what Python's integers make of them."""
+"""Random index expressions, together with their values in Python's integers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Values = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Pair:
-    """An index, and the same computed by Python from the values of the atoms."""
+    """An index, and a function that computes it in Python from the values of the atoms."""
 
     index: Index
     python: Callable[[Values], int]
@@ -100,5 +100,5 @@ def values(draw: st.DrawFn) -> dict[str, int]:
 
 
 def evaluate(index: Index, at: Values) -> int:
-    """The index as the text that it prints, run by Python."""
+    """The value of the printed text of an index, evaluated by Python."""
     return int(eval(repr(index), {"max": max, "min": min}, dict(at)))

@@ -1,4 +1,4 @@
-"""Run products of matrices as templates in Triton's interpreter, and print where eager differs.
+"""Runs templates of matrix products in Triton's interpreter and prints differences from eager.
 
 TRITON_INTERPRET=1 python interpret_products.py
 """
@@ -18,7 +18,7 @@ from tcdebug.compiler.schedule.products import product_fusion
 
 INF = float("inf")
 OFF = ("memory.in_place",)
-"""On a GPU nothing is stored over what is read."""
+"""On a GPU, nothing is stored over what is read."""
 half = torch.float16
 
 
@@ -43,7 +43,7 @@ def programs() -> dict[str, Program]:
             (r(5, 20).to(half), r(20, 3).to(half)),
             OFF,
         ),
-        "bfloat16": (  # numbers that need no rounding, which the interpreter has wrong
+        "bfloat16": (  # numbers that need no rounding, which the interpreter gets wrong
             lambda x, w: (x @ w).float() * 3,
             (few(5, 20).bfloat16(), few(20, 3).bfloat16()),
             OFF,
@@ -102,7 +102,7 @@ def programs() -> dict[str, Program]:
 
 
 def open_sizes() -> str:
-    """What is wrong where a kernel is called with sizes that it has not been compiled for."""
+    """What differs if a kernel is called with sizes that it was not compiled for."""
     torch._dynamo.reset()
     options = {"templates": True, "off": list(OFF)}
     compiled = torch.compile(
@@ -116,7 +116,7 @@ def open_sizes() -> str:
 
 
 def main() -> None:
-    """A line for each program: its name, how many graphs, how many templates, what is wrong."""
+    """A line for each program: its name, the number of graphs and templates, the differences."""
     written = install()
     product_fusion.DEVICES = ("cpu",)
     planted = Planted(templates_win)

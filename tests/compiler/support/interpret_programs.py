@@ -1,4 +1,4 @@
-"""Run programs with their kernels in Triton's interpreter, and print where eager differs.
+"""Runs programs with their kernels in Triton's interpreter and prints differences from eager.
 
 TRITON_INTERPRET=1 python interpret_programs.py
 """
@@ -20,12 +20,12 @@ from tcdebug.compiler.schedule import split
 INF = float("inf")
 LOOPED = ("codegen.persistent",)
 TAKEN = {"running extremes in loops": 64}
-"""Elements of a row at a time: the interpreter scans them one by one, 10,000 in 20 seconds."""
+"""Elements of a row per step. The interpreter scans one by one: 10,000 elements take 20 seconds."""
 Program = tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[str, ...]]
 
 
 def rows(length: int) -> torch.Tensor:
-    """With infinities, with nothing but them, with a NaN, and as they come."""
+    """Rows with infinities, with only infinities, with a NaN, and without special values."""
     x = torch.randn(6, length) * 30
     x[0, 5], x[1, 7], x[2], x[3, length - 1] = INF, -INF, -INF, float("nan")
     x[4, ::2] = -INF
@@ -33,14 +33,14 @@ def rows(length: int) -> torch.Tensor:
 
 
 def repeated(*size: int) -> torch.Tensor:
-    """Few different values, zeros of both signs and a NaN among them."""
+    """Few different values, among them zeros of both signs and a NaN."""
     x = torch.randint(-3, 3, size) * 0.5
     x[1, size[1] // 2], x[2, ::2] = float("nan"), -INF
     return torch.where((x == 0) & (torch.rand(size) > 0.5), -x, x)
 
 
 def scattered(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> Any:
-    """Sums of what meets, also of doubles and whole numbers; an order that does not matter."""
+    """Scatters that sum, also in doubles and integers. The order does not matter."""
     row = i[:, 0]
     return (
         x.scatter_add(0, i, y),
@@ -54,7 +54,7 @@ def scattered(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> Any:
 
 
 def running(x: torch.Tensor, y: torch.Tensor) -> Any:
-    """Largest, smallest and logarithm of sums so far."""
+    """Cumulative maximum, minimum and logarithm of sums."""
     return x.cummax(1), x.cummin(1), (x > 0).cummax(1), y.logcumsumexp(1), x.logcumsumexp(1)
 
 
@@ -130,7 +130,7 @@ def programs() -> dict[str, Program]:
 
 
 def difference(program: Program, **options: Any) -> str:
-    """What is wrong, in a line; empty where nothing is."""
+    """The difference from eager in one line; empty if there is none."""
     function, given, off = program
     torch._dynamo.reset()
     expected_inputs, inputs = ([x.clone() for x in given] for _ in range(2))
@@ -155,9 +155,9 @@ def difference(program: Program, **options: Any) -> str:
 
 
 def main() -> None:
-    """A line for each program: its name, and what is wrong."""
+    """A line for each program: its name, and its difference from eager."""
     written = install()
-    split.DEVICES = ("cpu",)  # pieces are for GPUs
+    split.DEVICES = ("cpu",)  # splitting is for GPUs
     torch.manual_seed(0)
     for name, program in programs().items():
         written.row = TAKEN.get(name)

@@ -1,4 +1,4 @@
-"""Kernels for CPUs written in Triton and run by its interpreter, in a process of their own."""
+"""Triton kernels for CPU tensors, run by Triton's interpreter in a separate process."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ TYPES = {
 
 
 class Libdevice:
-    """What the interpreter has no code for, by torch."""
+    """Functions that the interpreter lacks, implemented in torch."""
 
     NAMES: ClassVar[dict[str, str]] = {"rint": "round", "pow": "pow"}
 
@@ -49,7 +49,7 @@ def _type(given: Any, shape: tuple[int, ...], language: Any) -> Any:
 
 
 class InterpretedCodegen(TritonCodegen):
-    """TRITON_INTERPRET=1 has to be set before triton is imported."""
+    """Requires that TRITON_INTERPRET=1 was set before triton was imported."""
 
     def __init__(self) -> None:
         self.sources: list[str] = []
@@ -93,15 +93,15 @@ def _runner(kernel: TritonKernel, function: Any, row: int | None) -> Any:
 
 
 def _at(address: int, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of the memory at an address: only where it begins is looked at."""
-    if address == 0:  # of an empty tensor
+    """A tensor over the memory at an address. Only its start matters."""
+    if address == 0:  # the address of an empty tensor
         return torch.empty(0, dtype=dtype)
     memory = (ctypes.c_char * dtype.itemsize).from_address(address)
     return torch.frombuffer(memory, dtype=dtype)
 
 
 def _multiply_bfloat16() -> None:
-    """The interpreter keeps bfloat16 as bits, and would multiply those."""
+    """The interpreter holds bfloat16 as bits and would multiply the bits."""
     import triton.language as tl  # noqa: PLC0415 # only here, with the interpreter on
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle  # noqa: PLC0415
 
@@ -120,7 +120,7 @@ def _multiply_bfloat16() -> None:
 
 
 def install() -> InterpretedCodegen:
-    """Write kernels for CPUs in Triton from now on, in this process."""
+    """Write CPU kernels in Triton from now on, in this process."""
     _multiply_bfloat16()
     target = InterpretedCodegen()
     REGISTRY.devices["cpu"] = target

@@ -1,4 +1,4 @@
-"""Scripts that run kernels in Triton's interpreter, each in a process of its own."""
+"""Runs scripts that need Triton's interpreter, each in a separate process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def rows_of(script: str, cache_dir: Path) -> list[list[str]]:
-    """What a script beside this one prints, as cells: a row for each program.
+    """The output of a script in this folder, as rows of cells, one row per program.
 
-    In one process: the interpreter has to be chosen before triton is imported.
+    It runs in a separate process, because the interpreter must be chosen before triton is imported.
     """
     done = subprocess.run(
         [sys.executable, str(Path(__file__).parent / script)],

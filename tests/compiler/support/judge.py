@@ -18,12 +18,12 @@ TOLERANCE = {
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """The function through the whole compiler."""
+    """The function compiled by the whole compiler."""
     return torch.compile(function, backend=backend, **options)
 
 
 def copies(inputs: Sequence[Any]) -> list[Any]:
-    """The same values in the same layout, in memory of their own."""
+    """A copy with the same values and layout."""
 
     def copy(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -42,7 +42,7 @@ def copies(inputs: Sequence[Any]) -> list[Any]:
 
 
 def assert_same(actual: Any, expected: Any, *, exact: bool = False, strides: bool = True) -> None:
-    """Equal within the tolerance of the dtype; bit for bit with `exact`, the sign of zero too."""
+    """Compare within the tolerance of the dtype, or bit for bit if `exact`, with signs of zeros."""
     left, right = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
     assert len(left) == len(right)
     for a, e in zip(left, right, strict=True):
@@ -67,7 +67,7 @@ def assert_as_eager(
     *,
     exact: bool = False,
 ) -> None:
-    """The compiled function returns what eager returns and writes what eager writes."""
+    """Check that the compiled function returns what eager returns and writes what eager writes."""
     mine, theirs = copies(inputs), copies(inputs)
     expected = eager(*theirs)
     actual = compiled(*mine)
@@ -76,7 +76,7 @@ def assert_as_eager(
 
 
 def gradients(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
-    """The outputs, and the gradients of a weighted sum of them for all inputs that want one."""
+    """The outputs, and the gradients of a weighted sum of them for all inputs that require one."""
     outputs = function(*inputs)
     leaves = [o for o in pytree.tree_leaves(outputs) if isinstance(o, torch.Tensor)]
     total = sum(

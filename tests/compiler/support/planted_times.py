@@ -1,4 +1,4 @@
-"""Times of products that were never measured: what was asked, and what a test says it takes."""
+"""Planted times of products: records what is measured, and returns times that a test sets."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tcdebug.compiler.schedule.kernel import Kernel
 
 @dataclass
 class Planted:
-    """In the place of `Bench`: times of ways by their names, below zero where one cannot be run."""
+    """Replaces `Bench`: times of ways by name. A negative time means that the way cannot be run."""
 
     milliseconds: Callable[[str], float]
     asked: list[Ways] = field(default_factory=list)
     kernels: list[TritonKernel] = field(default_factory=list)
-    """The last way of each product as it is written."""
+    """The source of the last way of each product."""
     _buffers: Mapping[str, Buffer] = field(default_factory=dict)
 
     def __call__(
         self, buffers: Mapping[str, Buffer], sizes: Mapping[str, int], options: Options
     ) -> Planted:
-        """As a bench is made."""
+        """Has the signature of `Bench`."""
         self._buffers = buffers
         return self
 
     def measured(self, ways: Ways) -> Measured:
-        """As a bench would say it."""
+        """Returns the planted times."""
         self.asked.append(ways)
         last = list(ways.values())[-1][-1]
         if self._buffers and isinstance(last, Kernel):
@@ -43,5 +43,5 @@ class Planted:
 
 
 def templates_win(name: str) -> float:
-    """Every template is faster than the call, what has a prologue most of all."""
+    """Every template is faster than the call, and those with a prologue are the fastest."""
     return 1.0 if name == "extern" else 0.4 if "prologue" in name else 0.5

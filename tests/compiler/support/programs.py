@@ -1,4 +1,4 @@
-"""Small functions with inputs: one row for each thing that the compiler can do."""
+"""Small functions with inputs, one for each feature of the compiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Program:
-    """A function, and what makes its inputs."""
+    """A function, and a function that makes its inputs."""
 
     name: str
     function: Callable[..., Any]
@@ -20,7 +20,7 @@ class Program:
 
 
 def f32(*size: int) -> torch.Tensor:
-    """Normal numbers, the same at each call."""
+    """Normally distributed numbers, the same in each call."""
     return torch.randn(size, generator=torch.Generator().manual_seed(len(size) + sum(size)))
 
 
@@ -35,7 +35,7 @@ def positive(*size: int) -> torch.Tensor:
 
 
 def swizzled(*size: int) -> torch.Tensor:
-    """A transposed tensor: the last dimension is not the contiguous one."""
+    """A transposed tensor, whose last dimension is not contiguous."""
     return f32(*reversed(size)).permute(*reversed(range(len(size))))
 
 
@@ -191,7 +191,7 @@ PLACES = [
     ),
     Program("embedding", lambda w, i: F.embedding(i, w) * 2, lambda: (f32(9, 4), i64(9, 2, 3))),
     Program("one_hot", lambda i: F.one_hot(i, 7), lambda: (i64(7, 5),)),
-    # the same index text over axes of another size
+    # the same index text over axes of different sizes
     Program("flip_halves", lambda x: x.flip(0)[:3] + x.flip(0)[3:] * 2, lambda: (f32(6, 4),)),
     Program("flip_roll", lambda x: x.flip(1) + x.roll(1, 0), lambda: (f32(4, 5),)),
     Program(

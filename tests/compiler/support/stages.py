@@ -1,4 +1,4 @@
-"""The compiler cut off after a stage: the rest is done by the interpreter of the loop IR."""
+"""The compiler stopped after a stage. The interpreter of the loop IR runs the rest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STAGES = ("lowered", "inlined", "scheduled", "compiled")
 
 @dataclass
 class Captured:
-    """What the stages made of the graphs that one function became, in order."""
+    """The results of the stages for the graphs of one function, in order."""
 
     aten: list[fx.GraphModule] = field(default_factory=list)
     lowered: list[Graph] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Captured:
 
 
 def scheduled_graph(schedule: Schedule) -> Graph:
-    """The nodes of a schedule as a graph again, in the order in which they will run."""
+    """The nodes of a schedule as a graph, in the order in which they run."""
     nodes = []
     for step in schedule.steps:
         nodes += [step] if isinstance(step, Extern) else list(step.nodes)
@@ -53,7 +53,7 @@ def scheduled_graph(schedule: Schedule) -> Graph:
 def recording_backend(
     stage: str, captured: Captured, toggles: Toggles | None = None
 ) -> Callable[..., Any]:
-    """A backend that compiles up to a stage, interprets what that made, and keeps it."""
+    """A backend that compiles up to a stage, interprets the result, and keeps it."""
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         gate = Gate(toggles or Toggles())
@@ -108,7 +108,7 @@ def at_stage(
     toggles: Toggles | None = None,
     **options: Any,
 ) -> Callable[..., Any]:
-    """The function compiled up to a stage; the rest interpreted."""
+    """The function compiled up to a stage, with the rest interpreted."""
     if stage == "compiled":
         return compiled(function, **options)
     backend = recording_backend(stage, Captured(), toggles)
@@ -122,7 +122,7 @@ def capture(
     stage: str = "scheduled",
     **options: Any,
 ) -> Captured:
-    """What the stages make of a function on given inputs."""
+    """The results of the stages for a function on given inputs."""
     captured = Captured()
     backend = recording_backend(stage, captured, toggles)
     torch.compile(function, backend=backend, **options)(*inputs)
@@ -130,5 +130,5 @@ def capture(
 
 
 def compile_with(gate: Gate, **options: Any) -> PipelineCompile:
-    """What the stages of a compile share, around a gate that the test can look into."""
+    """The shared state of a compile, with a gate that the test can inspect."""
     return PipelineCompile(Options(log=False, **options), EventLog(None), gate, "0/0", Overrides())

@@ -1,4 +1,4 @@
-"""What is written in Triton for programs on a GPU, on a machine that needs to have none."""
+"""The Triton kernels of programs for a GPU, written on a machine without one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tcdebug.compiler.stages.stage import Stages
 
 
 class Written(Exception):
-    """The source is there: nothing is to be built."""
+    """Always true: nothing is built."""
 
 
 class Recording(TritonCodegen):
-    """Keeps the source, and stops there."""
+    """Keeps the source and stops the compile."""
 
     source: TritonSource | None = None
 
@@ -34,7 +34,7 @@ class Recording(TritonCodegen):
 
 
 def cuda(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """A tensor without memory, within `triton_of`."""
+    """A tensor without memory, for use in `triton_of`."""
     return torch.empty(*size, dtype=dtype, device="cuda")
 
 
@@ -42,7 +42,7 @@ def triton_of(
     program: Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]],
     **options: Any,
 ) -> TritonSource:
-    """The kernels of a function of fake tensors: `program` makes both."""
+    """The kernels of a function of fake tensors. `program` makes the function and its inputs."""
     recording = Recording()
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(), torch.no_grad():
         patch.setitem(REGISTRY.devices, "cuda", recording)

@@ -1,7 +1,7 @@
-"""How far the functions of the prelude are off, in units in the last place of float32.
+"""The errors of the prelude's functions, in units in the last place of float32.
 
-The reference is float64. Results below the smallest normal number are left out: there eager's
-own formulas, which are these, flush or cancel.
+The reference is float64. Results below the smallest normal number are left out: eager's formulas
+flush or cancel there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BOUNDS: dict[str, tuple[Function, float, float, float]] = {
 
 
 def arguments(low: float, high: float, count: int = 60_000) -> torch.Tensor:
-    """Half of them even over the range (its middle, if it is huge), half over all exponents."""
+    """Half evenly over the range (or its middle, if it is huge), half over all exponents."""
     generator = torch.Generator().manual_seed(7)
     even = torch.empty(count).uniform_(max(low, -1e6), min(high, 1e6), generator=generator)
     exponents = torch.empty(count, dtype=torch.float64).uniform_(-126, 128, generator=generator)
@@ -60,7 +60,7 @@ def arguments(low: float, high: float, count: int = 60_000) -> torch.Tensor:
 
 
 def units_off(found: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """The distance from the reference in units in the last place of its float32."""
+    """The distance from the reference, in units in the last place of the reference in float32."""
     rounded = reference.float().abs()
     unit = torch.nextafter(rounded, torch.tensor(INF)).double() - rounded.double()
     unit = torch.where(unit.isfinite(), unit, 2.0**104)
@@ -69,7 +69,7 @@ def units_off(found: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_a_function_is_as_accurate_as_stated(name: str) -> None:
+def test_the_error_of_a_function_is_within_its_stated_bound(name: str) -> None:
     function, low, high, bound = BOUNDS[name]
     x = arguments(low, high)
     found, reference = compiled(function)(x), function(x.double())
@@ -80,14 +80,14 @@ def test_a_function_is_as_accurate_as_stated(name: str) -> None:
     assert_same(found[beyond], reference.float()[beyond], exact=True)
 
 
-def test_the_measure_sees_one_unit() -> None:
+def test_the_measure_of_errors_sees_one_unit() -> None:
     one = torch.ones(3)
     next_up = torch.nextafter(one, torch.tensor(2.0))
     assert units_off(next_up, one.double()).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_erf_is_within_one_unit_where_gelu_adds_one_to_it() -> None:
-    """Near -1 nothing but the absolute error counts: half of it is left of the sum."""
+    """Near -1 only the absolute error matters: erf(x) + 1 keeps half of it."""
     x = -torch.linspace(2, 6, 400_001)
     off = (compiled(torch.erf)(x).double() - torch.erf(x.double())).abs()
     assert float(off.max()) <= 2.0**-24
@@ -96,7 +96,7 @@ def test_erf_is_within_one_unit_where_gelu_adds_one_to_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["erf", "exp"])
-def test_a_function_of_our_own_covers_all_exponents_and_signs(name: str) -> None:
+def test_our_own_functions_cover_all_exponents_and_signs(name: str) -> None:
     function, _, _, bound = BOUNDS[name]
     bits = torch.arange(-(2**31), 2**31, 4099, dtype=torch.int64).to(torch.int32)
     x = bits.view(torch.float32)
@@ -109,7 +109,7 @@ def test_a_function_of_our_own_covers_all_exponents_and_signs(name: str) -> None
     assert float(off.max()) <= 2.0**-149
 
 
-def test_a_nan_of_any_payload_stays_one_in_bfloat16() -> None:
+def test_a_nan_with_any_payload_stays_nan_in_bfloat16() -> None:
     bits = [0x7F800001, 0x7FFFFFFF, 0x7FC00000, 0x7F80FFFF]
     bits += [b - 2**31 for b in bits]
     x = torch.tensor(bits * 8, dtype=torch.int64).to(torch.int32).view(torch.float32)

@@ -1,4 +1,4 @@
-"""Loads across the rows are read in blocks, whatever the sizes, dtypes and strides."""
+"""Loads that are contiguous across rows are read in blocks, for all sizes, dtypes and strides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float64,
 
 
 def filled(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Different numbers everywhere, as far as the dtype has them."""
+    """All numbers different, as far as the dtype allows."""
     return torch.arange(torch.Size(size).numel()).reshape(size).remainder(251).to(dtype)
 
 
@@ -31,7 +31,7 @@ def filled(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     dtype=st.sampled_from(DTYPES),
     batch=st.sampled_from([None, 1, 3]),
 )
-def test_a_transposed_operand_is_read_at_its_places(
+def test_elements_of_a_transposed_operand_are_read_correctly(
     rows: int, columns: int, dtype: torch.dtype, batch: int | None
 ) -> None:
     torch._dynamo.reset()
@@ -58,14 +58,14 @@ def test_one_kernel_reads_transposed_operands_of_many_sizes() -> None:
 
 
 def kernels(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> str:
-    """What is written for a function, without the prelude."""
+    """The C++ of a function, without the prelude."""
     (schedule,) = capture(function, *inputs).schedules
     gate = Gate(Toggles.parse(off))
     written = write_cpp(schedule.kernels(), schedule.graph.buffers(), gate)
     return "\n".join(call.source for call in written.calls.values())
 
 
-def test_only_what_lies_across_the_rows_is_read_in_blocks() -> None:
+def test_only_loads_that_are_contiguous_across_rows_are_read_in_blocks() -> None:
     square, row = torch.ones(32, 32), torch.ones(1, 32)
     assert "load_tile(arg0_1_in + " in kernels(lambda x, y: x + y.t(), square, square)
     assert "load_tile" not in kernels(lambda x, y: x + y, square, square)
@@ -75,7 +75,7 @@ def test_only_what_lies_across_the_rows_is_read_in_blocks() -> None:
     assert "load_tile" not in without
 
 
-def test_what_a_guard_protects_is_not_read_ahead() -> None:
+def test_a_guarded_load_is_not_read_ahead() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + F.pad(y, (1, 0)).t()
 

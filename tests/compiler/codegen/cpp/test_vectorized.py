@@ -1,4 +1,4 @@
-"""What g++ makes of loops in vectors: that they are, and that they are right."""
+"""Loops that g++ should vectorize: whether it does, and whether the results are right."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def built(source_text: str, tmp_path: Path, *flags: str) -> subprocess.Completed
 
 @pytest.mark.parametrize("columns", [2, 3, 5])
 @pytest.mark.parametrize(("rows", "of_first"), [(4, 2), (6, 3), (12, 5), (100, 70)])
-def test_rows_of_two_tensors_are_read_where_they_are(
+def test_rows_of_two_joined_tensors_are_read_correctly(
     tmp_path: Path, rows: int, of_first: int, columns: int
 ) -> None:
-    """g++ 12 masks the loads of the second away for some of these, knowing the range of i."""
+    """For some sizes, g++ 12 masks out the loads of the second tensor, knowing the range of i."""
     values = [
         f"float t{k}; if (first) {{ t{k} = x[i * {columns} + {k}]; }}"
         f" else {{ t{k} = y[i * {columns} + {k - of_first * columns}]; }}"
@@ -70,7 +70,7 @@ def test_rows_of_two_tensors_are_read_where_they_are(
 
 
 @pytest.mark.parametrize("off", [["fuse"], ["fuse", "codegen.vectorize"], ["codegen"]])
-def test_the_statistics_of_what_is_joined_are_eagers(off: list[str]) -> None:
+def test_statistics_of_joined_tensors_are_those_of_eager(off: list[str]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = torch.neg(x)
         return F.batch_norm(torch.cat((y, y)), None, None, training=True)
@@ -80,6 +80,6 @@ def test_the_statistics_of_what_is_joined_are_eagers(off: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["maximum_", "minimum_", "fmax_", "fmin_"])
-def test_an_extreme_of_several_numbers_is_computed_in_vectors(tmp_path: Path, name: str) -> None:
+def test_the_maximum_of_several_numbers_is_vectorized(tmp_path: Path, name: str) -> None:
     done = built(KERNEL.format(name), tmp_path, "-fopt-info-vec-optimized")
     assert "loop vectorized" in done.stderr

@@ -1,4 +1,4 @@
-"""Kernels of equal code: one function for all of them, and what keeps two apart."""
+"""Kernels with equal code share one function. What makes their code different."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def layers(*eps: float) -> nn.Module:
 
 
 def codes(function: Callable[..., Any], *inputs: torch.Tensor, off: str = "") -> list[str]:
-    """For each kernel that one whose code it runs, which is the same in both languages."""
+    """Kernel -> the kernel whose code it runs. It is the same in C++ and Triton."""
     apart = Toggles.parse(["fuse.horizontal"])
     (schedule,) = capture(function, *inputs, toggles=apart).schedules
     buffers, gate = schedule.graph.buffers(), Gate(Toggles.parse([off] if off else []))
@@ -53,14 +53,14 @@ def codes(function: Callable[..., Any], *inputs: torch.Tensor, off: str = "") ->
 def test_equal_layers_run_the_same_code() -> None:
     names = codes(layers(1e-5, 1e-5, 1e-5, 1e-5), f32(4, 8))
     assert len(names) == 5
-    assert len(set(names)) == 3  # the first norm, what stands between two layers, the last sum
+    assert len(set(names)) == 3  # the first norm, the kernel between two layers, the last sum
     torch._dynamo.reset()
     model = layers(1e-5, 1e-5, 1e-5, 1e-5)
     assert_as_eager(compiled(model), model, [f32(4, 8)])
 
 
 @torch.no_grad()
-def test_another_number_is_other_code() -> None:
+def test_a_different_constant_makes_different_code() -> None:
     assert len(set(codes(layers(1e-5, 1e-5, 1e-5, 1e-3), f32(4, 8)))) == 4
 
 
@@ -76,7 +76,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_what_lies_otherwise_in_memory_is_other_code(other: torch.Tensor) -> None:
+def test_a_different_memory_layout_makes_different_code(other: torch.Tensor) -> None:
     assert len(set(codes(two, f32(4, 8), f32(4, 8)))) == 1
     torch._dynamo.reset()
     assert len(set(codes(two, f32(4, 8), other))) == 2

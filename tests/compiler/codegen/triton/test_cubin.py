@@ -1,4 +1,4 @@
-"""Kernels compile to machine code for an A100 and an H100 where no GPU is."""
+"""Kernels compile to machine code for an A100 and an H100 on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEEDY, ANYHOW = ALIGNED | DIVISIBLE, WIDE
 
 
 def several(x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Kernels of each kind in one graph."""
+    """One graph with kernels of every kind."""
     return (
         F.gelu(x) + y.t(),
         torch.softmax(x, -1),
@@ -36,7 +36,7 @@ def several(x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> tuple[tor
         x.sum(0),
         x.cumsum(-1),
         y.cummax(-1),
-        y.logcumsumexp(-1),  # a long row of it takes ptxas half a minute
+        y.logcumsumexp(-1),  # ptxas takes half a minute for a long row of it
         x.index_add(0, places, torch.ops.aten.slice.Tensor(y.t(), 0, 0, 5)),
         F.embedding(places, x) * 2,
         torch.var_mean(x.to(half), -1)[0],
@@ -44,7 +44,7 @@ def several(x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> tuple[tor
 
 
 @pytest.mark.parametrize("capability", [80, 90])
-def test_kernels_of_each_kind_compile(tmp_path: Path, capability: int) -> None:
+def test_kernels_of_every_kind_compile(tmp_path: Path, capability: int) -> None:
     source = triton_of(
         lambda: (
             several,
@@ -54,20 +54,20 @@ def test_kernels_of_each_kind_compile(tmp_path: Path, capability: int) -> None:
     variants = (ANYHOW,) if capability == 80 else (SPEEDY,)
     module = import_source(source.text, tmp_path)
     binaries = compile_all(module, source.kernels, variants, capability)
-    assert len(source.kernels) >= 4  # some share one
+    assert len(source.kernels) >= 4  # some kernels share code
     assert len(binaries) == len(source.kernels) * len(variants)
     for (name, _), built in binaries.items():
         binary = built.result()
         assert binary.cubin.startswith(b"\x7fELF")
         assert binary.name == name
         assert binary.threads == 32 * source.kernels[name].tile.warps
-        assert binary.shared < 100 * 1024  # what either device can give a program
+        assert binary.shared < 100 * 1024  # what both devices can give to a program
 
 
-def test_a_parse_that_another_thread_disturbed_is_tried_again(
+def test_a_compile_that_another_thread_disturbed_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python 3.11 fails so now and then where threads parse at once."""
+    """Python 3.11 fails like this occasionally when several threads parse."""
     source = triton_of(lambda: (lambda x: x.sin() + 3, (cuda(77),)))
     module = import_source(source.text, tmp_path)
     (name,) = source.kernels

@@ -1,4 +1,4 @@
-"""Kernels in Triton compute what eager does: run by Triton's interpreter, which needs no GPU."""
+"""Triton kernels compute the same as eager. Triton's interpreter runs them, without a GPU."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def test_programs_compute_what_eager_does(tmp_path: Path) -> None:
     lines = rows_of("interpret_programs.py", tmp_path)
     assert len(lines) == PROGRAMS
     assert [line for line in lines if line[2]] == []
-    assert [name for name, graphs, _ in lines if graphs != "1"] == []  # each was written
+    assert [name for name, graphs, _ in lines if graphs != "1"] == []  # all in Triton

@@ -1,4 +1,4 @@
-"""Templates of products: their text, their machine code, and what they compute."""
+"""Templates of matrix products: their source, their machine code, and their results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_templates_compute_what_eager_does(tmp_path: Path) -> None:
     lines = rows_of("interpret_products.py", tmp_path)
     assert len(lines) == PROGRAMS
     assert [line for line in lines if line[3]] == []
-    assert [name for name, graphs, *_ in lines if graphs != "1"] == []  # each was written
+    assert [name for name, graphs, *_ in lines if graphs != "1"] == []  # all with templates
     assert {name: int(count) for name, _, count, _ in lines if count != "1"} == {"one row": 2}
 
 
@@ -81,10 +81,10 @@ TOGETHER)
 """
 
 
-def test_a_template_reads_as_other_kernels_do(
+def test_a_template_looks_like_other_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it multiplies, then the product rounded as in eager, then what follows."""
+    """The operands, then the product rounded as in eager, then the epilogue."""
     planted = Planted(templates_win)
     monkeypatch.setattr(products, "Bench", planted)
     inputs = ((1000, 768), (768, 512), (512,))
@@ -125,7 +125,7 @@ MACHINE: dict[str, Program] = {
 def test_templates_compile_for_two_devices(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last form of each product: with what makes its operands, where there is that."""
+    """The last form of each product, with its prologue if it has one."""
     planted = Planted(templates_win)
     monkeypatch.setattr(products, "Bench", planted)
     triton_of(MACHINE[name], templates=True, cache_dir=tmp_path)

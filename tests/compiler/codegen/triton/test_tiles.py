@@ -1,4 +1,4 @@
-"""The tiles and kernels of programs that were measured on an H200: nothing else was faster."""
+"""Tiles and kernels of programs measured on an H200, where no other tile was faster."""
 
 from __future__ import annotations
 
@@ -80,23 +80,23 @@ def described(tile: Tile) -> str:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_tiles_are_those_that_were_fastest(name: str) -> None:
+def test_the_default_tiles_are_the_fastest_ones_measured(name: str) -> None:
     program, expected = PROGRAMS[name]
     kernels = triton_of(program).kernels.values()
     assert ", ".join(described(k.tile) for k in kernels) == expected
 
 
-def test_a_sum_over_several_axes_is_cut_where_nothing_is_left_over() -> None:
+def test_a_sum_over_several_axes_is_split_without_a_remainder() -> None:
     source = triton_of(lambda: (lambda x: x.sum((0, 1)), (cuda(32, 197, 3072, dtype=half),)))
     assert list(source.kernels) == ["triton_red_sum_0", "triton_red_fused_sum_1"]
     pieces = source.kernels["triton_red_sum_0"].flat
     assert [a.size for a in (*pieces.outer, *pieces.inner)] == [32, 3072, 197]
     guards = source.kernels["triton_red_sum_0"].call.source.count("tl.where")
-    assert guards == 1  # the last tile's mask
+    assert guards == 1  # the mask of the last tile
 
 
-def test_numbers_of_a_row_do_not_make_it_columns() -> None:
-    """Of log_softmax's backward: one read of the row, three of what each row has one of."""
+def test_loads_of_one_number_per_row_do_not_make_a_kernel_columnwise() -> None:
+    """In log_softmax's backward there is one load of the row and three of one number per row."""
 
     def backward(x: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
         largest, log, scale = given
@@ -107,11 +107,11 @@ def test_numbers_of_a_row_do_not_make_it_columns() -> None:
         lambda: (backward, (cuda(8192, 50304), cuda(*row), cuda(*row), cuda(*row)))
     )
     tiles = [described(k.tile) for k in source.kernels.values()]
-    assert tiles == ["x1 r8192 w32 whole", "x32 r8 w4 whole"]  # a row in pieces, their sums
+    assert tiles == ["x1 r8192 w32 whole", "x32 r8 w4 whole"]  # pieces of a row, their sums
 
 
-def test_backward_of_a_layer_norm_is_rows_once_and_columns_once() -> None:
-    """Row-wise sums go with what they are for, not with loops that read the same otherwise."""
+def test_backward_of_a_layer_norm_has_one_row_kernel_and_one_column_kernel() -> None:
+    """Row-wise sums are fused with their users, not with column loops over the same memory."""
 
     def backward(*given: torch.Tensor) -> Any:
         gradient, x, mean, scale, weight = given

@@ -1,4 +1,4 @@
-"""Kernels that one call runs, and what stays between calls."""
+"""Launches of several kernels with one call, and memory that is kept between calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tcdebug.compiler.gate.gate import Gate
 
 
 def wrappers(function: Callable[..., Any], *inputs: Any, **options: Any) -> list[WrapperSource]:
-    """The wrappers of the graphs that a function becomes."""
+    """The wrappers of all graphs of a function."""
     made = []
     for schedule in capture(function, *inputs, **options).schedules:
         gate = Gate()
@@ -27,13 +27,13 @@ def wrappers(function: Callable[..., Any], *inputs: Any, **options: Any) -> list
 
 
 def several(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Kernels of different loops, views between them, and memory that is used again."""
+    """Kernels with different loops, views between them, and memory that is reused."""
     rows = x.softmax(1)
     sums = (rows * 3 + x.sum(0)).cumsum(1)
     return rows.t(), sums.view(-1), y.exp().sum(0), (y + 1).prod(1), x[:2].amax(0), sums.sum(0)
 
 
-def test_kernels_without_aten_in_between_are_one_call_and_give_the_same() -> None:
+def test_kernels_without_an_aten_call_between_them_are_one_call() -> None:
     inputs = f32(8, 6), f32(5, 7)
     (wrapper,) = wrappers(several, *inputs)
     (launch,) = wrapper.launches
@@ -46,7 +46,7 @@ def test_kernels_without_aten_in_between_are_one_call_and_give_the_same() -> Non
     torch.testing.assert_close(dynamic(f32(3, 2), f32(4, 9)), several(f32(3, 2), f32(4, 9)))
 
 
-def test_a_call_of_aten_ends_a_launch() -> None:
+def test_an_aten_call_ends_a_launch() -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         product = x.sum(0).expand(4, 4) @ x.cumsum(1)
         return product.sum(0), product.cumsum(1)
@@ -58,8 +58,8 @@ def test_a_call_of_aten_ends_a_launch() -> None:
 
 
 @pytest.mark.parametrize(("rows", "launches"), [(64, 1), (4096, 0)])
-def test_large_memory_is_free_before_more_is_taken(rows: int, launches: int) -> None:
-    """8 MiB that have had their last use are not kept for the sake of a call."""
+def test_large_dead_buffers_are_freed_before_new_allocations(rows: int, launches: int) -> None:
+    """A dead buffer of 8 MiB is not kept until a launch ends."""
 
     def chain(x: torch.Tensor) -> torch.Tensor:
         return x.cumsum(1).cumsum(0).t().cumsum(1).sum(0)

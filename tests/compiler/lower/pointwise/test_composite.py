@@ -1,4 +1,4 @@
-"""Elementwise operators of several operations: special values as eager has them."""
+"""Elementwise operators of several operations have eager's special values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
     assert reasons(function, x) == {}
 
 
-def test_the_other_operand_of_a_subtraction_comes_first() -> None:
+def test_rsub_subtracts_its_first_operand_from_the_second() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.rsub(x, y, alpha=2)
 

@@ -1,4 +1,4 @@
-"""Pooling: windows at the edge, ties, NaN, layouts, gradients, and what is left to ATen."""
+"""Pooling: windows at the edge, ties, NaN, layouts, gradients, and cases left to ATen."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_pools_of_three_dimensions(pool: Callable[[torch.Tensor], Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int64])
-def test_the_largest_in_a_dtype(dtype: torch.dtype) -> None:
+def test_max_pooling_in_a_dtype(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor) -> Any:
         return F.max_pool2d(x, 3, 2, 1, return_indices=True)
 
@@ -73,14 +73,14 @@ def test_the_largest_in_a_dtype(dtype: torch.dtype) -> None:
     ],
     ids=["lowest", "nan", "zeros", "infinite"],
 )
-def test_which_of_equal_elements_wins(values: list[list[float]]) -> None:
+def test_the_position_of_equal_maxima_is_that_of_eager(values: list[list[float]]) -> None:
     def function(x: torch.Tensor) -> Any:
         return F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)
 
     assert_as_eager(compiled(function), function, [torch.tensor([[values]]).float()], exact=True)
 
 
-def test_a_nan_beside_a_window_does_not_get_into_it() -> None:
+def test_a_nan_outside_a_window_does_not_affect_it() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return F.avg_pool2d(x, 2, 2, 1, count_include_pad=False)
 
@@ -104,3 +104,21 @@ def test_pools_that_are_left_to_aten() -> None:
     x = f32(1, 2, 12, 12)
     large = reasons(lambda x: F.avg_pool2d(x, 6), x)
     assert large == {"aten.avg_pool2d.default": "windows of 36 places"}
+
+
+@pytest.mark.parametrize("size", [(5, 3), (11, 7)], ids=str)
+def test_adaptive_pooling_agrees_with_eager(size: tuple[int, int]) -> None:
+    def pool(x: torch.Tensor, volume: torch.Tensor) -> object:
+        return (
+            F.adaptive_avg_pool2d(x, size),
+            F.adaptive_max_pool2d(x, size, return_indices=True),
+            F.adaptive_max_pool3d(volume, (3, *size), return_indices=True),
+            F.adaptive_avg_pool3d(volume, (2, *size)),
+            F.max_pool3d(volume, 3, 2, 1),
+        )
+
+    x, volume = f32(2, 3, 8, 7), f32(2, 2, 5, 9, 7)
+    x[0, 0, 2, 3], x[0, 1] = NAN, -INF
+    torch._dynamo.reset()
+    assert_as_eager(compiled(pool), pool, [x, volume])
+    assert reasons(pool, x, volume) == {}

@@ -1,4 +1,4 @@
-"""Scans: what eager accumulates, in its dtypes, and what may run in one loop with them."""
+"""Scans: results and dtypes of eager, and the nodes that share a loop with them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ SIZES = ((3, 5), (33, 70), (1, 9), (0, 4), (4, 0), (6, 1))
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_scan_gives_what_eager_gives(name: str, size: tuple[int, int]) -> None:
+def test_a_scan_agrees_with_eager(name: str, size: tuple[int, int]) -> None:
     torch._dynamo.reset()
     assert_as_eager(compiled(FUNCTIONS[name]), FUNCTIONS[name], [f32(*size)])
 
 
-def test_special_values_run_on_as_in_eager() -> None:
+def test_special_values_propagate_as_in_eager() -> None:
     inf, nan = float("inf"), float("nan")
     x = torch.tensor([[1.0, inf, 2.0, -inf, 3.0], [1.0, 0.0, nan, 0.0, -0.0]])
     for function in (lambda x: x.cumsum(1), lambda x: x.cumprod(1)):
@@ -95,7 +95,7 @@ def test_one_kernel_serves_scans_of_many_sizes() -> None:
 
 
 def kernels(function: Callable[..., Any], *inputs: torch.Tensor) -> list[list[str]]:
-    """The nodes of each kernel: scan, or another."""
+    """The nodes of each kernel: scan or not."""
     (schedule,) = capture(function, *inputs).schedules
     return [
         ["scan" if isinstance(node, Scan) else "other" for node in step.nodes]
@@ -104,11 +104,11 @@ def kernels(function: Callable[..., Any], *inputs: torch.Tensor) -> list[list[st
     ]
 
 
-def test_what_comes_before_and_behind_runs_in_the_loop_of_a_scan() -> None:
+def test_producers_and_consumers_run_in_the_loop_of_a_scan() -> None:
     assert kernels(lambda x: (x * 0.5).cumsum(-1) + 1, f32(4, 9)) == [["scan", "other"]]
 
 
-def test_two_scans_do_not_share_a_loop_nor_do_a_scan_and_a_reduction() -> None:
+def test_a_scan_shares_no_loop_with_another_scan_or_a_reduction() -> None:
     def function(x: torch.Tensor) -> Any:
         return x.cumsum(1), x.cumprod(1), x.sum(1)
 
@@ -117,7 +117,7 @@ def test_two_scans_do_not_share_a_loop_nor_do_a_scan_and_a_reduction() -> None:
     assert_as_eager(compiled(function), function, [swizzled(4, 9)])
 
 
-def test_a_scan_of_places_that_are_read_from_memory() -> None:
+def test_a_scan_of_indirect_loads() -> None:
     def function(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         return x[i].cumsum(0)
 

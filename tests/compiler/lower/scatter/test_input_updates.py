@@ -1,4 +1,4 @@
-"""Updates in place: kernels store into inputs, and read what they overwrite before they do."""
+"""In-place updates: kernels store into inputs after they have read what they overwrite."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def centered(x: torch.Tensor) -> torch.Tensor:
 
 
 def column_statistics(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Old and new values of a row are both used, before and after the sweep that makes it."""
+    """The old and new values of a row are used, before and after the sweep that computes it."""
     y = (x - seen) * x.mean(0)
     seen.lerp_(x.mean(0), 0.1)
     return y / seen
@@ -81,7 +81,7 @@ STORED: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]]]] = {
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_an_update_is_a_store_of_a_kernel(name: str) -> None:
+def test_a_kernel_stores_an_update_into_the_input(name: str) -> None:
     function, inputs = STORED[name]
     assert_as_eager(compiled(function), function, inputs())
     assert COPY not in reasons(function, *inputs())
@@ -103,14 +103,14 @@ LEFT: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_aten_does_as_well_is_left_to_it(name: str) -> None:
+def test_plain_copies_are_left_to_aten(name: str) -> None:
     function, inputs, reason = LEFT[name]
     assert_as_eager(compiled(function), function, inputs())
     assert reasons(function, *inputs())[COPY] == reason
 
 
-def test_elements_that_have_yet_to_be_read_are_not_overwritten() -> None:
-    """The flip is stored elsewhere first: it reads what a store would have overwritten."""
+def test_elements_that_are_read_later_are_not_overwritten() -> None:
+    """The flip is stored in a buffer first: it reads elements that a store would overwrite."""
     captured = capture(flipped, f32(6, 4))
     kernels = [s for s in captured.schedules[0].steps if isinstance(s, Kernel)]
     stores = [(len(k.nodes), any(written(n) for n in k.nodes)) for k in kernels]
@@ -125,7 +125,7 @@ def test_sizes_may_change_between_updates(dynamic: bool) -> None:
         assert_as_eager(once, centered, inputs)
 
 
-def test_statistics_of_a_batch_norm_are_stored_by_its_kernel() -> None:
+def test_the_kernel_of_a_batch_norm_stores_its_statistics() -> None:
     norm = torch.nn.BatchNorm2d(3)
     x = f32(2, 3, 4, 4).requires_grad_()
     assert COPY not in reasons(norm, x)
@@ -139,7 +139,7 @@ def test_statistics_of_a_batch_norm_are_stored_by_its_kernel() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.SGD])
-def test_a_step_of_an_optimizer_is_kernels_alone(optimizer: Any) -> None:
+def test_a_step_of_an_optimizer_consists_of_kernels(optimizer: Any) -> None:
     mine, theirs = f32(5, 7).requires_grad_(), f32(5, 7).requires_grad_()
     first, second = (optimizer([p], lr=0.1, weight_decay=0.01) for p in (mine, theirs))
     mine.grad, theirs.grad = f32(5, 7), f32(5, 7)
@@ -178,7 +178,7 @@ STATEMENTS: list[Callable[[torch.Tensor, torch.Tensor], object]] = [
     st.lists(st.integers(0, len(STATEMENTS) - 1), min_size=1, max_size=6),
     st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"], ["passes.updates_in_place"]]),
 )
-def test_updates_in_any_order_leave_what_eager_leaves(chosen: list[int], off: list[str]) -> None:
+def test_updates_in_any_order_agree_with_eager(chosen: list[int], off: list[str]) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         for k in chosen:
             STATEMENTS[k](x, y)

@@ -1,4 +1,4 @@
-"""Scatter: elements that tell whether they are replaced, points in order, and diagonals."""
+"""Scatters: pointwise ones, ones whose points run in order, and diagonals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", SCATTERS)
-def test_one_position_a_row_is_replaced(name: str) -> None:
+def test_one_element_per_row_is_replaced(name: str) -> None:
     function = SCATTERS[name]
     inputs = [f32(4, 5), i64(4, 4, 1)]
     assert_as_eager(compiled(function), function, inputs, exact=True)
@@ -62,8 +62,8 @@ IN_ORDER: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-def test_of_several_points_for_an_element_each_counts(name: str) -> None:
-    """Of replacements the last one: tensors this small eager takes in order, too."""
+def test_all_values_for_one_element_are_used(name: str) -> None:
+    """The last replacement wins. Eager also processes tensors this small in order."""
     function, inputs = IN_ORDER[name], [f32(4, 5), i64(4, 8, 5), f32(8, 5)]
     assert_as_eager(compiled(function, dynamic=True), function, inputs)
     assert reasons(function, *inputs) == {}
@@ -76,10 +76,10 @@ def test_of_several_points_for_an_element_each_counts(name: str) -> None:
     st.booleans(),
     st.sampled_from(["front", "both", "apart"]),
 )
-def test_places_repeat_and_count_from_the_end(
+def test_indices_repeat_and_count_from_the_end(
     first: list[int], second: list[int], accumulate: bool, form: str
 ) -> None:
-    """Against a loop over the points, which is what it means."""
+    """Compared with a loop over the points."""
     count = min(len(first), len(second))
     i, j = torch.tensor(first[:count]), torch.tensor(second[:count])
     place = {"front": (i,), "both": (i, j), "apart": (i, slice(None), j)}[form]
@@ -96,7 +96,7 @@ def test_places_repeat_and_count_from_the_end(
     torch.testing.assert_close(once(x, positions, values, accumulate), expected)
 
 
-def test_the_gradients_of_what_was_read_at_places_are_summed_in_loops() -> None:
+def test_the_gradient_of_a_gather_is_summed_in_loops() -> None:
     def function(w: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         return F.embedding(i, w, padding_idx=2) * 2 + w[i].sin() + w.gather(0, i[:, None] % 3)
 
@@ -108,7 +108,7 @@ def test_the_gradients_of_what_was_read_at_places_are_summed_in_loops() -> None:
     torch.testing.assert_close(mine, theirs)
 
 
-def test_sums_of_half_types_are_rounded_once() -> None:
+def test_half_precision_sums_are_rounded_once() -> None:
     ones = torch.ones(4000, dtype=torch.bfloat16)
     once = compiled(lambda x, i, y: x.index_add(0, i, y))
     assert once(ones[:1] * 0, torch.zeros(4000, dtype=torch.int64), ones).item() == 4000
@@ -127,12 +127,12 @@ LEFT: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_has_no_loops_says_why(name: str) -> None:
+def test_a_scatter_that_is_not_lowered_has_a_reason(name: str) -> None:
     function, reason = LEFT[name]
     assert reasons(function, f32(4, 5), i64(4, 8, 5), f32(8, 5))[name] == reason
 
 
-def test_memory_that_is_scattered_to_lives_as_long_as_its_values() -> None:
+def test_the_memory_of_a_scatter_lives_as_long_as_its_values() -> None:
     def function(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x.index_add(0, i, x[:3])
         z = (y @ y.t()).sin()
@@ -141,7 +141,7 @@ def test_memory_that_is_scattered_to_lives_as_long_as_its_values() -> None:
     assert_as_eager(compiled(function), function, [f32(4, 4), i64(4, 3)])
 
 
-def test_the_gradient_of_a_cross_entropy_calls_nothing() -> None:
+def test_the_gradient_of_a_cross_entropy_has_no_extern_calls() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(x, y, ignore_index=3)
 
@@ -189,7 +189,7 @@ UPDATES: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("name", UPDATES)
-def test_places_of_an_input_are_stored_to_by_a_kernel(name: str, dynamic: bool) -> None:
+def test_a_kernel_stores_into_elements_of_an_input(name: str, dynamic: bool) -> None:
     function = UPDATES[name]
     once = compiled(function, dynamic=dynamic)
     for x in (f32(4, 4), f32(6, 5).t()[:4, :4]):
@@ -207,12 +207,12 @@ READ_ELSEWHERE: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", READ_ELSEWHERE)
-def test_an_input_that_is_read_where_it_is_written_is_as_in_eager(name: str) -> None:
+def test_an_input_that_is_both_read_and_written_is_as_in_eager(name: str) -> None:
     function = READ_ELSEWHERE[name]
     assert_as_eager(compiled(function), function, [f32(4, 4).abs(), i64(4, 8, 4), f32(8, 4)])
 
 
-def test_sums_in_memory_of_a_half_type_are_left_to_aten() -> None:
+def test_half_precision_sums_into_an_input_are_left_to_aten() -> None:
     def f(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x.index_add_(0, i, y)
         return x + 1
@@ -222,7 +222,7 @@ def test_sums_in_memory_of_a_half_type_are_left_to_aten() -> None:
     assert found["aten.index_add_.default"] == "sums of torch.bfloat16 in memory of that type"
 
 
-def test_a_place_out_of_range_leaves_an_input_as_it_was() -> None:
+def test_an_index_out_of_range_leaves_an_input_unchanged() -> None:
     x, y = f32(5, 4), f32(1, 4)
     before = x.clone()
     places = compiled(lambda x, i, y: x.index_put_((i,), y))
@@ -235,7 +235,7 @@ REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
 def combined(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-    """Scatters that combine, along a dimension and by slices, with what was there and without."""
+    """Scatters that combine values, by element and by slice, with and without old values."""
     row = i[0, :4] % 4
     found = [
         x.scatter_reduce(0, i % 4, y, kind, include_self=own)
@@ -251,7 +251,7 @@ def combined(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> list[torch.Te
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
-def test_what_meets_at_a_place_is_combined_as_in_eager(dtype: torch.dtype) -> None:
+def test_values_for_one_element_are_combined_as_in_eager(dtype: torch.dtype) -> None:
     x, y = (f32(4, 5) * 3).to(dtype), (f32(8, 5) * 3).to(dtype)
     if dtype.is_floating_point:
         x[0, 0], y[1, 1] = float("nan"), float("-inf")
@@ -261,7 +261,7 @@ def test_what_meets_at_a_place_is_combined_as_in_eager(dtype: torch.dtype) -> No
     assert reasons(combined, *inputs) == {}
 
 
-def test_a_mask_chooses_what_is_replaced_and_numbers_have_one_place() -> None:
+def test_masks_select_elements_and_scalars_are_0d_sources() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         number, at = x[0, 0], torch.tensor(0)
         return [

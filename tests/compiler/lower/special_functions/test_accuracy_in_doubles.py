@@ -1,6 +1,6 @@
-"""Special functions of doubles: their errors in units in the last place, and beside eager's.
+"""Errors of special functions in float64, in units in the last place, compared with eager's.
 
-The truth is mpmath's. A bound is the error that was measured, raised by about a half.
+The reference is mpmath. A bound is the measured error, raised by about a half.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from judge import compiled
 from mpmath import mp
 
 COUNT = 64
-"""Numbers in one call of the kernel, which has them as its size."""
+"""Arguments per call of the kernel, which is compiled for this size."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """On an open interval: units in the last place, and how much worse than eager it may be."""
+    """A bound on an open interval: units in the last place, and the allowed excess over eager."""
 
     low: float
     high: float
@@ -46,7 +46,7 @@ BOUNDS: dict[str, tuple[Bound, ...]] = {
     "y0": (Bound(0, 1e9, 14),),
     "y1": (Bound(0, 1e9, 7),),
     "spherical_j0": (Bound(-1e9, 1e9, 2),),
-    # the angle and the exponent 2 / 3 x^1.5 are rounded
+    # rounding of the angle and of the exponent 2 / 3 x^1.5
     "airy_ai": (
         Bound(-1000, -100, 60_000), Bound(-100, -2, 500), Bound(-2, 2, 5), Bound(2, 20, 130),
         Bound(20, 104, 400),
@@ -86,7 +86,7 @@ def kernel() -> Callable[[torch.Tensor], list[torch.Tensor]]:
 
 
 def worst(numbers: list[float]) -> dict[tuple[str, Bound], tuple[float, float, float]]:
-    """Of each function and interval: our greatest error, where, and eager's greatest error."""
+    """For each function and interval: our largest error, where it is, and eager's largest."""
     found: dict[tuple[str, Bound], tuple[float, float, float]] = {}
     for start in range(0, len(numbers), COUNT):
         some = numbers[start : start + COUNT]
@@ -108,7 +108,7 @@ def worst(numbers: list[float]) -> dict[tuple[str, Bound], tuple[float, float, f
     return found
 
 
-def test_special_functions_of_doubles_are_as_accurate_as_stated() -> None:
+def test_the_error_of_special_functions_of_doubles_is_within_its_bound() -> None:
     for (name, bound), (off, at, eager) in worst(GRID).items():
         assert off <= bound.units, (name, at)
         assert off <= max(bound.of_eager * eager, 2), (name, at, eager)
@@ -116,7 +116,7 @@ def test_special_functions_of_doubles_are_as_accurate_as_stated() -> None:
 
 @given(st.lists(DRAWN, min_size=COUNT, max_size=COUNT))
 @settings(derandomize=True, deadline=None, max_examples=6, database=None)
-def test_special_functions_of_any_doubles_are_as_accurate_as_stated(numbers: list[float]) -> None:
+def test_errors_for_random_doubles_are_within_their_bounds(numbers: list[float]) -> None:
     for (name, bound), (off, at, _) in worst(numbers).items():
         assert off <= bound.units, (name, at)
 
@@ -141,14 +141,14 @@ def in_pairs(
     function: Callable[[torch.Tensor, torch.Tensor], list[torch.Tensor]],
     pairs: list[tuple[float, float]],
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """What ours and eager's give for pairs."""
+    """Our values and eager's for pairs of arguments."""
     first, second = torch.tensor(pairs, dtype=torch.float64).unbind(1)
     torch._dynamo.reset()
     ours, theirs = compiled(function)(first, second), function(first, second)
     return [v.tolist() for v in ours], [v.tolist() for v in theirs]
 
 
-def test_incomplete_gamma_functions_have_all_their_digits() -> None:
+def test_incomplete_gamma_functions_have_full_precision() -> None:
     ours, theirs = in_pairs(lambda a, x: [torch.igamma(a, x), torch.igammac(a, x)], GAMMA_PAIRS)
     for place, (a, x) in enumerate(GAMMA_PAIRS):
         for which, truth in enumerate(incomplete_gamma(mp.mpf(a), mp.mpf(x))):
@@ -169,7 +169,7 @@ def test_incomplete_gamma_functions_of_huge_numbers() -> None:
     )
 
 
-def test_incomplete_gamma_functions_have_eager_s_edges() -> None:
+def test_incomplete_gamma_functions_have_the_limits_of_eager() -> None:
     edges = [0.0, -0.0, 0.25, 1.0, -1.0, 1e308, float("inf"), float("-inf"), float("nan")]
     pairs = list(product(edges, edges))
     for mine, eager in zip(
@@ -180,7 +180,7 @@ def test_incomplete_gamma_functions_have_eager_s_edges() -> None:
                 assert one == pytest.approx(other, rel=1e-13, nan_ok=True), pair
 
 
-def test_zeta_has_all_its_digits() -> None:
+def test_zeta_has_full_precision() -> None:
     ours, theirs = in_pairs(lambda s, q: [torch.special.zeta(s, q)], ZETA_PAIRS)
     for place, (s, q) in enumerate(ZETA_PAIRS):
         truth = zeta(mp.mpf(s), mp.mpf(q))
@@ -191,7 +191,7 @@ def test_zeta_has_all_its_digits() -> None:
         assert off <= max(2, 2 * units_off(theirs[0][place], truth, amplitude)), (s, q)
 
 
-def test_zeta_of_a_huge_negative_number_ends() -> None:
+def test_zeta_of_a_huge_negative_number_terminates() -> None:
     pair = [torch.tensor([v], dtype=torch.float64) for v in (2.0, -1e15 - 0.5)]
     found = compiled(torch.special.zeta)(*pair)  # pi^2 / sin(pi / 2)^2, less zeta(2, 1e15)
     assert found.item() == pytest.approx(9.869604401089357, rel=1e-15)

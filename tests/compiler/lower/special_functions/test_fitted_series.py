@@ -1,4 +1,4 @@
-"""The committed Chebyshev series are what mpmath gives."""
+"""The committed Chebyshev series are those that mpmath gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_every_committed_series_is_the_one_that_mpmath_gives() -> None:
     assert fitted_series.ROWS.read_text() == fitted_series.text()
 
 
-def test_series_meet_where_the_lowerings_change_over() -> None:
+def test_committed_series_have_the_intervals_that_the_lowerings_use() -> None:
     splits = fitted_series.I_SPLIT, fitted_series.K_SPLIT, fitted_series.J_SPLIT
     assert splits == (bessel.I_SPLIT, bessel.K_SPLIT, bessel.J_SPLIT)
     series = {n: s for n, s in vars(chebyshev_rows).items() if isinstance(s, Series)}

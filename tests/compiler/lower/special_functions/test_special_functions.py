@@ -1,4 +1,4 @@
-"""Special functions: special values as eager has them, others as close to the truth."""
+"""Special functions: eager's special values, and at least eager's accuracy."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ KNOWN = {  # Abramowitz and Stegun, tables 6.1, 7.1, 9.1, 9.8, 10.11
 
 
 def every(x: torch.Tensor) -> list[torch.Tensor]:
-    """All functions at once: one kernel, compiled once."""
+    """All functions in one kernel, which is compiled once."""
     return [function(x) for function in FUNCTIONS.values()]
 
 
 @dataclass(frozen=True)
 class Values:
-    """What the functions give for some numbers."""
+    """The values of the functions for some numbers."""
 
     x: torch.Tensor
     mine: list[torch.Tensor]
@@ -70,7 +70,7 @@ class Values:
 
 @cache
 def values(dtype: torch.dtype) -> Values:
-    """Edges, then arguments with known values, then a grid: compiled once a dtype."""
+    """Edge cases, then arguments with known values, then a grid; compiled once per dtype."""
     grid = torch.cat([torch.linspace(-12, 12, 2401), torch.linspace(0.001, 0.999, 999)])
     known = torch.tensor([at for at, _ in KNOWN.values()])
     x = torch.cat([torch.tensor(EDGES), known, grid]).to(dtype)
@@ -83,7 +83,7 @@ def test_special_functions_are_generated_for_real_numbers() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_special_functions_have_eager_s_special_values(dtype: torch.dtype) -> None:
+def test_special_functions_have_the_special_values_of_eager(dtype: torch.dtype) -> None:
     rtol = 2e-5 if dtype == torch.float32 else 1e-7  # eager's j0 of doubles is no better
     edges = slice(0, len(EDGES))
     for name, mine, theirs in values(dtype).among(edges):
@@ -91,7 +91,7 @@ def test_special_functions_have_eager_s_special_values(dtype: torch.dtype) -> No
         assert close.all(), (name, values(dtype).x[edges][~close], mine[~close], theirs[~close])
 
 
-def test_special_functions_are_as_near_to_the_truth_as_eager_s() -> None:
+def test_special_functions_are_as_accurate_as_those_of_eager() -> None:
     grid = slice(len(EDGES) + len(KNOWN), None)
     truths = every(values(torch.float32).x[grid].double())
     for (name, mine, theirs), truth in zip(values(torch.float32).among(grid), truths, strict=True):
@@ -101,7 +101,7 @@ def test_special_functions_are_as_near_to_the_truth_as_eager_s() -> None:
         assert errors[0] < max(3 * errors[1], 6e-6), (name, errors)
 
 
-def test_special_functions_of_doubles_have_all_their_digits() -> None:
+def test_special_functions_of_doubles_have_full_precision() -> None:
     places = slice(len(EDGES), len(EDGES) + len(KNOWN))
     computed = {name: mine for name, mine, _ in values(torch.float64).among(places)}
     for place, (name, (_, known)) in enumerate(KNOWN.items()):
@@ -114,7 +114,7 @@ POLYNOMIALS += [S.hermite_polynomial_h, S.hermite_polynomial_he]
 POLYNOMIALS += [S.laguerre_polynomial_l, S.legendre_polynomial_p]
 
 
-def test_functions_of_two_numbers_are_eager_s() -> None:
+def test_functions_of_two_numbers_agree_with_eager() -> None:
     def function(x: torch.Tensor, n: torch.Tensor, q: torch.Tensor) -> list[torch.Tensor]:
         found = [polynomial(x[:, None], n) for polynomial in POLYNOMIALS]
         found += [S.zeta(n, q[:, None]), *(torch.polygamma(k, q) for k in (0, 2, 5))]

@@ -1,4 +1,4 @@
-"""The search for the fastest tile, and what cannot be captured: both without a GPU."""
+"""The search for the fastest tile, and the obstacles to a capture, both without a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kernel(function: Callable[..., Any], *inputs: Any) -> TritonKernel:
     return only
 
 
-def test_the_search_ends_at_the_fastest_tile_of_its_way() -> None:
+def test_the_search_ends_at_a_local_minimum() -> None:
     start = kernel(lambda x: x.sin() + 1, f32(512, 512))
 
     def milliseconds(tried: TritonKernel) -> float:
@@ -38,7 +38,7 @@ def test_the_search_ends_at_the_fastest_tile_of_its_way() -> None:
     assert 3 < tried <= LONGEST_SEARCH
 
 
-def test_a_tile_that_a_device_cannot_hold_is_passed_by() -> None:
+def test_a_tile_that_the_device_cannot_hold_is_skipped() -> None:
     start = kernel(lambda x: x.sin() + 1, f32(512, 512))
 
     def milliseconds(tried: TritonKernel) -> float:
@@ -49,7 +49,7 @@ def test_a_tile_that_a_device_cannot_hold_is_passed_by() -> None:
     assert descend(start, milliseconds)[0] == start.tile
 
 
-def test_a_row_that_is_held_whole_stays_whole() -> None:
+def test_a_persistent_tile_still_covers_whole_rows() -> None:
     start = kernel(lambda x: x.softmax(-1), f32(512, 512))
     assert start.tile.persistent
     seen: set[int] = set()
@@ -69,14 +69,14 @@ REASONS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_what_is_in_the_way_of_a_capture_is_named(name: str) -> None:
+def test_an_obstacle_to_a_capture_is_named(name: str) -> None:
     function, reason = REASONS[name]
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         (schedule,) = capture(function, f32(4, 5)).schedules
     assert any(reason in found for found in obstacles(schedule))
 
 
-def test_inputs_that_are_written_to_are_known_by_place() -> None:
+def test_inputs_that_are_written_to_are_given_by_position() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         z = x * 2
         y.add_(x)

@@ -1,4 +1,4 @@
-"""CUDA graphs, as far as they need no GPU."""
+"""The parts of CUDA graphs that need no GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tcdebug.compiler.runtime.cuda import graphs
         lambda x: x[2, 3],
     ],
 )
-def test_what_a_capture_hands_out_as_a_copy_is_laid_out_as_it_was(
+def test_an_output_that_is_copied_keeps_its_layout(
     view: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     given = view(torch.arange(24.0).view(4, 6))

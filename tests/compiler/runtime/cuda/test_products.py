@@ -1,4 +1,4 @@
-"""Which way of computing a product is taken: by times that are planted, without a GPU."""
+"""The choice between ways of computing a product, with planted times and without a GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _on_cpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Heard(EventLog):
-    """Keeps what is emitted."""
+    """Keeps the emitted events."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -56,7 +56,7 @@ def scheduled(function: Callable[..., Any], *inputs: Any, **options: Any) -> Sch
 
 
 class Chosen:
-    """What was chosen for a schedule, and what was said."""
+    """The choices for a schedule, and the emitted events."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ def plain() -> Schedule:
     return scheduled(lambda x, w: (x @ w).relu(), f32(512, 256), f32(256, 128))
 
 
-def test_the_fastest_template_is_taken_and_the_event_has_all_times(tmp_path: Path) -> None:
+def test_the_fastest_template_is_chosen_and_the_event_has_all_times(tmp_path: Path) -> None:
     def milliseconds(name: str) -> float:
         return {"extern": 1.0, "16x64x64 w4 s4": 0.25}.get(name, 0.5)
 
@@ -97,7 +97,7 @@ def test_the_fastest_template_is_taken_and_the_event_has_all_times(tmp_path: Pat
     assert "template='16x64x64 w4 s4'" in print_schedule(chosen.schedule)
 
 
-def test_a_template_of_something_else_than_a_product_is_refused(tmp_path: Path) -> None:
+def test_a_template_without_a_product_is_rejected(tmp_path: Path) -> None:
     chosen = Chosen(plain(), tmp_path)
     (kernel,) = chosen.schedule.kernels()
     first, cast = kernel.nodes[0], kernel.nodes[-1]
@@ -123,16 +123,16 @@ SLOWER: dict[str, Callable[[str], float]] = {
 
 
 @pytest.mark.parametrize("name", SLOWER)
-def test_the_call_stays_where_no_template_is_faster(name: str, tmp_path: Path) -> None:
+def test_the_call_stays_if_no_template_is_faster(name: str, tmp_path: Path) -> None:
     schedule = plain()
     chosen = Chosen(schedule, tmp_path, SLOWER[name])
     assert chosen.schedule == schedule
-    assert chosen.gate.decisions == []  # nothing was about to be done
+    assert chosen.gate.decisions == []  # no product was to be replaced
     messages = [remark.message for remark in chosen.events(Remark)]
     assert messages == ["no template for mm: none was faster than the call"]
 
 
-def test_a_choice_is_kept_under_what_is_computed_whatever_it_is_called(tmp_path: Path) -> None:
+def test_a_choice_is_cached_by_the_computation_and_not_by_names(tmp_path: Path) -> None:
     def other(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.mm(x, w).relu()
 
@@ -146,12 +146,12 @@ def test_a_choice_is_kept_under_what_is_computed_whatever_it_is_called(tmp_path:
     assert len(Chosen(larger, tmp_path).planted.asked) == 1
 
 
-def test_what_there_was_no_memory_for_is_tried_again(tmp_path: Path) -> None:
+def test_a_measurement_that_ran_out_of_memory_is_repeated(tmp_path: Path) -> None:
     Chosen(plain(), tmp_path, lambda name: -1.0)
     assert len(Chosen(plain(), tmp_path).planted.asked) == 1
 
 
-def test_a_choice_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
+def test_an_unreadable_choice_is_made_again(tmp_path: Path) -> None:
     Chosen(plain(), tmp_path)
     (kept,) = (tmp_path / "products").iterdir()
     kept.write_text('{"milliseconds": {"extern"')
@@ -166,7 +166,7 @@ def test_with_the_unit_off_nothing_is_measured(off: str, tmp_path: Path) -> None
     assert chosen.planted.asked == chosen.gate.decisions == []
 
 
-def test_a_product_can_be_left_alone_by_itself(tmp_path: Path) -> None:
+def test_a_single_product_can_be_switched_off(tmp_path: Path) -> None:
     schedule = scheduled(lambda x, a, b: (x @ a) @ b, *[f32(128, 128)] * 3)
     first = Chosen(schedule, tmp_path)
     assert len(first.templates) == 2
@@ -186,12 +186,12 @@ def test_equal_layers_are_not_measured_again(tmp_path: Path) -> None:
     schedule = scheduled(layers, f32(*square), f32(*square), f32(*square), f32(*square))
     chosen = Chosen(schedule, tmp_path)
     assert len(chosen.templates) == 3
-    assert len(chosen.planted.asked) <= 2  # the order of arguments is another in the first
+    assert len(chosen.planted.asked) <= 2  # the first layer has its arguments in another order
     names = [k.name for k in chosen.schedule.kernels()]
     assert len(set(names)) == 3
 
 
-def test_ways_differ_in_what_is_fused_only(tmp_path: Path) -> None:
+def test_ways_differ_only_in_what_is_fused(tmp_path: Path) -> None:
     schedule = scheduled(lambda x, w: (x.half() @ w).relu(), f32(512, 256), f32(256, 128).half())
     chosen = Chosen(schedule, tmp_path)
     (ways,) = chosen.planted.asked
@@ -203,7 +203,7 @@ def test_ways_differ_in_what_is_fused_only(tmp_path: Path) -> None:
     assert [s.name for s in chosen.schedule.steps] == ["cpp_fused_mm_relu_2"]
 
 
-def test_open_sizes_are_taken_as_they_were_captured(tmp_path: Path) -> None:
+def test_symbolic_sizes_have_the_values_of_the_capture(tmp_path: Path) -> None:
     schedule = scheduled(lambda x, w: (x @ w).relu(), f32(24, 256), f32(256, 128), dynamic=True)
     chosen = Chosen(schedule, tmp_path)
     assert len(chosen.templates) == 1
@@ -230,7 +230,7 @@ def test_float32_has_the_precision_that_torch_allows(name: str, tmp_path: Path) 
     assert template.precision == expected
 
 
-def test_without_the_option_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_option_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Options().templates
     assert Options().updated("max-autotune", None).templates
     assert Options().updated("max-autotune-no-cudagraphs", None).templates

@@ -1,4 +1,4 @@
-"""How ways to compute a product are timed: everything but the GPU itself, which is a stand-in."""
+"""The timing of ways to compute a product. Only the GPU itself is replaced by a stand-in."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ pytest.importorskip("triton")
 
 CLOCK = [0.0]
 KERNEL = 1.0
-"""Milliseconds that a kernel takes on the stand-in, where a call of ATen takes none."""
+"""Milliseconds of a kernel on the stand-in. A call of ATen takes none."""
 
 
 @dataclass
 class Launcher:
-    """Takes kernels of up to so much shared memory, and notes with what they are launched."""
+    """Accepts kernels with limited shared memory, and records the arguments of launches."""
 
     room: int = 30_000
     launched: list[tuple[Any, ...]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Launcher:
 
 
 class Event:
-    """Of the stand-in's clock."""
+    """An event of the stand-in's clock."""
 
     def __init__(self, enable_timing: bool) -> None:
         self.at = 0.0
@@ -86,7 +86,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
 
 
 def ways_of(schedule: Schedule, *templates: Template) -> Ways:
-    """The call and what follows it, and the same in templates."""
+    """The call and its epilogue, and the same with templates."""
     fusion = ProductFusion(schedule)
     (extern,) = products(schedule)
     fused = fusion.forms(extern)[-1]
@@ -110,7 +110,7 @@ def scheduled(rows: int = 48, *, dynamic: bool = False) -> Schedule:
 SMALL, LARGE = Template(16, 16, 16, 1, 2), Template(64, 128, 64, 4, 4)
 
 
-def test_every_way_is_run_as_often_and_what_cannot_be_is_said(
+def test_every_way_runs_equally_often_and_failures_are_reported(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     schedule = scheduled()
@@ -125,7 +125,7 @@ def test_every_way_is_run_as_often_and_what_cannot_be_is_said(
     assert len(set(addresses)) == 3
 
 
-def test_open_sizes_get_the_numbers_they_were_captured_with(
+def test_symbolic_sizes_have_the_values_of_the_capture_in_a_launch(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     schedule = scheduled(dynamic=True)
@@ -142,7 +142,7 @@ def _symbols(buffer: Buffer) -> set[Symbol]:
     return {s for index in buffer.size for s in index.symbols}
 
 
-def test_where_memory_is_short_nothing_was_measured(
+def test_nothing_is_measured_if_memory_is_short(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def short(*size: Any, **how: Any) -> torch.Tensor:

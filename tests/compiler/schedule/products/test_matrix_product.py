@@ -1,4 +1,4 @@
-"""Products of matrices as loops: what is fused with them means what the calls meant, or why not."""
+"""Matrix products as loops: fused products compute the same as the calls, or there is a reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _on_cpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 OFF = Toggles.parse(["memory.in_place"])
-"""As on a GPU, where nothing is stored over what is read."""
+"""As on a GPU, nothing is stored over what is read."""
 
 
 def scheduled(function: Function, *inputs: Any, **options: Any) -> Schedule:
@@ -46,7 +46,7 @@ def scheduled(function: Function, *inputs: Any, **options: Any) -> Schedule:
 
 
 def all_fused(schedule: Schedule) -> Schedule:
-    """Every product in a kernel, with all that can be fused into it."""
+    """The schedule with every product fused with everything it can be fused with."""
     fusion = ProductFusion(schedule)
     for extern in products(schedule):
         fusion.take(fusion.forms(extern)[-1])
@@ -63,7 +63,7 @@ half = torch.float16
 
 
 def written_behind(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """The product reads what is overwritten before its result is read."""
+    """The product reads memory that is overwritten before its result is read."""
     y = x @ w
     z = y.sum().sin()
     x.add_(1)
@@ -141,7 +141,7 @@ PROGRAMS: dict[str, tuple[Function, tuple[Any, ...], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_fused_product_means_what_the_calls_meant(
+def test_a_fused_product_computes_the_same_as_the_calls(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function, inputs, expected = PROGRAMS[name]
@@ -161,7 +161,7 @@ def test_a_fused_product_means_what_the_calls_meant(
     assert steps(schedule) == expected
 
 
-def test_sizes_stay_open() -> None:
+def test_sizes_may_be_symbolic() -> None:
     schedule = scheduled(lambda x, w: (x @ w).relu(), f32(5, 4), f32(4, 6), dynamic=True)
     fused = all_fused(schedule)
     (kernel,) = fused.kernels()
@@ -183,7 +183,7 @@ REASONS: dict[str, tuple[Function, tuple[Any, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_what_no_template_can_write_is_said(name: str) -> None:
+def test_a_product_that_no_template_supports_has_a_reason(name: str) -> None:
     function, inputs, reason = REASONS[name]
     schedule = scheduled(function, *inputs)
     fusion = ProductFusion(schedule)
@@ -200,7 +200,7 @@ ALONE: dict[str, tuple[Function, str]] = {
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_why_nothing_is_fused_into_a_product_is_said(name: str) -> None:
+def test_a_product_without_an_epilogue_has_a_reason(name: str) -> None:
     function, reason = ALONE[name]
     schedule = scheduled(function, f32(5, 4), f32(4, 6))
     fusion = ProductFusion(schedule)
@@ -210,14 +210,14 @@ def test_why_nothing_is_fused_into_a_product_is_said(name: str) -> None:
     assert said.endswith(reason) and bool(said) == bool(reason)
 
 
-def test_a_dear_operand_is_not_made_again_for_every_tile() -> None:
+def test_an_expensive_operand_is_not_recomputed_for_every_tile() -> None:
     schedule = scheduled(lambda x, w: (x.exp() @ w).relu(), f32(5, 4), f32(4, 6))
     fusion = ProductFusion(schedule)
     (extern,) = products(schedule)
     assert len(fusion.forms(extern)) == 1
 
 
-def test_a_view_that_only_the_call_read_is_not_made() -> None:
+def test_a_view_that_only_a_fused_call_read_is_removed() -> None:
     schedule = scheduled(lambda x, w: F.linear(x, w).relu(), f32(5, 4), f32(6, 4))
     assert any(isinstance(s, Extern) and s.alias_of for s in schedule.steps)
     fused = all_fused(schedule)
