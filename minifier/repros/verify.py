@@ -7,8 +7,10 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from tcdebug.minifier.cases.environment import without_settings
@@ -19,6 +21,9 @@ from tcdebug.minifier.processes.spawn import spawn
 
 SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
+
+CHECK_SECONDS = 120.0
+"""How long the repro that a run left may take to be checked. One of a hang gives its graph 60 s."""
 
 FAILS, PASSES, UNRESOLVED = 1, 0, 125
 """Exit statuses of a repro script."""
@@ -51,26 +56,41 @@ class Verified:
         return self.status == FAILS
 
 
-def settle(path: Path) -> bool:
-    """Keep only the simplest repro that fails as expected, or else the plain one.
+LATE = Verified(UNRESOLVED, 0.0, "the repro script did not end")
 
-    Returns whether one of them fails.
+
+class Settled(Enum):
+    """What is known of the repro that a failure left."""
+
+    FAILS = "it fails on its own"
+    PASSES = "it does not fail on its own"
+    UNKNOWN = "it did not end in time"
+
+
+def settle(path: Path, seconds: float = CHECK_SECONDS) -> Settled:
+    """Keep one repro, the simplest that fails as expected, or else the plain one.
+
+    All variants together get `seconds`.
     """
     others = [path.with_name(name) for name in (AS_CALLED, IN_SCRIPT)]
-    output, reproduced = "", False
+    output, found, end = "", Settled.PASSES, time.monotonic() + seconds
     for candidate in (path, *others):
-        if candidate.exists() and not reproduced:
-            result = verify(candidate)
-            output, reproduced = output or result.output, result.reproduced
-            if reproduced:
-                output = result.output
-                for file in _with_data(candidate):
-                    file.replace(path.with_suffix(file.suffix))
+        left = end - time.monotonic()
+        if not candidate.exists() or found is Settled.FAILS:
+            continue
+        result = verify(candidate, seconds=left) if left > 0 else LATE
+        output = output or result.output
+        if result is LATE or result.output == LATE.output:
+            found = Settled.UNKNOWN
+        if result.reproduced:
+            output, found = result.output, Settled.FAILS
+            for file in _with_data(candidate):
+                file.replace(path.with_suffix(file.suffix))
     path.with_name("repro.log").write_text(output)
     for other in others:
         for file in _with_data(other):
             file.unlink()
-    return reproduced
+    return found
 
 
 def _with_data(path: Path) -> list[Path]:

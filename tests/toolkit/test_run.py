@@ -48,6 +48,7 @@ def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_said_last(
     assert done.status == status
     path = done.last_line.removeprefix("tcdebug: repro ")
     assert path.endswith("graphs/0/repro.py")
+    assert "tcdebug: checking the repro in a fresh process, for 120 s at most" in done.stderr
     assert python(path).status == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -12,6 +13,9 @@ from tcdebug.display.console import first_line
 from tcdebug.display.live import Live
 from tcdebug.reading.run_dir import Record
 
+RECENT = 8
+"""Runs whose mean time gives the estimate."""
+
 
 class ProgressDisplay(Live):
     """A live line on a terminal, otherwise one line for each important step."""
@@ -20,6 +24,9 @@ class ProgressDisplay(Live):
         super().__init__(quiet=quiet, console=console)
         self.asked = 0
         self.phase = "starting"
+        self.left = 0
+        """Runs that the search expects to make at most; 0 where that is not known."""
+        self._seconds: deque[float] = deque(maxlen=RECENT)
         self._started = time.monotonic()
 
     def feed(self, records: Iterable[Record]) -> None:
@@ -30,7 +37,9 @@ class ProgressDisplay(Live):
                 self.console.print(line)
         if self._status is not None:
             seconds = int(time.monotonic() - self._started)
-            self._status.update(f"{self.phase} [dim]({self.asked} runs, {seconds} s)[/]")
+            self._status.update(
+                f"{self.phase} [dim]({self.asked} runs, {seconds} s{self._estimate()})[/]"
+            )
 
     def say(self, text: str) -> None:
         """Announce a step that has no event."""
@@ -38,20 +47,34 @@ class ProgressDisplay(Live):
         if not self.quiet:
             self.console.print(f"[dim]·[/] {text}")
 
+    def _estimate(self) -> str:
+        """How many runs are left at most, and how long they take if they are like the recent ones."""
+        if not self.left:
+            return ""
+        seconds = self.left * sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
+        time_left = f", about {seconds:.0f} s" if self._seconds else ""
+        return f": at most {self.left} runs left{time_left}"
+
     def _line(self, record: Record) -> str:
         """The line for an important event; other events only update the live line."""
         data = record.get("data", {})
         match record.get("event"):
             case "candidate":
-                self.asked += not data["cached"]
+                if not data["cached"]:
+                    self.asked += 1
+                    self.left = max(self.left - 1, 0)
+                    self._seconds.append(data["seconds"])
                 self.phase = f"{data['purpose']}: {data['outcome']}"
             case "failure":
                 message = first_line(data["message"], 160)
                 return f"[bad]fails[/] {data['failure']} in {data['direction']}: {message}"
             case "bisect.plan":
-                return f"[dim]·[/] bisecting {data['size']} {data['over']}"
+                self.left = data["expected"]
+                return f"[dim]·[/] bisecting {data['size']} {data['over']}{self._estimate()}"
             case "bisect.step":
-                return f"[dim]·[/] in {data['over']} {data['low']}..{data['high']}"
+                self.left = max(data["high"] - data["low"] - 1, 0).bit_length()
+                what = f"in {data['over']} {data['low']}..{data['high']}"
+                return f"[dim]·[/] {what}{self._estimate()}"
             case "bisect.result":
                 unit, subject = record.get("unit"), data["subject"]
                 place = f" at {escape(subject)}" if subject != unit else ""

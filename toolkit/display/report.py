@@ -19,7 +19,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedFault,
     StageDiff,
 )
-from tcdebug.minifier.repros.verify import settle
+from tcdebug.minifier.repros.verify import CHECK_SECONDS, Settled, settle
 
 HEADLINES = {
     "confirmed": "[good]found[/] and confirmed both ways",
@@ -141,22 +141,35 @@ def _changes(stages: StageDiff) -> list[str]:
     return [f"{sign} {text[indent:]}" for sign, text in told]
 
 
+MOST_CHECKED = 3
+"""Repros of a run that are checked; the others are only announced."""
+
+
 def announce_repros(paths: Sequence[Path], *, hints: bool = True, run: bool = True) -> None:
     """Run the repros that failures left and print their paths.
 
-    `hints` adds the next step before each path. Without `run` the repros are not run, for example
-    after Ctrl-C, since a repro of a hang would take long.
+    `hints` says what is being checked, and adds the next step before each path. Without `run` the
+    repros are not run, for example after Ctrl-C, since a repro of a hang would take long.
     """
-    for path in paths:
-        if not run:
-            hint = f"next  python {_relative(str(path))}"
-        elif settle(path):
-            hint = f"next  tcdebug bisect {_relative(str(path))}"
-        else:
-            hint = "the repro does not fail on its own: bisect the script"
+    for number, path in enumerate(paths, 1):
+        if run and hints and number <= MOST_CHECKED:
+            which = f"repro {number} of {len(paths)}" if len(paths) > 1 else "the repro"
+            note(f"checking {which} in a fresh process, for {CHECK_SECONDS:.0f} s at most")
+        checked = run and number <= MOST_CHECKED
+        hint = _hint(path) if checked else f"next  python {_relative(str(path))}"
         if hints:
             note(hint)
         messages().print(f"tcdebug: repro [path]{path}[/]")
+
+
+def _hint(path: Path) -> str:
+    """Run a repro; what to do next."""
+    match settle(path):
+        case Settled.FAILS:
+            return f"next  tcdebug bisect {_relative(str(path))}"
+        case Settled.PASSES:
+            return "the repro does not fail on its own: bisect the script"
+    return f"the repro did not end in {CHECK_SECONDS:.0f} s: python {_relative(str(path))}"
 
 
 def show_written(passing: Mapping[Path, bool]) -> None:

@@ -25,7 +25,7 @@ from tcdebug.minifier.judging.compare import difference
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repros.inputs_text import input_text
 from tcdebug.minifier.repros.repro import Repro, expected, write, write_passing
-from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, settle, verify
+from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, Settled, settle, verify
 
 PROPERTY = property_settings(150)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0: 1 of 2 out of tolerance")
@@ -587,7 +587,7 @@ def test_the_simplest_variant_that_fails_is_kept(tmp_path: Path) -> None:
     failing.replace(tmp_path / AS_CALLED)
     (tmp_path / AS_CALLED).with_suffix(".safetensors").write_bytes(b"data")
     (tmp_path / IN_SCRIPT).write_text("never run")
-    assert settle(path)
+    assert settle(path) is Settled.FAILS
     assert "raise KeyError('tanh')" in path.read_text()
     names = sorted(p.name for p in tmp_path.iterdir() if p.is_file())
     assert names == ["repro.log", "repro.py", "repro.safetensors"]
@@ -597,6 +597,14 @@ def test_the_simplest_variant_that_fails_is_kept(tmp_path: Path) -> None:
 def test_if_no_variant_fails_the_plain_one_is_kept(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
     (tmp_path / IN_SCRIPT).write_text("")
-    assert not settle(path)
+    assert settle(path) is Settled.PASSES
     assert path.exists() and not (tmp_path / IN_SCRIPT).exists()
     assert (tmp_path / "repro.log").read_text().endswith("it does not fail\n")
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_repro_that_does_not_end_is_not_said_to_pass(tmp_path: Path) -> None:
+    path = planted_repro(tmp_path, HANG, "import time; time.sleep(1000)")
+    path.write_text(path.read_text().replace("SECONDS = 2.0", "SECONDS = 600.0"))
+    assert settle(path, seconds=8.0) is Settled.UNKNOWN
+    assert (tmp_path / "repro.log").read_text() == "the repro script did not end"
