@@ -17,8 +17,9 @@ from tcdebug.minifier.processes.job import NO_BACKEND, SCRIPT_FAILED, Job, start
 from tcdebug.minifier.processes.process import Child, finished
 from tcdebug.minifier.processes.tree import send_signal
 from tcdebug.reading.run_dir import find
+from tcdebug.supervision.recorded_graphs import fallbacks
 from tcdebug.supervision.refusal import backend_missing, refused
-from tcdebug.supervision.supervisor import begin, fallbacks
+from tcdebug.supervision.supervisor import begin
 
 CHECK_FAILED = 1
 INTERRUPTED = 130

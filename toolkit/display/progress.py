@@ -48,7 +48,7 @@ class ProgressDisplay(Live):
             self.console.print(f"[dim]·[/] {text}")
 
     def _estimate(self) -> str:
-        """How many runs are left at most, and how long they take if they are like the recent ones."""
+        """How many runs are left at most, and how long they take at the recent speed."""
         if not self.left:
             return ""
         seconds = self.left * sum(self._seconds) / len(self._seconds) if self._seconds else 0.0

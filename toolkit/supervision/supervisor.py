@@ -43,6 +43,7 @@ from tcdebug.minifier.processes.job import (
 from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.reading.run_dir import Tail, find, runs
 from tcdebug.supervision.descendants import Descendants
+from tcdebug.supervision.recorded_graphs import fallbacks, slow_graph, slowest_graph
 
 POLL = 0.1
 PASSES_OF_A_GRAPH = 5
@@ -322,26 +323,6 @@ def _cpu_seconds() -> float:
     """The CPU-seconds of this process and of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + usage.ru_utime + usage.ru_stime
-
-
-def slowest_graph(folder: Path) -> float:
-    """The CPU-seconds of the slowest graph that passed."""
-    records = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
-    graphs = (r for r in records if r["purpose"].startswith("graph ") and r["outcome"] == "ok")
-    return max((r["cpu_seconds"] for r in graphs), default=0.0)
-
-
-def slow_graph(folder: Path) -> str:
-    """The message about the graph that was found to compile slowly; empty if there is none."""
-    records = find(str(folder)).events()
-    failures = [r["data"] for r in records if r["event"] == "failure"]
-    return next((f["message"] for f in failures if f["failure"] == "slow"), "")
-
-
-def fallbacks(folder: Path) -> list[str]:
-    """What had to be done in another way, one line each."""
-    found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
-    return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
 
 
 def _recording_notes(status: int, folder: Path) -> list[str]:

@@ -1,0 +1,27 @@
+"""What the events of a run say about its graphs and its fallbacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tcdebug.reading.run_dir import find
+
+
+def slowest_graph(folder: Path) -> float:
+    """The CPU-seconds of the slowest graph that passed."""
+    records = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
+    graphs = (r for r in records if r["purpose"].startswith("graph ") and r["outcome"] == "ok")
+    return max((r["cpu_seconds"] for r in graphs), default=0.0)
+
+
+def slow_graph(folder: Path) -> str:
+    """The message about the graph that was found to compile slowly; empty if there is none."""
+    records = find(str(folder)).events()
+    failures = [r["data"] for r in records if r["event"] == "failure"]
+    return next((f["message"] for f in failures if f["failure"] == "slow"), "")
+
+
+def fallbacks(folder: Path) -> list[str]:
+    """What had to be done in another way, one line each."""
+    found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
+    return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
