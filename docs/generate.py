@@ -56,13 +56,13 @@ ALWAYS = ("ts", "t_ns", "seq", "event", "level", "run_id", "pid", "data")
 
 FAMILIES = {
     "pregrad": "Passes on the torch-level graph, before autograd.",
-    "decompose": "Composite ATen operators written in simpler ones, while AOTAutograd traces.",
-    "partition": "How the joint graph is cut into forward and backward.",
-    "passes": "Passes on the ATen graph, in the order in which they run.",
-    "lower": "Loops generated for an ATen operator; off, the operator is one call to ATen.",
-    "fuse": "What may be computed together.",
+    "decompose": "Composite ATen operators expressed by simpler ones, while AOTAutograd traces.",
+    "partition": "How the joint graph is split into forward and backward.",
+    "passes": "Passes on the ATen graph, in order.",
+    "lower": "Loops generated for an ATen operator. If off, the operator is one call of ATen.",
+    "fuse": "Which operators are computed together.",
     "codegen": "How a kernel is written.",
-    "memory": "Which memory a result is written into.",
+    "memory": "The memory into which a result is written.",
     "runtime": "How a compiled graph is run.",
 }
 
@@ -127,7 +127,7 @@ def event_schema() -> dict[str, Any]:
 
 
 def _kind_rule(event: type[Event]) -> dict[str, Any]:
-    """If/then rather than oneOf: a validator then names the field that is wrong."""
+    """If/then instead of oneOf, so that a validator names the wrong field."""
     return {
         "if": {"properties": {"event": {"const": event.kind}}, "required": ["event"]},
         "then": {
@@ -140,23 +140,21 @@ def _kind_rule(event: type[Event]) -> dict[str, Any]:
 
 
 def events_page() -> str:
-    """All kinds of events: what they say, with which fields, and who writes them."""
+    """All kinds of events: meaning, fields, and the modules that write them."""
     schema = event_schema()
     writers = event_writers()
     lines = [
         "# Events",
         "",
-        f"{NOTE} The same as a JSON Schema: [events.schema.json](events.schema.json).",
+        f"{NOTE} [events.schema.json](events.schema.json) is the same as a JSON Schema.",
         "",
-        "A run folder holds `events.jsonl`, written by the process that made it, and",
-        "`events-<pid>.jsonl` of every other process. A line is one event: the envelope, and under",
-        "`data` what its kind says. `tcdebug logs --json` merges the files in the order of time.",
+        "A run folder contains `events.jsonl`, written by the process that created it, and",
+        "`events-<pid>.jsonl` for every other process. Each line is one event: the envelope, and",
+        "under `data` the fields of its kind. `tcdebug logs --json` merges the files by time.",
         "",
         "## Envelope",
         "",
-        "Keys that have nothing to say are absent, but for "
-        + ", ".join(f"`{key}`" for key in ALWAYS)
-        + ".",
+        "Keys without a value are absent, except " + ", ".join(f"`{key}`" for key in ALWAYS) + ".",
         "",
         "| key | meaning |",
         "|---|---|",
@@ -178,7 +176,7 @@ def events_page() -> str:
 
 
 def _anchor(event: type[Event]) -> str:
-    """The anchor that a renderer of Markdown gives to a heading."""
+    """The anchor that Markdown renderers give to a heading."""
     return event.kind.replace(".", "")
 
 
@@ -192,7 +190,7 @@ def _type_text(field: Mapping[str, Any]) -> str:
 
 
 def event_writers() -> dict[type[Event], str]:
-    """The modules that make each kind of event, found in their syntax trees."""
+    """The modules that create each kind of event, from their syntax trees."""
     found: dict[str, list[str]] = {event.__name__: [] for event in EVENTS}
     for folder in ("compiler", "minifier", "toolkit"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -226,11 +224,11 @@ def units_page() -> str:
         "",
         f"{NOTE} Made with torch {version}, whose tables of decompositions are part of it.",
         "",
-        f"The {len(everything)} units that can be switched off, in the order of the pipeline, as",
-        "`tcdebug units` lists them. A name switches off all that is below it: `lower` all of",
-        "`lower.*`, and `all` everything. Toggles are given as `--off`, in `TCDEBUG_OFF`, or as",
-        'the option `"off"` of torch.compile; besides units, `site:ID` is one decision, and',
-        "`UNIT:COUNT` lets only the first decisions of a unit through.",
+        f"These are the {len(everything)} units that can be switched off, in the order of the",
+        "pipeline. `tcdebug units` lists them too. A name includes everything below it: `lower`",
+        "stands for all of `lower.*`, and `all` for all units. Pass toggles to `--off`, in",
+        "`TCDEBUG_OFF`, or as the option `off` of torch.compile. Besides units, `site:ID` is one",
+        "decision, and `UNIT:COUNT` allows only the first decisions of a unit.",
     ]
     for family, members in groupby(everything, key=lambda u: u.name.partition(".")[0]):
         lines += ["", f"## {family}", "", FAMILIES[family], "", *_family_lines(family, members)]
@@ -238,7 +236,7 @@ def units_page() -> str:
 
 
 def _family_lines(family: str, members: Iterator[Unit]) -> list[str]:
-    """A table; a plain list where the summaries repeat the names."""
+    """A table, or a plain list if the summaries only repeat the names."""
     if family in ("decompose", "lower"):
         return [f"- `{unit.name}`" for unit in members]
     rows = [f"| `{unit.name}` | {unit.summary} |" for unit in members]
@@ -249,15 +247,15 @@ def _family_lines(family: str, members: Iterator[Unit]) -> list[str]:
 
 
 def errors_page() -> str:
-    """All codes: what they mean, and what to do."""
+    """All codes: meaning and remedy."""
     lines = [
         "# Errors",
         "",
         f"{NOTE} `tcdebug explain TCD012` prints an entry.",
         "",
-        "A message of tcdebug has a code, what went wrong, and what to do next; a code keeps its",
-        "meaning. An error that is raised in your program has its code in the traceback, below the",
-        "message. Messages about the command line itself (no such option) have none.",
+        "An error message of tcdebug has a code, the problem, and the next step. Codes never change",
+        "their meaning. An error raised in your program has its code in the traceback, below the",
+        "message. Usage errors, such as an unknown option, have no code.",
     ]
     for code in CODES:
         lines += ["", f"## {code.name}", "", f"**{code.title}.** {code.why}", "", code.todo]
@@ -267,13 +265,13 @@ def errors_page() -> str:
 # -- the tour ---------------------------------------------------------------------------------
 
 SHOWN = re.compile(r"(?<=<!-- shows )(\S+) -->\n```(\w+)\n.*?^```$", re.MULTILINE | re.DOTALL)
-"""A block of the tour: which file of the run it shows."""
+"""A listing of the tour, with the file of the run that it shows."""
 CUT = re.compile(r"(?:^ *(?:#(?!pragma)|//|import ).*\n)+", re.MULTILINE)
 ORIGIN = re.compile(r", origin=\(.*\)\)$", re.MULTILINE)
 
 
 def run_tour(folder: Path) -> Path:
-    """Compile the function of the tour; the run folder."""
+    """Compile the function of the tour; return the run folder."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     environment |= {"TCDEBUG_CACHE_DIR": "cache", "TCDEBUG_RUN_DIR": "run"}
     script = [sys.executable, str(DOCS / "examples" / "tour.py")]
@@ -282,7 +280,7 @@ def run_tour(folder: Path) -> Path:
 
 
 def shown(page: str, run: Path) -> str:
-    """The page of the tour with every block as the run has written it."""
+    """The page of the tour with the listings of this run."""
 
     def block(match: re.Match[str]) -> str:
         (file,) = run.glob(match[1])
@@ -292,7 +290,7 @@ def shown(page: str, run: Path) -> str:
 
 
 def plain(text: str) -> str:
-    """A text without comments, imports and origins; of C++ the kernels alone."""
+    """A text without comments, imports and origins; for C++, only the kernels."""
     _, kernel, rest = text.partition('\nextern "C" int ')
     text = ORIGIN.sub(")", CUT.sub("", kernel + rest if kernel else text))
     return re.sub(r"\n{3,}", "\n\n", text.replace(":\n\n    ", ":\n    ")).strip()
@@ -301,14 +299,14 @@ def plain(text: str) -> str:
 # -- the session ------------------------------------------------------------------------------
 
 SESSION = "tcdebug bisect docs/examples/wrong_gelu.py"
-"""The command whose output and repro the README shows; repro.md shows the repro too."""
+"""The command whose output and repro the README shows. repro.md shows the repro too."""
 PRINTED = re.compile(rf"(<!-- prints {SESSION} -->\n```text\n)(.*?)(^```$)", re.M | re.S)
 REPRO = re.compile(rf"(<!-- from the repro of {SESSION} -->\n```python\n)(.*?)(^```$)", re.M | re.S)
 GRAPH = re.compile(r"^class Graph.*?^    return \[.*?\]\n", re.M | re.S)
 
 
 def run_session(folder: Path) -> tuple[str, str]:
-    """Run the command; what it prints, and the graph and inputs of its repro."""
+    """Run the command; its output, and the graph and inputs of its repro."""
     shutil.copytree(DOCS / "examples", folder / "docs" / "examples")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     environment |= {"TCDEBUG_CACHE_DIR": str(folder / "cache"), "COLUMNS": "200"}
@@ -324,7 +322,7 @@ def run_session(folder: Path) -> tuple[str, str]:
 
 
 def with_session(page: str, printed: str, repro: str) -> str:
-    """The page with these texts where it shows the session."""
+    """The page with this output and repro where it shows the session."""
     page = PRINTED.sub(lambda found: found[1] + printed + found[3], page)
     return REPRO.sub(lambda found: found[1] + repro + found[3], page)
 

@@ -149,6 +149,8 @@ def unknown_flags(command: str) -> list[str]:
             if own or not word.endswith(".py"):
                 continue
             break  # what follows a script belongs to it
+        if not own and word in ("-m", "-c"):
+            break  # and what follows a module, or code
         if word.partition("=")[0] not in flags:
             unknown.append(word)
     return unknown
@@ -164,6 +166,8 @@ def test_a_flag_that_does_not_exist_is_noticed_and_a_script_may_have_its_own() -
     assert unknown_flags("tcdebug bisect --nonsense script.py") == ["--nonsense"]
     assert unknown_flags("tcdebug nonsense") == ["nonsense"]
     assert unknown_flags("tcdebug bisect --off=fuse --no-minify script.py --epochs 3") == []
+    assert unknown_flags("tcdebug bisect --off=fuse -m pkg.mod --epochs 3") == []
+    assert unknown_flags("tcdebug bisect --nonsense -m pkg.mod") == ["--nonsense"]
     assert unknown_flags("tcdebug logs latest --unit fuse --json") == []
     assert unknown_flags("tcdebug logs query --unit fuse --line f.py:3") == []
     assert unknown_flags("tcdebug logs summary --unit fuse") == ["--unit"]
