@@ -253,8 +253,8 @@ def errors_page() -> str:
         "",
         f"{NOTE} `tcdebug explain TCD012` prints an entry.",
         "",
-        "An error message of tcdebug has a code, the problem, and the next step. Codes never change",
-        "their meaning. An error raised in your program has its code in the traceback, below the",
+        "An error message of tcdebug has a code, the problem, and the next step. The meaning of a",
+        "code never changes. An error raised in your program has its code in the traceback, below the",
         "message. Usage errors, such as an unknown option, have no code.",
     ]
     for code in CODES:
