@@ -254,8 +254,8 @@ def errors_page() -> str:
         f"{NOTE} `tcdebug explain TCD012` prints an entry.",
         "",
         "An error message of tcdebug has a code, the problem, and the next step. The meaning of a",
-        "code never changes. An error raised in your program has its code in the traceback, below the",
-        "message. Usage errors, such as an unknown option, have no code.",
+        "code never changes. An error raised in your program has its code in the traceback, after",
+        "the message. Usage errors, such as an unknown option, have no code.",
     ]
     for code in CODES:
         lines += ["", f"## {code.name}", "", f"**{code.title}.** {code.why}", "", code.todo]
