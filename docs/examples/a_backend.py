@@ -1,7 +1,7 @@
-"""A device of its own from outside: "npy", whose memory is NumPy's, with kernels in Python.
+"""A complete out-of-tree device: "npy", with NumPy memory and kernels in Python.
 
-What a vendor's plug-in does, small: a PrivateUse1 device, a handful of operators for it, and a code
-generator that tcdebug asks for the kernels of what runs there. Run it: it prints the kernels.
+It is a small version of a vendor's plug-in: a PrivateUse1 device, a few operators for it, and a
+code generator that tcdebug asks for kernels.
 """
 # ruff: noqa: T201
 
@@ -32,13 +32,13 @@ from tcdebug.compiler.stages.stage import Stages
 # -- the device -----------------------------------------------------------------------------------
 
 MEMORY = WeakTensorKeyDictionary()
-"""Tensor on npy -> its elements, one after another."""
+"""The elements of each tensor on npy, as a flat array."""
 
 
 def empty_strided(
     size: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype | None = None, **_: object
 ) -> torch.Tensor:
-    """Memory for a tensor; all of them are contiguous here."""
+    """Allocate a tensor; all tensors are contiguous here."""
     tensor = torch._C._acc.create_empty_tensor(list(size), dtype or torch.float32)
     MEMORY[tensor] = np.zeros(int(np.prod(size)), dtype=str(tensor.dtype).removeprefix("torch."))
     return tensor
@@ -47,7 +47,7 @@ def empty_strided(
 def copy_from(
     source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
 ) -> torch.Tensor:
-    """From and to the CPU."""
+    """Copy from and to the CPU."""
     if source.device.type == "cpu":
         MEMORY[target][:] = source.contiguous().numpy().reshape(-1)
     else:
@@ -56,7 +56,7 @@ def copy_from(
 
 
 def set_up() -> torch.library.Library:
-    """The device with what it cannot be without; keep the result."""
+    """Register the device with the operators that it needs; keep the result."""
     _setup_privateuseone_for_python_backend("npy")
     library = torch.library.Library("aten", "IMPL")
     library.impl("empty_strided", empty_strided, "PrivateUse1")
@@ -86,13 +86,13 @@ class NumpySource:
 
 
 class NumpyCodegen:
-    """Writes pointwise kernels; all else is left to ATen."""
+    """Writes pointwise kernels. Everything else is left to ATen."""
 
     def prepare(self, options: Options) -> None:
-        """Nothing is needed before there are kernels."""
+        """Do nothing: there is nothing to initialise."""
 
     def refuses(self, node: LoopNode) -> str:
-        """Why a node cannot be written."""
+        """The reason why a node cannot be written."""
         if not isinstance(node, Pointwise):
             return "only pointwise kernels on npy"
         return _unknown(node.body)
@@ -100,7 +100,7 @@ class NumpyCodegen:
     def write(
         self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
     ) -> NumpySource:
-        """One function a kernel: every element at once."""
+        """One function per kernel; it computes all elements at once."""
         calls: dict[str, KernelCall] = {}
         for kernel in kernels:
             flat = flatten(kernel, buffers, collapse=True)
@@ -129,7 +129,7 @@ class NumpyCodegen:
     def build(
         self, source: NumpySource, launches: Sequence[Launch], stages: Stages, options: Options
     ) -> Mapping[str, Any]:
-        """The functions; they get tensors and hand on what those stand for."""
+        """The functions. They get tensors and pass on their arrays."""
         namespace: dict[str, Any] = {"np": np}
         exec(source.text, namespace)
 
@@ -172,7 +172,7 @@ def _text(expr: Expr) -> str:
 
 
 def main() -> None:
-    """A function on npy, compiled."""
+    """Compile a function and run it on npy."""
     os.environ.setdefault("TCDEBUG_LOG", "0")
     library = set_up()
     codegen = NumpyCodegen()

@@ -33,7 +33,7 @@ tcdebug.register_lowering(aten.dot.default)(dot)  # in the tree: a row of a TABL
 
 
 class Externs(EventLog):
-    """A log that keeps what was left to ATen, and why."""
+    """A log that keeps the operators left to ATen, with reasons."""
 
     left: ClassVar[list[str]] = []
 

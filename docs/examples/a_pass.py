@@ -13,7 +13,7 @@ relu = torch.ops.aten.relu.default
 
 
 def repeated_relu(graph: fx.Graph) -> bool:
-    """Remove a relu of a relu: the first leaves nothing negative."""
+    """Remove a relu of a relu, since the inner one leaves nothing negative."""
     returned = set(graph.output_node().all_input_nodes)
     changed = False
     for node in list(graph.nodes):
@@ -33,7 +33,7 @@ def f(x):
 
 
 def compiled_with(off):
-    """The compiled result, and how often the ATen graph calls relu when the passes are done."""
+    """The compiled result, and the number of relu calls in the ATen graph after the passes."""
     torch._dynamo.reset()
     calls = []
 
@@ -52,5 +52,5 @@ for off in ([], ["passes.repeated_relu"]):
     y, calls = compiled_with(off)
     print(f"off={off}: {calls} relu, equal to eager: {torch.equal(y, f(x))}")
 
-gate = Gate(Toggles.parse(["passes"]))  # a family off is every unit below it off
+gate = Gate(Toggles.parse(["passes"]))  # a family includes every unit below it
 print("passes off:", gate.allows("passes.repeated_relu", "passes.repeated_relu"))

@@ -1,4 +1,4 @@
-"""A reduction: inputs of ones, where the failure does not need other values."""
+"""A reduction: replaces inputs by ones if the failure does not need other values."""
 # ruff: noqa: T201
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class OnesInputs:
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """The float tensors with another recipe, or none."""
+        """The float inputs that are not ones."""
         return [
             i.name
             for i in case.inputs
@@ -34,7 +34,7 @@ class OnesInputs:
         ]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
-        """The case with ones in these inputs, laid out as before."""
+        """The case with ones in these inputs, with the same layout."""
         return case.with_inputs(
             {
                 i.name: replace(i, value=make(ONES, i.value), recipe=ONES)
@@ -60,7 +60,7 @@ def captured(function, *values) -> Case:
 
 
 def interesting(case: Case, purpose: str) -> bool:
-    """Stands for a rerun that fails the same way: here, where some quotient is not finite."""
+    """Stands for a rerun that fails in the same way: here, some quotient is not finite."""
     (result,) = case.module(*case.values())
     return not bool(result.isfinite().all())
 

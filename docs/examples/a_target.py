@@ -1,4 +1,4 @@
-"""A target: a backend of two rewrites, each under the gate, one of them wrong."""
+"""A target: a backend with two rewrites under the gate. One of them is wrong."""
 # ruff: noqa: T201
 
 import operator
@@ -38,8 +38,8 @@ class Peephole:
     def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
     ) -> Iterator[Callable[..., Any]]:
-        """The module compiled under toggles; `notify` hears when the compiled program runs."""
-        # here, in the child: its events are found by its pid
+        """The module compiled under toggles; calls `notify` when the compiled program runs."""
+        # open it in the child: its events are found by its pid
         log = EventLog(self.run_dir, artifacts=self.artifacts)
 
         def record(decision: Decision, scope: str) -> None:
@@ -78,7 +78,7 @@ class Peephole:
 
 
 def rewrite(module: fx.GraphModule, gate: Gate) -> None:
-    """Both rewrites, node by node; the gate is asked last."""
+    """Apply both rewrites, node by node; ask the gate last."""
     rules = {
         operator.add: ("peephole.add", lambda x: 2 * x),
         operator.mul: ("peephole.square", lambda x: x**3),

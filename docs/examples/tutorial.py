@@ -1,4 +1,4 @@
-"""What the tutorial looks at: a graph break, a recompile, loops apart. `quiet` mends two."""
+"""The script of the tutorial: a break, a recompile, loops that are not fused. `quiet` fixes two."""
 
 import sys
 
