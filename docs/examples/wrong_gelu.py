@@ -1,4 +1,4 @@
-"""A transformer layer with a compiler pass of its own, which is wrong. Eager is right.
+"""A transformer layer with a custom compiler pass that is wrong. Eager is right.
 
     tcdebug bisect docs/examples/wrong_gelu.py
 """
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 @tcdebug.register_pass()
 def fast_gelu(graph):
-    """Replace erf(x) by tanh(1.13 x), which is nearly the same. Nearly."""
+    """Replace erf(x) by tanh(1.13 x), which is only nearly the same."""
     changed = False
     for node in graph.nodes:
         if node.target is aten.erf.default:
