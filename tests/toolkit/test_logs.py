@@ -199,7 +199,7 @@ def test_a_run_at_work_is_not_removed(
     name = run_folder.create("one").name
     done = inside("logs", "rm", name)
     assert (done.status, left()) == (2, ["one"])
-    assert "is still at work" in done.stderr
+    assert "is still in progress" in done.stderr
 
 
 def test_a_healthy_run_can_be_pruned_and_says_which_it_replaces(

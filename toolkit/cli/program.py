@@ -1,7 +1,7 @@
-"""Programs that are no script: `-m MODULE`, `-c CODE`, and commands such as pytest or torchrun.
+"""Programs that are not scripts: `-m MODULE`, `-c CODE`, and commands such as pytest or torchrun.
 
-Each becomes a file below `.tcdebug/commands/` that starts the program as Python would. Everything
-that works with a script, such as a repro that needs what the script sets up, then works with them.
+Each becomes a file in `.tcdebug/commands/` that starts the program as Python would. Everything that
+works with a script then works with it, such as a repro that needs the script's setup.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class ProgramCommand(click.Command):
     """
 
     values: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Options whose value may be left out: those that they take, the default first."""
+    """The values of options that may be given without a value; the first is the default."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Put a file that starts the program in place of the words that name it."""
+        """Replace the words that name the program by a file that starts it."""
         options, words = self._split(args)
         return super().parse_args(context, [*options, *as_script(words)])
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options of the command, each with its value, and the words from the program on."""
+        """The options of the command, each with its value, and the words of the program."""
         takes = {
             name
             for parameter in self.params
@@ -87,7 +87,7 @@ class ProgramCommand(click.Command):
 
 
 def as_script(words: Sequence[str]) -> list[str]:
-    """The words of a program with a script in front. Raises click.UsageError."""
+    """The words of a program, with a script as the first. Raises click.UsageError."""
     if not words:
         return []
     first, *rest = words
@@ -109,11 +109,11 @@ def as_script(words: Sequence[str]) -> list[str]:
 
 
 def code_text(code: str) -> str:
-    """The text of `-c CODE` as a file, which imports from the working folder."""
+    """The text of `-c CODE` as a file that imports from the working folder."""
     try:
         body = ast.parse(code).body
     except SyntaxError:
-        return code  # Python will say so
+        return code  # Python will report the syntax error
     future = [s for s in body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
     lines = code.splitlines(keepends=True)
     place = future[-1].end_lineno or 0 if future else 0
@@ -128,7 +128,7 @@ def _installed(name: str) -> list[EntryPoint]:
 
 
 def _written(name: str, text: str) -> Path:
-    """The file that starts a program; the same program has the same file."""
+    """The file that starts a program. The same program always has the same file."""
     plain = re.sub(r"[^\w.]", "-", name)[:40]
     digest = blake2b(text.encode(), digest_size=4).hexdigest()
     for parent in (Path(BASE), Path(tempfile.gettempdir()) / "tcdebug"):
@@ -142,4 +142,4 @@ def _written(name: str, text: str) -> Path:
         if parent == Path(BASE) and not (parent / ".gitignore").exists():
             (parent / ".gitignore").write_text("*\n")
         return path
-    raise click.UsageError("neither the working folder nor the temporary folder can be written to")
+    raise click.UsageError("neither the working folder nor the temporary folder is writable")

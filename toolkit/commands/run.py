@@ -96,7 +96,7 @@ def _exit_status(status: int, failed: bool) -> int:
 
 
 def _unasked(off: Sequence[str], folder: Path) -> list[str]:
-    """What is off and was not met in any compile, a line each."""
+    """A line for each toggle that matched nothing in any compile."""
     if not off:
         return []
     from tcdebug.minifier.targets.unit_names import unasked  # noqa: PLC0415 - imports torch

@@ -15,7 +15,7 @@ DAY = 86400.0
 
 
 def run(*, run_names: Sequence[str], healthy: bool, older_than: float | None) -> int:
-    """Remove the runs that are named, or all that fit; 2 where there is none, or one is at work."""
+    """Remove the named runs, or all that match; 2 if there is none, or one is in progress."""
     try:
         chosen = [named(name) for name in run_names]
     except NoRun as problem:
@@ -23,7 +23,7 @@ def run(*, run_names: Sequence[str], healthy: bool, older_than: float | None) ->
         return USAGE
     if not run_names:
         if not healthy and older_than is None:
-            error("TCD001", "no run was named", "tcdebug logs rm RUN, --healthy or --older-than")
+            error("TCD001", "no run is given", "give a RUN, --healthy or --older-than")
             return USAGE
         before = time.time() - DAY * (older_than or 0.0)
         fitting = [r for r in runs() if r.info.started <= before]
@@ -31,7 +31,7 @@ def run(*, run_names: Sequence[str], healthy: bool, older_than: float | None) ->
         chosen = [r for r in chosen if not run_folder.is_alive(r.info.pid)]
     busy = [r.path.name for r in chosen if run_folder.is_alive(r.info.pid)]
     if busy:
-        error("TCD001", f"{', '.join(busy)} is still at work", "end it first, or wait")
+        error("TCD001", f"{', '.join(busy)} is still in progress", "stop it or wait for its end")
         return USAGE
     _remove(chosen)
     note(f"removed {len(chosen)} run{'s' * (len(chosen) != 1)}")
