@@ -73,7 +73,7 @@ def test_the_doctor_lists_what_is_patched_in_torch(capsys: pytest.CaptureFixture
     assert listed["torch._inductor.scheduler:Scheduler.can_fuse"] == {
         "owner": "torch._inductor.scheduler:Scheduler",
         "attribute": "can_fuse",
-        "purpose": "no fuse.* but fuse.inline is a unit",
+        "purpose": "fuse.*, except fuse.inline, cannot be switched off",
         "seen": ["2.11", "2.12", "2.13", "2.14", "2.15"],
         "fits": True,
         "problem": "",
