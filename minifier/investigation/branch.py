@@ -37,6 +37,8 @@ class Branch(Generic[CandidateType]):
     passing: deque[CandidateType] = field(default_factory=lambda: deque(maxlen=RECENT))
     stages: StageDiff | None = None
     repro: Path | None = None
+    short: Path | None = None
+    """A short form of the repro that was seen to fail alike."""
     fails: bool = False
     """Whether the repro was seen to fail by itself."""
     passes: bool = False

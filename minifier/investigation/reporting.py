@@ -81,6 +81,7 @@ class InvestigationState(Generic[CandidateType]):
             requires=list(enabled.requires) if enabled else [],
             confirmed=branch.confirmed,
             repro=str(branch.repro) if branch.repro else None,
+            short=str(branch.short) if branch.short else None,
             nodes=branch.best.size,
             fails=command if branch.fails else "",
             only_fails=" ".join([command, *only]) if branch.only_fails else "",

@@ -25,6 +25,8 @@ from tcdebug.minifier.repros.verify import (
 )
 from tcdebug.minifier.subjects.subject import ReproFacts, Subject
 
+SET_UP = "\ndef set_up("
+"""What is in a repro that runs the script first."""
 NOT_ALONE = "the repro script does not fail by itself: it lacks something that the script sets up"
 
 
@@ -49,10 +51,20 @@ class Reproduction(Generic[CandidateType]):
                 return "the repro was not run, because the budget is used up"
             self._verify(branch, path)
             if branch.fails:
+                self._shorten(branch, facts, path)
                 if branch.off and not branch.passes:
                     return "the repro still fails with the culprit's unit off"
                 return written.note
         return NOT_ALONE
+
+    def _shorten(
+        self, branch: Branch[CandidateType], facts: ReproFacts[CandidateType], path: Path
+    ) -> None:
+        """Write the short form beside a repro that needs neither the script nor its variables."""
+        if SET_UP in path.read_text() or self.oracle.spending.seconds_left <= 0:
+            return
+        short = path.with_name(path.name.replace("repro", "short", 1))
+        branch.short = self.subject.short_form(facts, short)
 
     def _verify(self, branch: Branch[CandidateType], path: Path) -> None:
         """Run the repro as it is, with the culprit off, and with only the needed units on."""

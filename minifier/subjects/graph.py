@@ -39,6 +39,7 @@ from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.repros.repro_judging import SpeedLimits
+from tcdebug.minifier.repros.short import write_short
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
@@ -234,6 +235,12 @@ class GraphSubject:
                 self._on_its_devices(facts.passing, write)
             needs = f"the repro needs variables: {', '.join(variables)}" if variables else ""
             yield WrittenRepro(path, inputs, needs)
+
+    def short_form(self, facts: ReproFacts[Case], path: Path) -> Path | None:
+        """Write a short form of a repro, if one fails alike."""
+        if self.criteria.oracle != "default" or self.criteria.check:
+            return None
+        return write_short(facts.candidate, self._content(facts, "", {}), path)
 
     def _content(
         self, facts: ReproFacts[Case], setup: str, variables: Mapping[str, str]

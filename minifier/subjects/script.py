@@ -186,6 +186,9 @@ class ScriptSubject:
         write_repro(self.job, facts.failure, facts.culprits, path)
         yield WrittenRepro(path, "script")
 
+    def short_form(self, facts: ReproFacts[WholeScript], path: Path) -> None:
+        """Return None: a whole script has no short form."""
+
     def lines(self, candidate: WholeScript) -> list[str]:
         """Return nothing: no line of a script is more suspect than another."""
         return []

@@ -80,6 +80,10 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         """Write the repro in every possible way, the most self-contained first."""
         ...
 
+    def short_form(self, facts: ReproFacts[CandidateType], path: Path) -> Path | None:
+        """Write a short form of a repro that needs nothing of the script, if one fails alike."""
+        ...
+
     def lines(self, candidate: CandidateType) -> list[str]:
         """Return the user's source lines that remain in a candidate."""
         ...

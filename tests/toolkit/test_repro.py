@@ -210,6 +210,18 @@ def test_a_report_has_the_sections_of_the_form_and_tells_nothing_of_the_machine(
         assert f"{private}/" not in text
 
 
+def test_a_report_has_the_short_form_where_there_is_one(inside: Command, bisected: Path) -> None:
+    path = bisected / "report.json"
+    report = json.loads(path.read_text())
+    report["faults"][0]["short"] = str(bisected / "short.py")
+    path.write_text(json.dumps(report))
+    assert "SCRIPT =" in inside("repro", "issue").stdout  # it is not there
+    (bisected / "short.py").write_text("import torch\nf = 1\n")
+    text = inside("repro", "issue").stdout
+    assert "```python\nimport torch\nf = 1\n```\n" in text
+    assert "SCRIPT =" not in text
+
+
 def test_a_run_that_ended_in_a_graph_has_a_report(inside: Command, bisected: Path) -> None:
     (bisected / "report.json").unlink()
     graph = bisected / "graphs" / "0"

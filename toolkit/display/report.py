@@ -111,6 +111,8 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
         for name, command in commands.items():
             if command and (name == "fails" or command != fault.fails):
                 rows.append((name, command.replace("python ", f"python {folder}/", 1)))
+        if fault.short:
+            rows.append(("short", f"[path]{_relative(fault.short)}[/]"))
         rows.append(("repro", f"[path]{_relative(fault.repro)}[/]"))
     return rows
 

@@ -73,12 +73,7 @@ def issue(run: Run) -> str:
         f"- expected: {EXPECTED.get(failure.kind, 'the same as eager')}",
         f"- actual: {_plain(failure.message or failure.signature, 400)}",
         "",
-        "The script needs only " + _needs(script) + ". It exits with 1 if it fails in this way, "
-        "with 0 if it does not fail, and with 125 if it cannot tell.",
-        "",
-        "```python",
-        script.read_text().rstrip(),
-        "```",
+        *_script(fault, script),
         *_ablation(found, fault, run.events()),
         *_stage(fault),
         "",
@@ -95,6 +90,17 @@ def issue(run: Run) -> str:
         "```",
     ]
     return scrubbed("\n".join(lines) + "\n")
+
+
+def _script(fault: ReportedFault, script: Path) -> Iterator[str]:
+    """The short form of the repro; without one the repro itself, and what it needs."""
+    short = Path(fault.short) if fault.short else None
+    if short is not None and short.is_file():
+        yield from ("```python", short.read_text().rstrip(), "```")
+        return
+    yield "The script needs only " + _needs(script) + ". It exits with 1 if it fails in this way, "
+    yield "with 0 if it does not fail, and with 125 if it cannot tell."
+    yield from ("", "```python", script.read_text().rstrip(), "```")
 
 
 def _report(run: Run) -> Report:

@@ -1,0 +1,142 @@
+"""A repro as a maintainer wants to read it: the graph, its inputs, and one comparison with eager.
+
+It is plain torch without a judge. It is kept only after it was run in a fresh process and failed as
+the repro does; a failure that needs the script, stored data, or a time limit has no short form.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt, normalised
+from tcdebug.minifier.cases.source import module_source, readable_names
+from tcdebug.minifier.repros.inputs_text import InputsText
+from tcdebug.minifier.repros.repro import Repro
+from tcdebug.minifier.repros.verify import Verified, verify
+
+SECONDS = 120.0
+"""How long a short form may run; one that takes longer is not kept."""
+MOST_MESSAGE = 80
+"""Characters of the failure's message in the first line."""
+KINDS = (Kind.WRONG, Kind.EXCEPTION, Kind.CRASH)
+TOLERANCES = {
+    torch.float16: (2e-3, 1e-4),
+    torch.bfloat16: (1.6e-2, 1e-3),
+    torch.float32: (1e-4, 1e-5),
+}
+"""dtype -> rtol and atol, as in `judging.compare`; others have those of assert_close."""
+
+FORWARD = """{inputs}
+
+eager = f(*inputs())
+compiled = torch.compile(f{arguments})(*inputs())
+"""
+BACKWARD = """{inputs}
+
+def gradients(f):
+    values = inputs()
+    outputs = [o for o in f(*values) if torch.is_tensor(o) and o.requires_grad]
+    leaves = [v for v in values if torch.is_tensor(v) and v.requires_grad]
+    return torch.autograd.grad(sum(o.sum() for o in outputs), leaves, materialize_grads=True)
+
+
+eager = gradients(f)
+compiled = gradients(torch.compile(f{arguments}))
+"""
+
+
+def write_short(case: Case, content: Repro, path: Path) -> Path | None:
+    """Write the first short form that fails as the repro does, and return its path."""
+    for text in short_forms(case, content):
+        path.write_text(text)
+        if fails_alike(verify(path, seconds=SECONDS), content.outcome):
+            return path
+    path.unlink(missing_ok=True)
+    return None
+
+
+def short_forms(case: Case, content: Repro) -> Iterator[str]:
+    """The texts that may do: forward, and with gradients where an input requires them."""
+    if content.outcome.kind not in KINDS or content.setup or content.variables or content.off:
+        return
+    case = readable_names(case)
+    given = InputsText.of(case, store=False, inference=content.ambient.inference)
+    source = module_source(case.module)
+    if given.stored or source.constants or content.call["backend"] is None:
+        return
+    makes = given.text(has_data=False).rstrip() + "\n"
+    imports = [line for line in source.imports if line.startswith(("import ", "from "))]
+    state = content.ambient.text()
+    message = " ".join(content.outcome.message.split())[:MOST_MESSAGE]
+    about = f"# {content.outcome.kind.value} in {content.outcome.direction}: {message}\n"
+    head = about + "\n".join(dict.fromkeys(["import torch", *imports])) + "\n\n"
+    graph = _function(source.text) or f"{source.text.rstrip()}\n\n\nf = Graph()\n"
+    body = head + (f"{state}\n\n" if state else "") + f"\n{graph}\n\n"
+    arguments = call_text(content.call)
+    compared = _comparison(content.outcome, case)
+    wants_gradients = any(i.requires_grad for i in _tensors(case))
+    forms = [BACKWARD] if content.outcome.direction == "backward" else [FORWARD]
+    if wants_gradients and forms == [FORWARD]:
+        forms.append(BACKWARD)
+    for form in forms:
+        yield body + form.format(inputs=makes, arguments=arguments) + compared
+
+
+def call_text(call: dict[str, object]) -> str:
+    """The arguments of torch.compile behind the function, without what is the default."""
+    given = {k: v for k, v in call.items() if (k, v) != ("backend", "inductor")}
+    return "".join(f", {name}={value!r}" for name, value in given.items())
+
+
+def fails_alike(result: Verified, outcome: Outcome) -> bool:
+    """Whether a short form ended as the outcome says."""
+    last = _last_exception(result.output)
+    match outcome.kind:
+        case Kind.WRONG:
+            return result.status == 1 and last.startswith("AssertionError: ")
+        case Kind.CRASH:
+            return result.status < 0
+        case Kind.EXCEPTION:
+            raised = RaisedAt.of(outcome)
+            said = re.search(rf"^(?:[\w.]+\.)?{raised.class_name}: ?(.*)$", result.output, re.M)
+            return result.status == 1 and said is not None and normalised(said[1]) == raised.what
+    return False
+
+
+def _tensors(case: Case) -> Iterator[torch.Tensor]:
+    return (i.value for i in case.inputs if isinstance(i.value, torch.Tensor))
+
+
+def _last_exception(text: str) -> str:
+    """The first line of the message of the last traceback in a text."""
+    trace = text.rpartition("Traceback (most recent call last):")[2].splitlines()
+    return next((line for line in trace[1:] if line and not line[0].isspace()), "")
+
+
+def _function(source: str) -> str:
+    """The graph as a function `f`; empty if it needs its module."""
+    head, found, body = source.partition("    def forward(self, ")
+    if not found:
+        head, found, body = source.partition("    def forward(self")
+    arguments, _, lines = body.partition("\n")
+    alone = head.strip() == "class Graph(torch.nn.Module):" and "self" not in body
+    if not alone or re.search(r"^ {0,4}\S", lines, re.M):
+        return ""
+    return f"def f({arguments}\n{textwrap.indent(textwrap.dedent(lines).rstrip(), '    ')}\n"
+
+
+def _comparison(outcome: Outcome, case: Case) -> str:
+    """The last line; empty where compiling or running is what fails."""
+    if outcome.kind is not Kind.WRONG:
+        return ""
+    dtypes = [t.dtype for t in _tensors(case)]
+    found = [TOLERANCES[d] for d in TOLERANCES if d in dtypes]
+    tolerance = f", rtol={found[0][0]}, atol={found[0][1]}" if found else ""
+    strides = ", check_stride=True" if outcome.signature.endswith("wrong strides") else ""
+    return f"torch.testing.assert_close(compiled, eager, equal_nan=True{tolerance}{strides})\n"
