@@ -43,7 +43,7 @@ class Repeatable(Protocol):
 
 
 @dataclass(frozen=True)
-class Sure:
+class CertainVerdict:
     """A verdict, which is confirmed only if it is certain, the failure rate, and the confidence."""
 
     verdict: Verdict
@@ -62,13 +62,13 @@ class Sure:
             yield f"a culprit could not be named with a confidence of {wanted:.0%}"
 
 
-def surely(
+def certain_verdict(
     asked: Repeatable,
     failure: Outcome,
     base: Toggles,
     search: Callable[[Ask], Verdict],
     wanted: float,
-) -> Sure:
+) -> CertainVerdict:
     """Return the verdict of a search once it is certain that no pass was luck.
 
     Of a failure that is flaky, passes go on to be repeated as often afterwards. A failure that
@@ -77,23 +77,23 @@ def surely(
     """
     if failure.interrupted:
         verdict = search(asked.ask)
-        return Sure(verdict, Rate(1, 1), wanted if verdict.faults else 0.0)
+        return CertainVerdict(verdict, Rate(1, 1), wanted if verdict.faults else 0.0)
     rate = asked.rate(base, failure, FURTHER)
     doubt = 1 - wanted
     if rate.failed == rate.runs:
         verdict = search(asked.ask)
         if verdict.core:  # it fails with everything off: the verdict rests on no pass
-            return Sure(verdict, rate, 1.0)
+            return CertainVerdict(verdict, rate, 1.0)
         if verdict.confirmed and _rests_on_passes(asked, rate, verdict, base, 1 - doubt / 2):
             asked.need(1)
-            return Sure(verdict, rate, wanted)
+            return CertainVerdict(verdict, rate, wanted)
         asked.need(1)
         rate = asked.rate(base, failure, MANY)
         if rate.failed == rate.runs and not verdict.confirmed and not asked.contradicted:
-            return Sure(verdict, rate, wanted if verdict.faults else 0.0)
+            return CertainVerdict(verdict, rate, wanted if verdict.faults else 0.0)
     rate = asked.rate(base, failure, MANY)
     verdict = _repeated(asked, rate, search, 1 - doubt / 4)
-    return Sure(verdict, rate, wanted if verdict.faults else 0.0)
+    return CertainVerdict(verdict, rate, wanted if verdict.faults else 0.0)
 
 
 def _rests_on_passes(

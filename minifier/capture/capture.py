@@ -18,7 +18,7 @@ from torch import fx
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback, GraphRecorded, ReproWrite
 from tcdebug.compiler.patching import Patch, misfit, patched
-from tcdebug.minifier.capture.journal import snug
+from tcdebug.minifier.capture.journal import without_large_storages
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured, tensors_of
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -77,7 +77,7 @@ class Capture:
             Outcome(Kind.OK), backend.call(), (), Ambient.current(), setup,
             added=backend.added(),
         )  # fmt: skip
-        inputs = repro.write(simplest(snug(case), path), content, path)
+        inputs = repro.write(simplest(without_large_storages(case), path), content, path)
         self.log.emit(ReproWrite(str(path), case.size, inputs))
         self.paths.append(path)
 

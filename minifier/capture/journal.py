@@ -69,7 +69,7 @@ class Journal:
     def write(self, scene: Scene, outcome: Outcome, seconds: float = SECONDS) -> str:
         """Write a repro, with variants that may fail if it does not; see `verify.settle`."""
         seeded = SimplifyInputs()
-        case = snug(scene.case)
+        case = without_large_storages(scene.case)
         simple = seeded.apply(case, seeded.edits(case)) or case
         values_matter = outcome.phase != "compile" and _bytes(case) <= MOST_BYTES
         as_called = case if values_matter else simple
@@ -108,7 +108,7 @@ class Journal:
 
     def _first(self, scene: Scene, phase: str) -> Latest:
         """Write a repro with stored inputs, and return what keeps them up to date."""
-        case = snug(scene.case)
+        case = without_large_storages(scene.case)
         content = repro.Repro(
             ended_in(phase), scene.backend.call(), ambient=scene.ambient, seconds=ENDED_SECONDS,
             added=scene.backend.added(),
@@ -148,7 +148,7 @@ class Latest:
 
     def follow(self, scene: Scene) -> bool:
         """Write the values of another call. Return False if they do not fit the script."""
-        case = snug(scene.case)
+        case = without_large_storages(scene.case)
         tensors = list(tensors_of(case.values()))
         fits = _numbers(case) == self.numbers and scene.ambient == self.ambient
         return fits and self.tensors.follow(tensors)
@@ -169,7 +169,7 @@ def ended_in(phase: str) -> Outcome:
     return Outcome(Kind.CRASH, phase, f"{phase}{repro.ENDED}", f"the process ended in {phase}")
 
 
-def snug(case: Case) -> Case:
+def without_large_storages(case: Case) -> Case:
     """Copy the views of much larger tensors, so that the whole memory need not be stored."""
     owners: dict[int, int] = {}
     for value in tensors_of(case.values()):

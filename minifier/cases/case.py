@@ -177,7 +177,7 @@ def clone_values(values: Sequence[Any], change: Change | None = None) -> list[An
     that memory.
     """
     family = lineage(values)
-    made = family.built(change)
+    made = family.build(change)
     copies: dict[int, torch.Tensor] = {}
     for value, place in zip(values, family.places, strict=True):
         if isinstance(value, torch.Tensor) and id(value) not in copies:

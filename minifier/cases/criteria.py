@@ -25,7 +25,7 @@ COUNTED = {
 """The kinds of failure that an oracle looks for. An oracle that is not listed looks for all."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Criteria(msgspec.Struct, frozen=True):
     """How a candidate is judged, and which failures count."""
 
     oracle: str = "default"
@@ -36,7 +36,7 @@ class Wanted(msgspec.Struct, frozen=True):
     longer_than: float = LONGER_THAN
 
     @property
-    def of_graphs(self) -> bool:
+    def graphs_only(self) -> bool:
         """Whether only graphs can fail this way, so that a script's exit says nothing about it."""
         return not self.check and self.oracle in ("nan", "perf", "compile-time")
 

@@ -23,7 +23,7 @@ NO_GRAD, INFERENCE = "NO_GRAD_MODE", "INFERENCE_MODE"
 """Modes in which autograd does not track the views that are created."""
 
 
-class Making(StrEnum):
+class Origin(StrEnum):
     """How a tensor is created."""
 
     MEMORY = "memory"
@@ -44,7 +44,7 @@ class SharedDtypes(TypeError):
 class Member:
     """A tensor: its layout, its origin, and its autograd state."""
 
-    how: Making
+    how: Origin
     of: int
     """The place of the tensor that it is created from; -1 if it has its own memory."""
     dtype: torch.dtype
@@ -75,10 +75,10 @@ class Member:
         steps = zip(self.size, self.stride, strict=True)
         return self.offset + sum((n - 1) * s for n, s in steps) + 1
 
-    def taken(self, name: str, source: torch.dtype, numel: int) -> str:
+    def expression(self, name: str, source: torch.dtype, numel: int) -> str:
         """Return an expression that creates it from `name`, whose memory has `numel` elements."""
         layout = f".as_strided({self.size}, {self.stride}, {self.offset})"
-        if self.how is Making.STORAGE:
+        if self.how is Origin.STORAGE:
             device = "" if self.device == "cpu" else f", device={self.device!r}"
             place = f"{name}.untyped_storage(), {self.offset}, {self.size}, {self.stride}"
             text = f"torch.empty(0, dtype={self.dtype}{device}).set_({place})"
@@ -93,7 +93,7 @@ class Member:
             text = f"{name}.as_strided(({whole},), (1,), 0).view({self.dtype}){layout}"
         for function in self.lazy:
             text = f"torch.{function}({text})"
-        apart = self.how is Making.DETACHED or (self.how is Making.STORAGE and self.lazy)
+        apart = self.how is Origin.DETACHED or (self.how is Origin.STORAGE and self.lazy)
         return f"{text}.detach()" if apart else text
 
 
@@ -142,34 +142,34 @@ class Lineage:
     def clones(self, place: int) -> bool:
         """Return whether a tensor was computed and a clone of a leaf can replace it."""
         member = self.members[place]
-        if member.leaf or member.how is not Making.MEMORY or member.offset:
+        if member.leaf or member.how is not Origin.MEMORY or member.offset:
             return False
         meta = torch.empty_strided(member.size, member.stride, device="meta", dtype=member.dtype)
         whole = place not in self.related or member.end == self.numel(place)
         return whole and meta.clone().stride() == member.stride
 
-    def built(self, change: Change | None = None) -> list[torch.Tensor]:
+    def build(self, change: Change | None = None) -> list[torch.Tensor]:
         """Create new tensors with this lineage, in order. `change` is applied to each memory."""
         made: list[torch.Tensor] = []
         for place, member in enumerate(self.members):
-            with made_in(member):
+            with creation_mode(member):
                 made.append(self._made(place, member, made, change))
         return made
 
     def _made(
         self, place: int, member: Member, made: Sequence[torch.Tensor], change: Change | None
     ) -> torch.Tensor:
-        if member.how is Making.MEMORY:
-            value = _owner(self._memory(place, change), member)
+        if member.how is Origin.MEMORY:
+            value = _create_owner(self._memory(place, change), member)
             return value.clone() if self.clones(place) else value
         of = made[member.of]
         if change is not None:
             member = replace(member, dtype=self._changed_dtype(place, change))
         numel = of.untyped_storage().nbytes() // of.dtype.itemsize
         # a repro script holds this same text, so both create the same tensors
-        text = member.taken("of", of.dtype, numel)
+        text = member.expression("of", of.dtype, numel)
         taken: torch.Tensor = eval(text, {"torch": torch, "of": of})
-        if member.how is Making.VIEW:
+        if member.how is Origin.VIEW:
             mark_creation(taken, member)
         if member.requires_grad and not taken.requires_grad:
             taken.requires_grad_()
@@ -216,12 +216,12 @@ def is_plain(value: object) -> bool:
 
 def lineage(values: Sequence[Any]) -> Lineage:
     """Return the lineage of values. It includes view bases that are not among them."""
-    found = _TensorFound()
+    found = _LineageBuilder()
     places = tuple(found.add(v) if is_plain(v) else None for v in values)
     return Lineage(tuple(found.members), tuple(found.memories), places)
 
 
-class _TensorFound:
+class _LineageBuilder:
     """A lineage under construction."""
 
     def __init__(self) -> None:
@@ -235,25 +235,25 @@ class _TensorFound:
         """Return the place of a tensor. A tensor that is new is added."""
         if id(value) not in self._places:
             how, of = self._origin(value)
-            memory = _flat(value) if how is Making.MEMORY else None
+            memory = _flat(value) if how is Origin.MEMORY else None
             member = _member(value, how, of, self._tensors[of] if of >= 0 else None)
             self._places[id(value)] = len(self.members)
-            if how is Making.MEMORY:
+            if how is Origin.MEMORY:
                 self._owners.setdefault(_place(value), len(self.members))
             self.members.append(member)
             self.memories.append(memory)
             self._tensors.append(value)
         return self._places[id(value)]
 
-    def _origin(self, value: torch.Tensor) -> tuple[Making, int]:
+    def _origin(self, value: torch.Tensor) -> tuple[Origin, int]:
         base = value._base if value._is_view() else None
         if base is not None and is_plain(base) and _place(base) == _place(value):
-            return Making.VIEW, self.add(base)
+            return Origin.VIEW, self.add(base)
         owner = self._owners.get(_place(value), -1) if _place(value) else -1
         if owner < 0:
-            return Making.MEMORY, -1
-        together = _counted_together(self._tensors[owner], value)
-        return Making.DETACHED if together else Making.STORAGE, owner
+            return Origin.MEMORY, -1
+        together = _share_version_counter(self._tensors[owner], value)
+        return Origin.DETACHED if together else Origin.STORAGE, owner
 
 
 def _place(value: torch.Tensor) -> int:
@@ -267,11 +267,11 @@ def _flat(value: torch.Tensor) -> torch.Tensor:
         )
 
 
-def _member(value: torch.Tensor, how: Making, of: int, base: torch.Tensor | None) -> Member:
-    conj = value.is_conj() != (base.is_conj() if base is not None and how is Making.VIEW else False)
+def _member(value: torch.Tensor, how: Origin, of: int, base: torch.Tensor | None) -> Member:
+    conj = value.is_conj() != (base.is_conj() if base is not None and how is Origin.VIEW else False)
     lazy = ("conj",) * conj + ("_neg_view",) * value.is_neg()
     creation = "DEFAULT"
-    if how is Making.VIEW:
+    if how is Origin.VIEW:
         creation = torch._C._autograd._get_creation_meta(value).name
     return Member(
         how, of, value.dtype, tuple(value.shape), tuple(value.stride()),
@@ -280,7 +280,7 @@ def _member(value: torch.Tensor, how: Making, of: int, base: torch.Tensor | None
     )  # fmt: skip
 
 
-def _counted_together(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _share_version_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors share a version counter. Both counters keep their values."""
     if one.is_inference() or other.is_inference() or one._version != other._version:
         return False
@@ -291,7 +291,7 @@ def _counted_together(one: torch.Tensor, other: torch.Tensor) -> bool:
     return together
 
 
-def _owner(memory: torch.Tensor, member: Member) -> torch.Tensor:
+def _create_owner(memory: torch.Tensor, member: Member) -> torch.Tensor:
     """Create a tensor that owns `memory`."""
     value = torch.empty(0, dtype=memory.dtype, device=memory.device)
     value.set_(memory.untyped_storage(), member.offset, member.size, member.stride)
@@ -317,7 +317,7 @@ def mark_creation(value: torch.Tensor, member: Member) -> None:
 
 
 @contextlib.contextmanager
-def made_in(member: Member) -> Iterator[None]:
+def creation_mode(member: Member) -> Iterator[None]:
     """Enter the mode in which a tensor was created."""
     inference = member.inference or member.creation == INFERENCE
     with (

@@ -168,7 +168,7 @@ def root_cause(error: BaseException) -> BaseException:
     return list(causes(error))[-1]
 
 
-def of_device(what: str) -> bool:
+def is_device_error(what: str) -> bool:
     """Return whether a normalised message is a CUDA device error.
 
     A later call reports the error of a kernel, so its exception class and frame say nothing.
@@ -182,7 +182,7 @@ def exception_signature(error: BaseException, phase: str) -> str:
     For a CUDA device error, return only phase and normalised message.
     """
     cause = root_cause(error)
-    if of_device(what := normalised(str(cause))):
+    if is_device_error(what := normalised(str(cause))):
         return f"{phase} | {what}"
     stage = next((e.stage for e in causes(error) if isinstance(e, CompileError)), "")
     frames = traceback.extract_tb(cause.__traceback__)

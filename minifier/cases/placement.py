@@ -87,7 +87,7 @@ def hosted(case: Case) -> tuple[Lineage, tuple[CaseInput, ...]]:
 
 def joined(family: Lineage, inputs: Sequence[CaseInput]) -> tuple[CaseInput, ...]:
     """Return inputs with tensors that are created from a lineage."""
-    made = family.built()
+    made = family.build()
     return tuple(
         spec if place is None else replace(spec, value=made[place])
         for spec, place in zip(inputs, family.places, strict=True)
@@ -139,11 +139,11 @@ class OnHost(TorchFunctionMode):
     ) -> Any:
         if func is torch.Tensor.cuda:
             return torch.Tensor.cpu(args[0])
-        args, named = fx.node.map_aggregate((args, kwargs or {}), _on_host)
+        args, named = fx.node.map_aggregate((args, kwargs or {}), _to_host)
         return func(*args, **named)
 
 
-def _on_host(value: Any) -> Any:
+def _to_host(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device(HOST)
     return HOST if isinstance(value, str) and value.partition(":")[0] == "cuda" else value

@@ -101,12 +101,12 @@ def set_back(name: str, settings: Mapping[str, Any], log: EventLog) -> Iterator[
         for setting in settings:
             unforced = plain[setting].env_value_force
             entry = vars(module)["_config"][setting]
-            stack.enter_context(patched(FORCED, partial(_instead, unforced), log, on=entry))
+            stack.enter_context(patched(FORCED, partial(_replacement, unforced), log, on=entry))
         stack.enter_context(module.patch(dict(settings)))
         yield
 
 
-def _instead(value: Any, original: Any) -> Any:
+def _replacement(value: Any, original: Any) -> Any:
     return value
 
 
@@ -148,7 +148,7 @@ def _defaults(name: str) -> Mapping[str, Any]:
         sys.modules[copy_name] = module
         plain = {k: v for k, v in os.environ.items() if k not in read}
         try:
-            with patched(ENVIRON, partial(_instead, plain), EventLog(None)):
+            with patched(ENVIRON, partial(_replacement, plain), EventLog(None)):
                 spec.loader.exec_module(module)
         finally:
             del sys.modules[copy_name]

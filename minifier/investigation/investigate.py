@@ -22,7 +22,7 @@ from tcdebug.minifier.bisection.bisect import (
     bisect,
     each_matters,
 )
-from tcdebug.minifier.bisection.certainty import Sure, surely
+from tcdebug.minifier.bisection.certainty import CertainVerdict, certain_verdict
 from tcdebug.minifier.bisection.enabled import fewest_enabled
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import SCRIPT
@@ -212,7 +212,7 @@ class Investigation(Generic[CandidateType]):
 
     def _surely(
         self, asked: CandidateOracle[CandidateType], failure: Outcome, base: Toggles
-    ) -> Sure:
+    ) -> CertainVerdict:
         """Bisect a candidate until the verdict is certain, or name nothing."""
 
         def search(ask: Ask) -> Verdict:
@@ -222,7 +222,7 @@ class Investigation(Generic[CandidateType]):
                 ask,
             )
 
-        sure = surely(asked, failure, base, search, self.wanted_confidence)
+        sure = certain_verdict(asked, failure, base, search, self.wanted_confidence)
         self.confidence = min(self.confidence, sure.confidence)
         self.notes += sure.notes(self.wanted_confidence)
         return sure

@@ -8,7 +8,7 @@ from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import ReproVerify, ReproWrite
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.judging.check import run_check
@@ -84,7 +84,7 @@ class Reproduction(Generic[CandidateType]):
 
 
 def verified(
-    criteria: Wanted,
+    criteria: Criteria,
     path: Path,
     off: list[str],
     only: list[str],

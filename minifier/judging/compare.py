@@ -75,7 +75,7 @@ def first_difference(
         r = reference[position] if reference is not None else None
         where = f"{name} {position}"
         if referee is Referee.NAN:
-            found = made_up(e, c, where)
+            found = unexpected_nonfinite(e, c, where)
         else:
             found = difference(e, c, r, where, referee)
         if found is not None:
@@ -83,7 +83,7 @@ def first_difference(
     return None
 
 
-def made_up(eager: Any, compiled: Any, where: str) -> Difference | None:
+def unexpected_nonfinite(eager: Any, compiled: Any, where: str) -> Difference | None:
     """Find NaN or infinity in a compiled tensor where eager has a number; None if there is none."""
     if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
         return None

@@ -39,7 +39,7 @@ class Results:
     inputs: list[Any]
 
 
-class Called(Protocol):
+class GraphInputs(Protocol):
     """The inputs of a graph: a case, or other inputs."""
 
     @property
@@ -50,7 +50,7 @@ class Called(Protocol):
 
 def run(
     call: Callable[..., Any],
-    case: Called,
+    case: GraphInputs,
     notify: Notify = lambda phase: None,
     *,
     dtype: torch.dtype | None = None,

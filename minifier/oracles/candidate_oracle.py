@@ -11,7 +11,7 @@ from tcdebug.minifier.bisection.bisect import Ask
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
-from tcdebug.minifier.search.rehearsal import searched
+from tcdebug.minifier.search.rehearsal import search_ahead
 from tcdebug.minifier.search.repeats import Rate
 
 Result = TypeVar("Result")
@@ -41,13 +41,13 @@ class CandidateOracle(Generic[CandidateType]):
         """Return how often the candidate fails again in `runs` further runs. Raises BudgetUsed."""
         return self.oracle.rate(self.candidate, toggles, failure, runs)
 
-    def searched(
+    def search_ahead(
         self,
         search: Callable[[Ask], Result],
         rehearsal: Callable[[Ask], object] | None = None,
         ask: Ask | None = None,
     ) -> Result:
-        """Return the result of a search that asks about the candidate; see `rehearsal.searched`.
+        """Return the result of a search about the candidate; see `rehearsal.search_ahead`.
 
         A search without side effects is its own rehearsal. `ask`, if given, is asked instead of
         this oracle, and passes its questions on to it.
@@ -58,7 +58,7 @@ class CandidateOracle(Generic[CandidateType]):
             return lambda toggles, purpose: any_ask(Question(self.candidate, toggles, purpose))
 
         try:
-            return searched(
+            return search_ahead(
                 lambda question: real(question.toggles, question.purpose),
                 self.oracle,
                 lambda any_ask: search(about(any_ask)),

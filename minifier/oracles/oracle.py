@@ -16,7 +16,7 @@ from typing import Generic
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import CandidateRan
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.endings import HANG
 from tcdebug.minifier.oracles.answers import Answers
@@ -46,7 +46,7 @@ class Oracle(Generic[CandidateType]):
     answers: Answers
     limits: Limits
     spending: Spending
-    criteria: Wanted
+    criteria: Criteria
     others: OtherFailures
     jobs: int = 1
     """The number of runs that may be active at the same time."""
@@ -78,7 +78,7 @@ class Oracle(Generic[CandidateType]):
             self._emit(question, tally.outcome, cached=True)
         else:
             self._runs.give_up(key)
-        return self._sorted_out(question, tally.outcome)
+        return self._judged_and_kept(question, tally.outcome)
 
     def rate(
         self, candidate: CandidateType, toggles: Toggles, failure: Outcome, runs: int
@@ -168,7 +168,7 @@ class Oracle(Generic[CandidateType]):
         message = f"fails, but not in a way that counts: {outcome.message}"
         return replace(outcome, kind=Kind.INVALID, message=message)
 
-    def _sorted_out(self, question: Question[CandidateType], outcome: Outcome) -> Outcome:
+    def _judged_and_kept(self, question: Question[CandidateType], outcome: Outcome) -> Outcome:
         """Return the judged outcome. A failure other than the hunted one is kept as a repro."""
         judged = self._judged(outcome)
         searched_for = judged.failed and (self.hunted is None or judged.same_bug(self.hunted))

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.spawn import spawn
@@ -69,7 +69,7 @@ class Job(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     seconds: float = 3600.0
     reruns: int = 2000
-    wanted: Wanted = Wanted()
+    wanted: Criteria = Criteria()
     confidence: float = 0.99
     """The confidence that no pass was luck, without which no culprit is named."""
     passes: int = 1

@@ -47,7 +47,7 @@ class Observed:
         if unknown:
             return None
         try:
-            with _trying(self._mode, self._case):
+            with _fake_mode(self._mode, self._case):
                 function = getattr(known[0], target) if isinstance(target, str) else target
                 return function(*(known[1:] if isinstance(target, str) else known), **named)
         except Exception:  # an operator may raise anything for arguments it does not accept
@@ -84,7 +84,7 @@ class _RegionWatcher(fx.Interpreter):
 
 
 @contextlib.contextmanager
-def _trying(mode: FakeTensorMode, case: Case) -> Iterator[None]:
+def _fake_mode(mode: FakeTensorMode, case: Case) -> Iterator[None]:
     """Run calls on fake tensors. torch's error log is off, because many trials fail."""
     logger = logging.getLogger(FakeTensorMode.__module__)
     disabled, logger.disabled = logger.disabled, True
@@ -122,11 +122,11 @@ def size_names(case: Case) -> dict[str, tuple[str, ...]]:
     mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
     fakes: dict[str, Any] = {}
     try:
-        with _trying(mode, case):
+        with _fake_mode(mode, case):
             for spec in case.inputs:
                 value = spec.value
                 if isinstance(value, torch.Tensor):
-                    value = mode.from_tensor(value, symbolic_context=_free(value.ndim))
+                    value = mode.from_tensor(value, symbolic_context=_all_dynamic(value.ndim))
                 fakes[spec.name] = value
             fx.Interpreter(case.module).run(*fakes.values())
     except Exception:  # an operator rejects its arguments, or needs a number from the data
@@ -138,14 +138,14 @@ def size_names(case: Case) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _free(dimensions: int) -> StatelessSymbolicContext[Any, Any]:
+def _all_dynamic(dimensions: int) -> StatelessSymbolicContext[Any, Any]:
     return StatelessSymbolicContext([DimDynamic.DYNAMIC] * dimensions)
 
 
 def _runs(case: Case) -> bool:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with _trying(mode, case):
+        with _fake_mode(mode, case):
             values = fx.node.map_aggregate(
                 case.values(), lambda v: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v
             )

@@ -14,8 +14,8 @@ from tcdebug.minifier.cases.lineage import (
     INFERENCE,
     NO_GRAD,
     Lineage,
-    Making,
     Member,
+    Origin,
     lineage,
 )
 
@@ -48,7 +48,7 @@ class InputsText:
         how: dict[str, str] = {}
         stored: dict[str, torch.Tensor] = {}
         for place, member in enumerate(family.members):
-            if member.how is not Making.MEMORY:
+            if member.how is not Origin.MEMORY:
                 how[names[place]] = "derived"
                 continue
             relatives = [specs[k] for k in family.family(place) if k in specs]
@@ -119,7 +119,7 @@ class InputsText:
     def _member(self, place: int, member: Member, spec: CaseInput | None) -> list[str]:
         """Return the lines that create one tensor."""
         name, how = self.names[place], self.how[self.names[place]]
-        if member.how is Making.MEMORY:
+        if member.how is Origin.MEMORY:
             if place in self.family.related:
                 text = self._root_text(place, member, how)
             else:
@@ -130,9 +130,9 @@ class InputsText:
         else:
             source = self.family.members[member.of].dtype
             numel = self.family.numel(member.of)
-            text = member.taken(self.names[member.of], source, numel)
+            text = member.expression(self.names[member.of], source, numel)
             requires = self.family.members[member.of].requires_grad
-            inherits = member.how is Making.VIEW and requires
+            inherits = member.how is Origin.VIEW and requires
             text += ".requires_grad_()" * (member.requires_grad and not inherits)
         lines = [f"{name} = {text}"]
         if member.creation not in ("DEFAULT", NO_GRAD, INFERENCE):

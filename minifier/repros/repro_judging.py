@@ -14,7 +14,7 @@ from tcdebug.minifier.cases.outcome import (
     Kind,
     Outcome,
     RaisedAt,
-    of_device,
+    is_device_error,
 )
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
 
@@ -60,13 +60,13 @@ def expected_exception(outcome: Outcome) -> dict[str, str | list[str]]:
     raised = RaisedAt.of(outcome)
     if raised.what in WRONG_ADDRESS:
         return {"what": [*WRONG_ADDRESS]}
-    if of_device(raised.what):
+    if is_device_error(raised.what):
         return {"what": raised.what}
     found: dict[str, str | list[str]] = {"class": raised.class_name, "what": raised.what}
-    return found | ({"frame": raised.frame} if _of_a_compiler(raised.frame) else {})
+    return found | ({"frame": raised.frame} if _is_in_compiler(raised.frame) else {})
 
 
-def _of_a_compiler(frame: str) -> bool:
+def _is_in_compiler(frame: str) -> bool:
     """Return whether a frame is in a file of torch or tcdebug. Other frames differ in a repro.
 
     A file without a folder is a script that was started by its bare name.

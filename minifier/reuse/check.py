@@ -20,10 +20,10 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback, GuardMissing
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.reuse.calls import compiled_calls
-from tcdebug.minifier.reuse.differences import Differs, differences
+from tcdebug.minifier.reuse.differences import ValueDifference, differences
 from tcdebug.minifier.reuse.graphs import Graphs, first_difference
 from tcdebug.minifier.reuse.reachable import Reachable, reachable
-from tcdebug.minifier.reuse.rerun import CallMode, CompiledCall, Left, begin, received
+from tcdebug.minifier.reuse.rerun import CallMode, CallResult, CompiledCall, read_result, start_call
 
 LIMITS = Limits(seconds=120.0)
 ALWAYS = 4
@@ -32,7 +32,7 @@ MOST_CHANGES = 8
 """The limit on changed values in a finding."""
 
 
-class NotMade(Exception):
+class CallFailed(Exception):
     """A call could not be made in a child; the message says why."""
 
 
@@ -105,7 +105,7 @@ class GuardCheck:
         if state in history.seen and not often:
             return
         history.seen.add(state)
-        if reason := _unforkable():
+        if reason := _why_unforkable():
             self._refuse(reason)
             return
         finding = self._finding(call, history, before)
@@ -116,26 +116,28 @@ class GuardCheck:
     def _finding(
         self, call: CompiledCall, history: _History, before: Reachable
     ) -> GuardMissing | None:
-        reused, eager = self._made(call, [CallMode.REUSING, CallMode.EAGER], before)
+        reused, eager = self._run_in_children(call, [CallMode.REUSING, CallMode.EAGER], before)
         if next(differences(eager.state, reused.state), None) is None:
             return None
-        (fresh,) = self._made(call, [CallMode.FRESH], before)
+        (fresh,) = self._run_in_children(call, [CallMode.FRESH], before)
         found = next(differences(fresh.state, reused.state, eager.state), None)
         if found is None:
             return None
         return self._reported(call, history, before, found, reused, fresh)
 
-    def _made(self, call: CompiledCall, ways: list[CallMode], before: Reachable) -> list[Left]:
+    def _run_in_children(
+        self, call: CompiledCall, modes: list[CallMode], before: Reachable
+    ) -> list[CallResult]:
         """Make a call in several children in parallel."""
-        children = [begin(call, how, self.graphs, before, LIMITS) for how in ways]
+        children = [start_call(call, mode, self.graphs, before, LIMITS) for mode in modes]
         made = [finished(child).answer for child in children]
-        if lacking := [how for how, answer in zip(ways, made, strict=True) if answer is None]:
-            raise NotMade(f"the child that made the {lacking[0]} call did not end normally")
-        return [received(answer, before) for answer in made if answer is not None]
+        if lacking := [mode for mode, answer in zip(modes, made, strict=True) if answer is None]:
+            raise CallFailed(f"the child that made the {lacking[0]} call did not end normally")
+        return [read_result(answer, before) for answer in made if answer is not None]
 
     def _reported(
         self, call: CompiledCall, history: _History, before: Reachable,
-        found: Differs, reused: Left, fresh: Left,
+        found: ValueDifference, reused: CallResult, fresh: CallResult,
     ) -> GuardMissing:  # fmt: skip
         frame, line, was, now = first_difference(reused.called, fresh.called)
         name = getattr(call.function, "__qualname__", type(call.function).__qualname__)
@@ -151,7 +153,7 @@ class GuardCheck:
             self.log.emit(Fallback("a call is not checked for missing guards", reason))
 
 
-def _unforkable() -> str:
+def _why_unforkable() -> str:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         return "CUDA is in use, and a process that uses it cannot be forked"
     return ""

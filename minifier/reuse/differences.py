@@ -17,7 +17,7 @@ NUMBERS = ("int", "float", "bool", "complex")
 
 
 @dataclass(frozen=True)
-class Differs:
+class ValueDifference:
     """A path at which two calls left different values, and the difference."""
 
     path: str
@@ -26,7 +26,7 @@ class Differs:
 
 def differences(
     right: Reachable, other: Reachable, reference: Reachable | None = None
-) -> Iterator[Differs]:
+) -> Iterator[ValueDifference]:
     """Yield where `other` is wrong if `right` is right.
 
     With a reference, yield only values that are further from it than those of `right`, and only
@@ -43,7 +43,7 @@ def differences(
         if reference is not None and (third is None or not _same(wanted, reference.nodes[third])):
             continue  # the right value is unknown
         if not _same(wanted, now):
-            yield Differs(path, f"{_text(now)} instead of {_text(wanted)}")
+            yield ValueDifference(path, f"{_text(now)} instead of {_text(wanted)}")
             continue
         if found := _tensors_differ(right, other, reference, (r, o, third), path):
             yield found
@@ -56,7 +56,7 @@ def differences(
 def _tensors_differ(
     right: Reachable, other: Reachable, reference: Reachable | None,
     places: tuple[int, int, int | None], path: str,
-) -> Differs | None:  # fmt: skip
+) -> ValueDifference | None:  # fmt: skip
     """Return how two tensors differ; None if they agree or are not tensors with known values."""
     r, o, third = places
     if r not in right.tensors or o not in other.tensors:
@@ -67,7 +67,7 @@ def _tensors_differ(
     found = difference(right.tensors[r], other.tensors[o], judge, path)
     if found is None:
         return None
-    return Differs(path, _values(right.tensors[r], other.tensors[o], found.detail))
+    return ValueDifference(path, _values(right.tensors[r], other.tensors[o], found.detail))
 
 
 def _same(left: ObjectNode, right: ObjectNode) -> bool:

@@ -41,7 +41,7 @@ class Graphs:
     captured: int = 0
     frames: list[CodeType] = field(default_factory=list)
     """The frames that are being captured, the innermost last."""
-    backends: list[Kept] = field(default_factory=list)
+    backends: list[KeepingBackend] = field(default_factory=list)
 
     def wrap(self, backend: Any, inner: Callable[[Any], Any]) -> Any:
         """Return a backend that keeps its graphs and compiles with `inner(backend)`.
@@ -53,7 +53,7 @@ class Graphs:
                 type(kept.given) is type(backend) and kept.given == backend
             ):
                 return kept
-        self.backends.append(Kept(self, backend, inner(backend)))
+        self.backends.append(KeepingBackend(self, backend, inner(backend)))
         return self.backends[-1]
 
     @contextlib.contextmanager
@@ -77,7 +77,7 @@ class Graphs:
 
 
 @dataclass(eq=False)
-class Kept:
+class KeepingBackend:
     """A backend whose graphs are kept."""
 
     graphs: Graphs
@@ -116,13 +116,13 @@ def _captured(graph: fx.Graph, code: CodeType | None) -> CapturedFrame:
         number[node] = f"%{len(number)}"
         if node.op not in ("placeholder", "get_attr"):
             target = getattr(node.target, "__name__", str(node.target))
-            args = fx.node.map_arg((node.args, node.kwargs), lambda n: _Shown(number[n]))
+            args = fx.node.map_arg((node.args, node.kwargs), lambda n: _Unquoted(number[n]))
             given = ", ".join([*map(str, args[0]), *(f"{k}={v}" for k, v in args[1].items())])
             calls.append((f"{target}({given})", _place(node)))
     return CapturedFrame(frame, tuple(calls))
 
 
-class _Shown(str):
+class _Unquoted(str):
     """A name that is printed without quotes."""
 
     __slots__ = ()

@@ -46,14 +46,14 @@ class CompiledCall:
 
 
 @dataclass(frozen=True)
-class Left:
+class CallResult:
     """What a call left behind: its result, all that it could write, and the graphs that it ran."""
 
     state: Reachable
     called: tuple[CapturedFrame, ...]
 
 
-def begin(
+def start_call(
     call: CompiledCall, how: CallMode, graphs: Graphs, before: Reachable, limits: Limits
 ) -> Child:
     """Make a call in a child. `received` reads the child's answer.
@@ -67,7 +67,7 @@ def begin(
         graphs.rehearsing = True
         raised = result = None
         try:
-            result = _made(call, how)
+            result = _make_call(call, how)
         except Exception as error:
             raised = type(error).__name__
         state = reachable({"result": result, "exception": raised, **call.roots()})
@@ -79,7 +79,7 @@ def begin(
     return fork(work, limits)
 
 
-def _made(call: CompiledCall, how: CallMode) -> Any:
+def _make_call(call: CompiledCall, how: CallMode) -> Any:
     if how is CallMode.EAGER:
         torch.compiler.set_stance("force_eager")
         return call.function(*call.args, **call.kwargs)
@@ -88,7 +88,7 @@ def _made(call: CompiledCall, how: CallMode) -> Any:
     return call.compiled(*call.args, **call.kwargs)
 
 
-def received(answer: bytes, before: Reachable) -> Left:
+def read_result(answer: bytes, before: Reachable) -> CallResult:
     """Decode what the child of a call has sent."""
     nodes, values, called = torch.load(io.BytesIO(answer), weights_only=False)
     tensors = {
@@ -97,7 +97,7 @@ def received(answer: bytes, before: Reachable) -> Left:
         if v is not None
     }
     typed: list[ObjectNode] = nodes
-    return Left(Reachable(typed, tensors), called)
+    return CallResult(Reachable(typed, tensors), called)
 
 
 def _packed(value: torch.Tensor, known: Mapping[int, tuple[int, int, int]]) -> Any:

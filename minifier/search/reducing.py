@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, searched
+from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, search_ahead
 
 Reduced = TypeVar("Reduced")
 Interesting = Callable[[Reduced, str], bool]
@@ -46,13 +46,13 @@ def reduce_ahead(
     """Run a reducer to its end while its likely next questions are already being answered.
 
     `interesting` turns a way to ask into the predicate that the reducer needs. See
-    `rehearsal.searched`.
+    `rehearsal.search_ahead`.
     """
 
     def step() -> bool:
         reducer.forget()
         here = reducer.rehearsal()
-        return searched(
+        return search_ahead(
             ask,
             ahead,
             lambda ask: reducer.step(interesting(ask)),

@@ -37,7 +37,7 @@ class Ahead(Protocol[Asked, Told]):
         ...
 
 
-def searched(
+def search_ahead(
     ask: Callable[[Question], Answer],
     ahead: Ahead[Question, Answer],
     search: Callable[[Callable[[Question], Answer]], Result],
@@ -55,7 +55,7 @@ def searched(
         paths = deque([tuple(answers)])
         while paths:
             path = paths.popleft()
-            question = _next(rehearsal, path)
+            question = _next_question(rehearsal, path)
             if question is None:
                 continue
             known = ahead.known(question)
@@ -76,7 +76,7 @@ class _Unanswered(Exception):
     """Ends a rehearsal at its first unanswered question."""
 
 
-def _next(
+def _next_question(
     rehearsal: Callable[[Callable[[Question], Answer]], object], answers: Sequence[Answer]
 ) -> Question | None:
     """Return the question that follows these answers; None if the rehearsal ends."""

@@ -17,7 +17,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.environment import variables_to_try
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -79,7 +79,7 @@ class GraphSubject:
 
     target: Target
     log: EventLog
-    criteria: Wanted = field(default_factory=Wanted)
+    criteria: Criteria = field(default_factory=Criteria)
     prepare: Callable[[], None] = lambda: None
     """Called first in every child."""
     setups: tuple[str, ...] = ("",)

@@ -16,7 +16,7 @@ import msgspec
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.autograd_stage import STAGE
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import file_version
 from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
@@ -40,7 +40,7 @@ class Judge(Protocol):
     def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome: ...
 
 
-def judge_of(wanted: Wanted, candidates: Candidates, folder: Path) -> Judge:
+def judge_of(wanted: Criteria, candidates: Candidates, folder: Path) -> Judge:
     """Return the judge that the criteria ask for. It may write to `folder`."""
     if wanted.check:
         return Command(wanted.check, candidates, folder / "check")
@@ -57,14 +57,14 @@ def keeper_of(
     if only_autograd(toggles):
         return AutogradStages(folder / "candidate.py", kept)
     keeping = replace(candidates, target=candidates.target.keeping(kept))
-    return Replay(Wanted("crash"), keeping, folder / "candidate.py")
+    return Replay(Criteria("crash"), keeping, folder / "candidate.py")
 
 
 @dataclass(frozen=True)
 class Replay:
     """Runs a case eagerly and compiled in this process, and compares as the criteria ask."""
 
-    wanted: Wanted
+    wanted: Criteria
     candidates: Candidates
     path: Path
     """The file name of the case's code in tracebacks."""

@@ -84,7 +84,7 @@ class Backend:
         gate = stack.enter_context(inductor.switched(toggles, self._log()))
         if self.name == INDUCTOR:
             return _inductor({**self.added(), **_mode_options(self.mode), **self.options})
-        return self._resolved(self.mode, inductor.held_back(gate, options))
+        return self._resolved(self.mode, inductor.allowed_options(gate, options))
 
     def _log(self) -> EventLog:
         """Return the log for decisions that the embedded compiler does not log itself."""

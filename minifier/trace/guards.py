@@ -21,12 +21,12 @@ MAX_CONDITION = 200
 """Characters of a condition that are kept."""
 
 
-def counted(text: str) -> int:
+def count_guards(text: str) -> int:
     """Return the number of guards in the tree."""
     return len(GUARD.findall(text))
 
 
-def on_values(text: str) -> list[str]:
+def value_guards(text: str) -> list[str]:
     """Return the guards on tensors, sizes and numbers of the caller, as "KIND: condition"."""
     return list(
         dict.fromkeys(

@@ -25,7 +25,7 @@ BYTES: Mapping[str, int] = {
 """Sizes of the C++ types that CPU kernels take pointers to."""
 
 
-def generated(code: str, path: str) -> Iterator[Event]:
+def generated_events(code: str, path: str) -> Iterator[Event]:
     """Yield the kernels and library calls of a piece of code that is kept at `path`."""
     called: dict[str, tuple[str, list[str]]] = {}
     elements = _elements(code)

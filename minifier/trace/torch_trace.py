@@ -16,12 +16,12 @@ from tcdebug.minifier.trace.trace_records import Translator
 @contextlib.contextmanager
 def traced(log: EventLog) -> Iterator[None]:
     """Write what torch traces about compiles in this block to the log."""
-    with handled(trace_log, _Handler(log)):
+    with handler_added(trace_log, _Handler(log)):
         yield
 
 
 @contextlib.contextmanager
-def handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
+def handler_added(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
     """Add a handler to a logger for the duration of this block."""
     level = logger.level
     logger.addHandler(handler)

@@ -26,8 +26,8 @@ from tcdebug.compiler.events.schema import (
     StageEnd,
     StageText,
 )
-from tcdebug.minifier.trace.guards import counted, on_values
-from tcdebug.minifier.trace.inductor_code import generated
+from tcdebug.minifier.trace.guards import count_guards, value_guards
+from tcdebug.minifier.trace.inductor_code import generated_events
 
 STAGES: Mapping[str, str] = {
     "entire_frame_compile": "frame",
@@ -82,7 +82,7 @@ PHASES: Mapping[str, str] = {
 FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 DIRECTION = re.compile(r"# AOT ID: \['\d+_(\w+)'\]")
 
-Made = tuple[Event, dict[str, Any]]
+EventWithContext = tuple[Event, dict[str, Any]]
 """An event and its context besides the compile."""
 
 
@@ -101,10 +101,12 @@ class Translator:
     def feed(self, metadata: Mapping[str, Any], payload: str, **context: Any) -> None:
         """Write the events of one record. `context` is added to their envelopes."""
         compiled = compile_id(metadata)
-        for event, more in self._made(metadata, payload, compiled):
+        for event, more in self._events(metadata, payload, compiled):
             self.log.emit(event, **{"compile_id": compiled, **context, **more})
 
-    def _made(self, metadata: Mapping[str, Any], payload: str, compiled: str) -> Iterator[Made]:
+    def _events(
+        self, metadata: Mapping[str, Any], payload: str, compiled: str
+    ) -> Iterator[EventWithContext]:
         first: tuple[str, Any] = next(iter(metadata.items()), ("", None))
         kind, details = first
         if kind == "artifact":
@@ -128,7 +130,7 @@ class Translator:
             key = str(found.get("key") or "") if isinstance(found, dict) else ""
             yield CacheUsed(verdict, key, 0.0), {"stage": CACHES[cache]}
 
-    def _graph(self, name: str, text: str, compiled: str) -> Iterator[Made]:
+    def _graph(self, name: str, text: str, compiled: str) -> Iterator[EventWithContext]:
         """Save a graph or generated code as text. For code, also yield its kernels and calls."""
         if not text:
             return
@@ -140,10 +142,10 @@ class Translator:
         path = self.log.save(f"ir/{compiled.replace('/', '_') or 'graph'}.{name}.py", text)
         yield StageText(path), where
         if name == "inductor_output_code":
-            for event in generated(text, path):
+            for event in generated_events(text, path):
                 yield event, where
 
-    def _metrics(self, details: Mapping[str, Any], *, backward: bool) -> Made:
+    def _metrics(self, details: Mapping[str, Any], *, backward: bool) -> EventWithContext:
         def count(name: str) -> int:
             return int(details.get(name) or 0)
 
@@ -163,7 +165,7 @@ class Translator:
         )
         return event, {"user_loc": _frame_of(details), "stage": "frame"}
 
-    def _span(self, payload: str) -> Iterator[Made]:
+    def _span(self, payload: str) -> Iterator[EventWithContext]:
         """Yield a stage when its span ends. Spans of different threads are matched by name."""
         span = _json(payload)
         if not isinstance(span, dict):
@@ -195,7 +197,7 @@ def compile_id(metadata: Mapping[str, Any]) -> str:
     return plain if autograd is None else f"!{autograd}/{plain}"
 
 
-def _graph_break(log: EventLog, text: str) -> Iterator[Made]:
+def _graph_break(log: EventLog, text: str) -> Iterator[EventWithContext]:
     """Yield the reason without Dynamo's own traceback, and the line of the break in any frame."""
     frames = FRAME.findall(text.partition("Traceback (most recent call last)")[0])
     reason = text.partition("\n\nUser code traceback:")[0]
@@ -203,7 +205,7 @@ def _graph_break(log: EventLog, text: str) -> Iterator[Made]:
     yield GraphBreak(reason), {"stage": "dynamo", "user_loc": _place(frames)}
 
 
-def _recompiled(log: EventLog, text: str) -> Iterator[Made]:
+def _recompiled(log: EventLog, text: str) -> Iterator[EventWithContext]:
     """Yield one event per compile. Its `reason` has a line for each cached graph that did not fit.
 
     The trace declares the text to be JSON, but a single reason is plain text.
@@ -215,8 +217,8 @@ def _recompiled(log: EventLog, text: str) -> Iterator[Made]:
     yield Recompile("\n".join(plain)), {"stage": "dynamo", "user_loc": _place(frames)}
 
 
-def _guards(log: EventLog, text: str) -> Iterator[Made]:
-    event = GuardSummary(counted(text), on_values(text), log.save("ir/guards.txt", text))
+def _guards(log: EventLog, text: str) -> Iterator[EventWithContext]:
+    event = GuardSummary(count_guards(text), value_guards(text), log.save("ir/guards.txt", text))
     yield event, {"stage": "guards"}
 
 
@@ -245,7 +247,7 @@ def _json(text: str) -> Any:
         return None
 
 
-READERS: Mapping[str, Callable[[EventLog, str], Iterator[Made]]] = {
+READERS: Mapping[str, Callable[[EventLog, str], Iterator[EventWithContext]]] = {
     "dynamo_graph_break_reason": _graph_break,
     "recompile_reasons": _recompiled,
     "dynamo_cpp_guards_str": _guards,

@@ -8,7 +8,7 @@ import msgspec
 
 from tcdebug.display.console import write
 from tcdebug.display.report import show_report
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.processes.job import Job, UnknownBackend
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
@@ -54,7 +54,7 @@ def search(
         limits=Limits(timeout, int(memory * (1 << 30))),
         seconds=seconds,
         reruns=reruns,
-        wanted=Wanted(oracle, slower_than, fail_regex, check, longer_than),
+        wanted=Criteria(oracle, slower_than, fail_regex, check, longer_than),
         confidence=confidence,
         jobs=jobs,
     )

@@ -127,7 +127,7 @@ class Supervisor:
             if recorded == LATE:
                 return self._unfinished("budget", "its graphs were searched")
             wanted = self.job.wanted
-            if not (self.job.toggles or wanted.check or wanted.of_graphs):
+            if not (self.job.toggles or wanted.check or wanted.graphs_only):
                 return self._by_layers(recorded)
             self.progress.say("no graph fails alone: running the script in eager")
             status = self._session("eager")
@@ -295,7 +295,7 @@ class Supervisor:
 
     def _whole_script(self, recorded: int, layer: LayerFinding | None = None) -> Report:
         """If no graph failed: find out whether the script fails when it is really compiled."""
-        if self.job.wanted.of_graphs:
+        if self.job.wanted.graphs_only:
             return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
         report = investigate_script(self.job, self.log, self._seconds_left, layer)

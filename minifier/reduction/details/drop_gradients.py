@@ -9,7 +9,7 @@ import torch
 
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.lineage import Member
-from tcdebug.minifier.reduction.details.related_inputs import firsts, groups, rebuilt
+from tcdebug.minifier.reduction.details.related_inputs import groups, groups_by_first, rebuild
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class DropGradients:
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """Return the case in which these inputs do not require gradients."""
-        shared = firsts(case)
+        shared = groups_by_first(case)
         changed: dict[str, CaseInput] = {}
         for spec in case.inputs:
             if spec.name in edits and spec.name in shared:
-                changed |= rebuilt(case, shared[spec.name], edit=_without_gradients)
+                changed |= rebuild(case, shared[spec.name], edit=_without_gradients)
             elif spec.name in edits:
                 changed[spec.name] = replace(spec, value=spec.value.detach())
         return case.with_inputs(changed)

@@ -19,7 +19,7 @@ def groups(case: Case) -> dict[str, list[str]]:
     return {name: names for names in by_root.values() for name in names}
 
 
-def firsts(case: Case) -> dict[str, list[str]]:
+def groups_by_first(case: Case) -> dict[str, list[str]]:
     """Return the groups by their first input, which is the name that edits use."""
     return {names[0]: names for names in groups(case).values()}
 
@@ -35,7 +35,7 @@ def has_one_dtype(family: Lineage) -> bool:
     return len({m.dtype for m in family.members}) == 1
 
 
-def rebuilt(
+def rebuild(
     case: Case,
     names: Sequence[str],
     *,
@@ -46,7 +46,7 @@ def rebuilt(
     family = group_lineage(case, names)
     if edit is not None:
         family = replace(family, members=tuple(map(edit, family.members)))
-    made = family.built(change)
+    made = family.build(change)
     specs = {i.name: i for i in case.inputs}
     return {
         name: replace(specs[name], value=made[place])
@@ -64,7 +64,7 @@ def resized_group(
     for name, place in zip(names, family.places, strict=True):
         if place is not None and name in sizes:
             members[place] = replace(members[place], size=sizes[name])
-    made = replace(family, members=tuple(members)).built()
+    made = replace(family, members=tuple(members)).build()
     specs = {i.name: i for i in case.inputs}
     return {
         name: replace(specs[name], value=made[place])

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.details.sizes import (
     literal_sizes,
-    maps,
     resized,
     shapes,
+    size_maps,
     small_indices,
 )
 
@@ -33,7 +33,7 @@ class ShrinkShapes:
         """Return the case with the last limit; None if eager runs it with no such sizes."""
         limit = int(edits[-1])
         small = small_indices(case, limit)
-        for new in maps(case, limit):
+        for new in size_maps(case, limit):
             sizes = {
                 i.name: tuple(_new(s, new, dim in i.dynamic) for dim, s in enumerate(shape))
                 for i in case.inputs

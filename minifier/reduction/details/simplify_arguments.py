@@ -13,7 +13,7 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case, flatten
 from tcdebug.minifier.reduction.operators.regions import changes_state
-from tcdebug.minifier.reduction.operators.surgery import editable, finished
+from tcdebug.minifier.reduction.operators.surgery import editable, finish
 from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,7 +52,7 @@ class SimplifyArguments:
                     arguments = _simpler(node, arguments, place, known) or arguments
             copy = named[node.name]
             copy.args, copy.kwargs = fx.node.map_arg(arguments, lambda n: named[n.name])
-        return finished(case, graph)
+        return finish(case, graph)
 
 
 def _edit(node: fx.Node, place: str) -> str:

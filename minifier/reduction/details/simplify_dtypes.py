@@ -11,11 +11,11 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput, flatten
 from tcdebug.minifier.reduction.details.related_inputs import (
-    firsts,
     group_lineage,
     groups,
+    groups_by_first,
     has_one_dtype,
-    rebuilt,
+    rebuild,
 )
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 from tcdebug.minifier.reduction.operators.regions import changes_state
@@ -35,7 +35,7 @@ class SimplifyDtypes:
 
     def edits(self, case: Case) -> list[str]:
         """Return the inputs and calls that can have a simpler dtype."""
-        shared, first = groups(case), firsts(case)
+        shared, first = groups(case), groups_by_first(case)
         inputs = [
             i.name
             for i in case.inputs
@@ -54,11 +54,11 @@ class SimplifyDtypes:
                 copy.kwargs = fx.node.map_aggregate(copy.kwargs, _simpler)
                 if node.op == "call_method":
                     copy.target = CASTS.get(str(node.target), node.target)
-        shared = firsts(case)
+        shared = groups_by_first(case)
         changed: dict[str, CaseInput] = {}
         for spec in case.inputs:
             if spec.name in edits and spec.name in shared:
-                changed |= rebuilt(case, shared[spec.name], change=_converted_memory)
+                changed |= rebuild(case, shared[spec.name], change=_converted_memory)
             elif spec.name in edits:
                 changed[spec.name] = _converted(spec)
         inputs = [changed.get(i.name, i) for i in case.inputs]

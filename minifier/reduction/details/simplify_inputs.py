@@ -10,11 +10,11 @@ import torch
 from tcdebug.minifier.cases.case import Case, CaseInput, Recipe, overlaps
 from tcdebug.minifier.cases.lineage import is_plain
 from tcdebug.minifier.reduction.details.related_inputs import (
-    firsts,
     group_lineage,
     groups,
+    groups_by_first,
     has_one_dtype,
-    rebuilt,
+    rebuild,
 )
 
 SIMPLICITY = ("ones", "zeros", "arange", "randint", "randn")
@@ -67,7 +67,7 @@ class SimplifyInputs:
 def _memories(case: Case) -> dict[str, torch.Tensor]:
     """Return the memory of each group that has a single dtype, by the group's first input."""
     found: dict[str, torch.Tensor] = {}
-    for first, names in firsts(case).items():
+    for first, names in groups_by_first(case).items():
         family = group_lineage(case, names)
         if has_one_dtype(family):
             found[first] = next(m for m in family.memories if m is not None)
@@ -75,7 +75,7 @@ def _memories(case: Case) -> dict[str, torch.Tensor]:
 
 
 def _by_recipe(case: Case, names: Sequence[str], recipe: Recipe) -> dict[str, CaseInput]:
-    made = rebuilt(case, names, change=lambda memory: make(recipe, memory))
+    made = rebuild(case, names, change=lambda memory: make(recipe, memory))
     return {name: replace(spec, recipe=recipe) for name, spec in made.items()}
 
 

@@ -12,7 +12,7 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.operators.regions import changes_state
-from tcdebug.minifier.reduction.operators.surgery import editable, finished, name_of, writes
+from tcdebug.minifier.reduction.operators.surgery import editable, finish, name_of, writes
 from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -55,7 +55,7 @@ class SimplifyOps:
             old.replace_all_uses_with(new)
             graph.erase_node(old)
             named[node.name] = new
-        return finished(case, graph)
+        return finish(case, graph)
 
     def _simpler(self, node: fx.Node, known: Observed) -> Call | None:
         """Return the first call of this rung that gives the same shape and dtype as the node."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.minifier.cases.case import Case, CaseInput
-from tcdebug.minifier.reduction.details.related_inputs import firsts, groups
+from tcdebug.minifier.reduction.details.related_inputs import groups, groups_by_first
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 
 
@@ -26,11 +26,11 @@ class SimplifyStrides:
         """Return the inputs with an unusual layout; of inputs that share memory, the first."""
         shared = groups(case)
         alone = [i.name for i in case.inputs if i.name not in shared and is_strided(i.value)]
-        return [*firsts(case), *alone]
+        return [*groups_by_first(case), *alone]
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """Return the case in which these inputs are contiguous."""
-        shared = firsts(case)
+        shared = groups_by_first(case)
         chosen = {name for first in edits for name in shared.get(first, [first])}
         return case.with_inputs({i.name: _contiguous(i) for i in case.inputs if i.name in chosen})
 

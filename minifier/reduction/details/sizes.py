@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput, flatten
-from tcdebug.minifier.reduction.details.related_inputs import firsts, groups, resized_group
+from tcdebug.minifier.reduction.details.related_inputs import groups, groups_by_first, resized_group
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 from tcdebug.minifier.reduction.operators.surgery import editable, name_of
 from tcdebug.minifier.reduction.trial import can_run
@@ -52,7 +52,7 @@ def resized(
     smaller = {i.name for i in case.inputs if i.name in sizes and i.value.shape != sizes[i.name]}
     shared = groups(case)
     changed: dict[str, CaseInput] = {}
-    for names in firsts(case).values():
+    for names in groups_by_first(case).values():
         if not smaller.isdisjoint(names):
             changed |= resized_group(case, names, sizes)
     inputs = [
@@ -107,7 +107,7 @@ def small_indices(case: Case, bound: int) -> Case:
     return case.with_inputs({i.name: indices_below(i, bound) for i in alone})
 
 
-def maps(case: Case, limit: int) -> Iterator[dict[int, int]]:
+def size_maps(case: Case, limit: int) -> Iterator[dict[int, int]]:
     """Yield maps from old to new sizes. No new size exceeds the limit unless it is derived.
 
     Derived sizes are computed from others. In the first map, only sums are derived. In the second,
@@ -116,7 +116,7 @@ def maps(case: Case, limit: int) -> Iterator[dict[int, int]]:
     known = {s for shape in shapes(case).values() for s in shape} | literal_sizes(case)
     ascending = sorted(s for s in known if s > 1)
     sums = {sum(parts): parts for parts in _parts(case)}
-    for made_of in (_nothing, _products, _multiples):
+    for made_of in (_underived, _products, _multiples):
         new: dict[int, int] = {}
         for size in ascending:
             times, factors = made_of(size, [s for s in ascending if s < size])
@@ -129,7 +129,7 @@ def maps(case: Case, limit: int) -> Iterator[dict[int, int]]:
         yield new
 
 
-def _nothing(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
+def _underived(size: int, smaller: list[int]) -> tuple[int, tuple[int, ...]]:
     return 1, ()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.reduction.operators.surgery import editable, finished
+from tcdebug.minifier.reduction.operators.surgery import editable, finish
 from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
 
 
@@ -38,7 +38,7 @@ class BypassNodes:
                 named[node.name].replace_all_uses_with(named[operand.name])
                 graph.erase_node(named[node.name])
                 named[node.name] = named[operand.name]
-        return finished(case, graph)
+        return finish(case, graph)
 
 
 def _operand(node: fx.Node, known: Observed) -> fx.Node | None:

@@ -10,12 +10,12 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.reduction.operators.regions import function_name, regions
-from tcdebug.minifier.reduction.operators.surgery import editable, finished, leaves, set_outputs
+from tcdebug.minifier.reduction.operators.surgery import editable, finish, leaves, set_outputs
 from tcdebug.minifier.reduction.operators.transforms import (
     differentiated,
-    lowered,
+    leave_transforms,
+    remove_transform,
     transforms,
-    without,
 )
 
 
@@ -39,10 +39,10 @@ class DropRegions:
             if name in edits:
                 chosen = next(t for t in transforms(graph) or [] if t.start is named[name])
                 wanted |= set(differentiated(graph, chosen))
-                if not without(graph, chosen):
+                if not remove_transform(graph, chosen):
                     return None
                 if not graph.output_node().all_input_nodes:  # it returned only derivatives
-                    set_outputs(graph, lowered(graph, leaves(graph)))
+                    set_outputs(graph, leave_transforms(graph, leaves(graph)))
         for start, end in _droppable(case):
             if start.name not in edits or start.name in starts:
                 continue
@@ -51,7 +51,7 @@ class DropRegions:
                 return None
             graph.erase_node(named[start.name])
         inputs = [_differentiable(i) if i.name in wanted else i for i in case.inputs]
-        return finished(case, graph, inputs)
+        return finish(case, graph, inputs)
 
 
 def _droppable(case: Case) -> list[tuple[fx.Node, fx.Node]]:

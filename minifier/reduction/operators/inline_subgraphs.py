@@ -13,7 +13,7 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.operators.surgery import (
     TooLarge,
     editable,
-    finished,
+    finish,
     name_of,
     node_values,
     substitute,
@@ -54,7 +54,7 @@ class InlineSubgraphs:
                     return None
                 substitute(call, body.result(_copied(case, graph, body)))
             graph.erase_node(call)
-        candidate = finished(case, graph)
+        candidate = finish(case, graph)
         return candidate if candidate is not None and can_run(candidate, case) else None
 
 

@@ -22,7 +22,7 @@ from tcdebug.minifier.cases.case import (
 from tcdebug.minifier.cases.placement import devices, evaluated
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.reduction.operators.regions import changes_state, function_name, regions
-from tcdebug.minifier.reduction.operators.transforms import is_part, lowered, transforms
+from tcdebug.minifier.reduction.operators.transforms import is_part, leave_transforms, transforms
 
 WRITING = {
     "setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior",
@@ -117,7 +117,7 @@ def name_of(node: fx.Node) -> str:
     return str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
 
 
-def _silent(node: fx.Node) -> bool:
+def _is_uninformative(node: fx.Node) -> bool:
     """Return whether the result of a call says nothing about how it was compiled."""
     number = isinstance(node.meta.get("example_value"), int | float | torch.SymInt | torch.SymFloat)
     return number or changes_state(node) or node.target in (operator.setitem, operator.delitem)
@@ -129,9 +129,9 @@ def leaves(graph: fx.Graph) -> list[fx.Node]:
         n
         for n in graph.nodes
         if n.op.startswith("call")
-        and not _silent(n)
+        and not _is_uninformative(n)
         and not is_part(n)
-        and not [u for u in n.users if u.op != "output" and not _silent(u)]
+        and not [u for u in n.users if u.op != "output" and not _is_uninformative(u)]
     ]
 
 
@@ -203,7 +203,7 @@ def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
             graph.erase_node(node)
     ends = {*outputs, *leaves(graph)}
     set_outputs(graph, [n for n in graph.nodes if n in ends])
-    return finished(case, graph, inputs)
+    return finish(case, graph, inputs)
 
 
 def _device(case: Case) -> str:
@@ -254,7 +254,7 @@ def substitute(node: fx.Node, argument: Any) -> None:
             user.graph.erase_node(user)
 
 
-def finished(
+def finish(
     case: Case, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None
 ) -> Case | None:
     """Return a case with an edited graph; None if nothing is left to run."""
@@ -264,6 +264,6 @@ def finished(
         outputs = leaves(graph)
     if not outputs:
         return None
-    set_outputs(graph, lowered(graph, list(dict.fromkeys(outputs))))
+    set_outputs(graph, leave_transforms(graph, list(dict.fromkeys(outputs))))
     remove_dead(graph)
     return case.with_graph(graph, inputs)

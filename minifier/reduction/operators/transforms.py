@@ -107,7 +107,7 @@ def _live_levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]]:
     return found
 
 
-def lowered(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Node]:
+def leave_transforms(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Node]:
     """Add calls by which values leave their transforms; return the values outside."""
     around = transforms(graph) or []
     if not around:
@@ -133,7 +133,7 @@ def lowered(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Node]:
 def _leaving(graph: fx.Graph, transform: Transform, value: fx.Node) -> list[fx.Node]:
     """Add the calls by which a value leaves a transform; for jvp, so does its tangent."""
     predispatch = torch._functorch.predispatch
-    with graph.inserting_before(_way_out(transform)):
+    with graph.inserting_before(_exit_point(transform)):
         if transform.kind == "vmap":
             size: Any = transform.start.args[0]
             args = (value, transform.level, size, 0)
@@ -146,7 +146,7 @@ def _leaving(graph: fx.Graph, transform: Transform, value: fx.Node) -> list[fx.N
         return [graph.call_function(unwrap, (part, transform.level)) for part in parts]
 
 
-def _way_out(transform: Transform) -> fx.Node:
+def _exit_point(transform: Transform) -> fx.Node:
     """Return the call before which values leave: the end, or the end of the dual level in it."""
     node = transform.start
     depth = 0
@@ -174,7 +174,7 @@ def _is_dual(value: fx.Node) -> bool:
     return False
 
 
-def without(graph: fx.Graph, transform: Transform) -> bool:
+def remove_transform(graph: fx.Graph, transform: Transform) -> bool:
     """Remove a transform. vmap leaves its first element; grad and jvp leave the primal function.
 
     Derivatives and everything that depends on them are removed. Returns False if nothing is left.
@@ -192,7 +192,7 @@ def without(graph: fx.Graph, transform: Transform) -> bool:
         if node in gone or any(n in gone for n in node.all_input_nodes):
             gone.add(node)
         elif at_level and transform.kind == "vmap":
-            _as_first(graph, node)
+            _take_first(graph, node)
             passed.add(node)
         elif at_level:
             node.replace_all_uses_with(_operand(node))
@@ -200,7 +200,7 @@ def without(graph: fx.Graph, transform: Transform) -> bool:
         elif transform.kind != "vmap" and _differentiates(node, transform):
             gone.add(node)
     if transform.kind == "jvp":
-        _without_duals(graph, inside, gone)
+        _remove_duals(graph, inside, gone)
     for node in list(graph.nodes):
         if node.op != "output" and any(n in gone for n in node.all_input_nodes):
             gone.add(node)
@@ -246,7 +246,7 @@ def _operand(node: fx.Node) -> fx.Node:
     return operand
 
 
-def _as_first(graph: fx.Graph, node: fx.Node) -> None:
+def _take_first(graph: fx.Graph, node: fx.Node) -> None:
     """Replace a wrap of vmap by a slice, and an unwrap by a dimension of size 1."""
     with graph.inserting_before(node):
         if function_name(node) == "_add_batch_dim":
@@ -270,7 +270,7 @@ def _is_marker(node: fx.Node, transform: Transform) -> bool:
     return re.search(own, name) is not None
 
 
-def _without_duals(graph: fx.Graph, inside: Sequence[fx.Node], gone: set[fx.Node]) -> None:
+def _remove_duals(graph: fx.Graph, inside: Sequence[fx.Node], gone: set[fx.Node]) -> None:
     """Replace duals by their primals, and remove tangents."""
     for node in inside:
         name = function_name(node)

@@ -14,7 +14,7 @@ from tcdebug.minifier.reduction.operators.surgery import (
     remove_dead,
     set_outputs,
 )
-from tcdebug.minifier.reduction.operators.transforms import lowered
+from tcdebug.minifier.reduction.operators.transforms import leave_transforms
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Truncate:
         set_outputs(graph, [])
         for name in edits:
             erase_with_marks(graph, named[name])
-        outputs = lowered(graph, leaves(graph))
+        outputs = leave_transforms(graph, leaves(graph))
         if not outputs:
             return None
         set_outputs(graph, outputs)

@@ -28,12 +28,12 @@ from tcdebug.minifier.targets.inductor import (
     options,
     passes,
 )
-from tcdebug.minifier.targets.inductor.options import held_back
+from tcdebug.minifier.targets.inductor.options import allowed_options
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED, units
 from tcdebug.minifier.targets.inductor.texts import texts_kept
 from tcdebug.minifier.targets.inductor.warm import register, warm_up, warm_up_for_devices
 
-__all__ = ["PATCHES", "held_back", "register", "switched", "warm_up", "warm_up_for_devices"]
+__all__ = ["PATCHES", "allowed_options", "register", "switched", "warm_up", "warm_up_for_devices"]
 
 Seam = Callable[[Gate, EventLog], AbstractContextManager[None]]
 

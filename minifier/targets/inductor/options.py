@@ -28,7 +28,7 @@ OTHER = Patch(
 PATCHES = (INDUCTOR, OTHER)
 
 
-def held_back(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
+def allowed_options(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a script that the gate allows."""
     return {
         name: value
@@ -46,7 +46,7 @@ def given_options(gate: Gate, log: EventLog) -> Iterator[None]:
         @functools.wraps(original)
         def compile_fx(*args: Any, **kwargs: Any) -> Any:
             if options := kwargs.get("config_patches"):
-                kwargs["config_patches"] = held_back(gate, options)
+                kwargs["config_patches"] = allowed_options(gate, options)
             return original(*args, **kwargs)
 
         return compile_fx
@@ -57,7 +57,7 @@ def given_options(gate: Gate, log: EventLog) -> Iterator[None]:
             given = self.kwargs
             if not given.get("options") or self.compiler_name == OURS:
                 return original(self, module, inputs)
-            options = held_back(gate, given["options"])
+            options = allowed_options(gate, given["options"])
             return self.compiler_fn(module, inputs, **{**given, "options": options})
 
         return call

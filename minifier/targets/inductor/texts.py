@@ -17,7 +17,7 @@ from torch._logging._internal import trace_log
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import StageText
-from tcdebug.minifier.trace.torch_trace import handled
+from tcdebug.minifier.trace.torch_trace import handler_added
 
 TRACED = (
     "dynamo_output_graph",
@@ -53,9 +53,9 @@ def texts_kept(log: EventLog) -> Iterator[None]:
         log.emit(StageText(path), stage=stage, direction=direction)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(handled(trace_log, _Traced(keep)))
+        stack.enter_context(handler_added(trace_log, _Traced(keep)))
         for stage, logger in PRINTED.items():
-            stack.enter_context(handled(logger, _Printed(stage, keep)))
+            stack.enter_context(handler_added(logger, _Printed(stage, keep)))
         yield
 
 

@@ -17,7 +17,7 @@ from captured import captured
 from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.journal import snug
+from tcdebug.minifier.capture.journal import without_large_storages
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.repros.verify import verify
@@ -284,12 +284,12 @@ def test_a_call_with_other_sizes_is_journalled_too(tmp_path: Path) -> None:
 
 def test_only_the_view_is_stored_if_its_memory_is_much_larger(tmp_path: Path) -> None:
     big = torch.arange(100_000.0)
-    case = snug(captured(torch.tanh, big[10:13]))
+    case = without_large_storages(captured(torch.tanh, big[10:13]))
     (value,) = case.values()
     assert value.tolist() == [10.0, 11.0, 12.0]
     assert value.untyped_storage().nbytes() == 12
     shared = captured(lambda x, y: x + y, big[10:13], big[11:14])
-    assert snug(shared).values()[0].untyped_storage().nbytes() == 400_000
+    assert without_large_storages(shared).values()[0].untyped_storage().nbytes() == 400_000
 
 
 def test_a_journal_that_cannot_be_written_does_not_end_the_program(tmp_path: Path) -> None:

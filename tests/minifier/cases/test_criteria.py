@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcdebug.minifier.cases.criteria import ORACLES, Wanted
+from tcdebug.minifier.cases.criteria import ORACLES, Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 NAN = Outcome(Kind.WRONG, "backward", "backward | wrong nan", "gradient 0: 3 of 4 differ in nan")
@@ -24,7 +24,7 @@ NAN = Outcome(Kind.WRONG, "backward", "backward | wrong nan", "gradient 0: 3 of 
 )
 def test_an_oracle_counts_kinds(oracle: str, kinds: set[Kind]) -> None:
     assert oracle in ORACLES
-    assert {k for k in Kind if Wanted(oracle).counts(Outcome(k))} == kinds
+    assert {k for k in Kind if Criteria(oracle).counts(Outcome(k))} == kinds
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_an_oracle_counts_kinds(oracle: str, kinds: set[Kind]) -> None:
     ],
 )
 def test_a_regex_is_searched_for_in_kind_signature_and_message(regex: str, counts: bool) -> None:
-    assert Wanted(fail_regex=regex).counts(NAN) is counts
+    assert Criteria(fail_regex=regex).counts(NAN) is counts
 
 
 def test_everything_that_a_check_calls_bad_counts() -> None:
-    assert Wanted("perf", check="false").counts(Outcome(Kind.BAD))
+    assert Criteria("perf", check="false").counts(Outcome(Kind.BAD))
 
 
 def test_the_exit_of_a_script_says_nothing_about_numbers_and_speed() -> None:
-    of_graphs = [name for name in ORACLES if Wanted(name).of_graphs]
-    assert of_graphs == ["nan", "perf", "compile-time"]
-    assert not Wanted("nan", check="false").of_graphs
+    graphs_only = [name for name in ORACLES if Criteria(name).of_graphs]
+    assert graphs_only == ["nan", "perf", "compile-time"]
+    assert not Criteria("nan", check="false").graphs_only

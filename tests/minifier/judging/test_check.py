@@ -13,7 +13,7 @@ from captured import captured
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.reproduction import verified
 from tcdebug.minifier.judging.check import outcome_of, run_check
@@ -91,7 +91,7 @@ def asked(folder: Path, script: str, target: str = "eager") -> Oracle:
     if not path.exists() or path.read_text() != script:
         path.write_text(script)
     command = f"{shlex.quote(sys.executable)} {path}"
-    subject = GraphSubject(backends.target(target), EventLog(folder), Wanted(check=command))
+    subject = GraphSubject(backends.target(target), EventLog(folder), Criteria(check=command))
     return graph_oracle(subject, Limits(60.0), Budget())
 
 

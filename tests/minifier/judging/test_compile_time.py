@@ -18,7 +18,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.compile_time import longest_phases
 from tcdebug.minifier.oracles.budget import Budget
@@ -48,7 +48,7 @@ def compute(seconds: float) -> None:
 
 
 def judged(backend: Any, folder: Path, case: Case = CASE) -> Outcome:
-    wanted = Wanted("compile-time", longer_than=LONGER_THAN)
+    wanted = Criteria("compile-time", longer_than=LONGER_THAN)
     subject = GraphSubject(backends.target(backend), EventLog(folder), wanted)
     return graph_oracle(subject, Limits(60.0), Budget()).ask(case, Toggles(), "how long it takes")
 

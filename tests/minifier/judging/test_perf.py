@@ -16,7 +16,7 @@ from torch import fx
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.perf import Seconds, resized, slow
 from tcdebug.minifier.oracles.budget import Budget
@@ -25,7 +25,7 @@ from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 
 def judged(backend: Any, case: Case, folder: Path, slower_than: float = 1.5) -> Outcome:
-    criteria = Wanted("perf", slower_than)
+    criteria = Criteria("perf", slower_than)
     subject = GraphSubject(backends.target(backend), EventLog(folder), criteria)
     return graph_oracle(subject, Limits(60.0), Budget()).ask(case, Toggles(), "how fast it is")
 

@@ -16,7 +16,7 @@ from torch._higher_order_ops import scan
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, CaseInput
-from tcdebug.minifier.cases.criteria import ORACLES, Wanted
+from tcdebug.minifier.cases.criteria import ORACLES, Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Referee
@@ -242,7 +242,7 @@ def test_an_oracle_looks_for_its_own_kind_of_failure(
 ) -> None:
     case = captured(lambda x: (x + 1).tanh(), torch.ones(3))
     found = {
-        name: judge_of(Wanted(name), Candidates(Backend(backend, "own"), Ambient()), tmp_path)(
+        name: judge_of(Criteria(name), Candidates(Backend(backend, "own"), Ambient()), tmp_path)(
             case, Toggles(), lambda phase: None
         )
         for name in ORACLES
@@ -256,7 +256,7 @@ def test_an_exception_fails_under_every_oracle_and_counts_under_some(tmp_path: P
     candidates = Candidates(backends.target(backends.raises), Ambient())
     counted = set()
     for name in ORACLES:
-        wanted = Wanted(name)
+        wanted = Criteria(name)
         outcome = judge_of(wanted, candidates, tmp_path)(case, Toggles(), lambda phase: None)
         assert outcome.kind is Kind.EXCEPTION
         if wanted.counts(outcome):
@@ -268,7 +268,7 @@ def test_a_failure_in_eager_is_invalid_even_if_nothing_is_compared(tmp_path: Pat
     case = captured(lambda x: x.view(2, 2), torch.ones(4))
     broken_case = case.with_inputs({i.name: CaseInput(i.name, torch.ones(3)) for i in case.inputs})
     candidates = Candidates(backends.target("eager"), Ambient())
-    judge_crash = judge_of(Wanted("crash"), candidates, tmp_path)
+    judge_crash = judge_of(Criteria("crash"), candidates, tmp_path)
     assert judge_crash(broken_case, Toggles(), lambda phase: None).kind is Kind.INVALID
 
 

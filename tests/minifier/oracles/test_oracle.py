@@ -20,7 +20,7 @@ from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import surroundings
 from tcdebug.minifier.judging.endings import outcome_of
@@ -362,13 +362,13 @@ def test_no_more_than_sixteen_other_failures_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_failure_outside_the_criteria_is_not_a_failure(tmp_path: Path) -> None:
-    wanted = Wanted(fail_regex="wrong nan|SIGABRT")
+    wanted = Criteria(fail_regex="wrong nan|SIGABRT")
     asked = oracle(tmp_path, backends.target(backends.wrong), criteria=wanted)
     found = asked.ask(tanh_case(), Toggles(), "fails, but not like that")
     assert not found.failed
     assert found.message.startswith("fails, but not in a way that counts: output 0: ")
     assert list(asked.others.scripts) == ["forward | wrong value"]
-    wider = oracle(tmp_path, backends.target(backends.wrong), criteria=Wanted(fail_regex="wrong"))
+    wider = oracle(tmp_path, backends.target(backends.wrong), criteria=Criteria(fail_regex="wrong"))
     assert wider.ask(tanh_case(), Toggles(), "known, and wanted now").kind is Kind.WRONG
     assert wider.reruns == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.cases.criteria import Wanted
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, Spending
@@ -189,7 +189,7 @@ if run in (0, 2):
 """
 
 
-def script_oracle(folder: Path, text: str, wanted: Wanted) -> CandidateOracle[WholeScript]:
+def script_oracle(folder: Path, text: str, wanted: Criteria) -> CandidateOracle[WholeScript]:
     path = folder / "script.py"
     path.write_text(text.replace('"runs"', repr(str(folder / "runs"))))
     job = Job("search", str(path), [], str(folder), wanted=wanted)
@@ -202,7 +202,7 @@ def script_oracle(folder: Path, text: str, wanted: Wanted) -> CandidateOracle[Wh
 
 
 def test_an_endless_script_hangs(tmp_path: Path) -> None:
-    asked = script_oracle(tmp_path, "import time; time.sleep(600)", Wanted())
+    asked = script_oracle(tmp_path, "import time; time.sleep(600)", Criteria())
     asked.oracle.limits = Limits(8.0)
     hang = asked.ask(Toggles(), "sleeps")
     assert (hang.kind, hang.signature) == (Kind.HANG, "script | hang")
@@ -211,7 +211,7 @@ def test_an_endless_script_hangs(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("warm")
 def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
-    oracle = script_oracle(tmp_path, SOMETIMES, Wanted())
+    oracle = script_oracle(tmp_path, SOMETIMES, Criteria())
     failure = oracle.ask(Toggles(), "fails at first")
     assert failure.signature == "script | ValueError | ValueError: in run #"
     assert oracle.rate(Toggles(), failure, 2) == Rate(1, 2)
@@ -221,7 +221,7 @@ def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
 
 
 def test_a_check_of_a_script_knows_what_is_off(tmp_path: Path) -> None:
-    wanted = Wanted(check='test "$TCDEBUG_OFF" = fuse && grep -q counter')
+    wanted = Criteria(check='test "$TCDEBUG_OFF" = fuse && grep -q counter')
     oracle = script_oracle(tmp_path, SOMETIMES, wanted)
     assert oracle.ask(Toggles.parse(["fuse"]), "off").kind is Kind.OK
     assert oracle.ask(Toggles(), "on").kind is Kind.BAD
@@ -230,5 +230,5 @@ def test_a_check_of_a_script_knows_what_is_off(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("warm")
 def test_a_script_that_fails_outside_the_criteria_does_not_fail(tmp_path: Path) -> None:
-    oracle = script_oracle(tmp_path, SOMETIMES, Wanted(fail_regex="KeyError"))
+    oracle = script_oracle(tmp_path, SOMETIMES, Criteria(fail_regex="KeyError"))
     assert oracle.ask(Toggles(), "raises ValueError").kind is Kind.INVALID

@@ -11,7 +11,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision, Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask, Verdict, bisect
-from tcdebug.minifier.bisection.certainty import Sure, surely
+from tcdebug.minifier.bisection.certainty import CertainVerdict, certain_verdict
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.repeats import Rate, Tally, settle
 
@@ -87,7 +87,7 @@ class Flaky:
         end = WRONG if fails else self.otherwise
         return Outcome(end.kind, end.phase, end.signature, decisions=decisions)
 
-    def bisected(self, wanted: float = 0.99) -> Sure:
+    def bisected(self, wanted: float = 0.99) -> CertainVerdict:
         failure = self.ask(Toggles(), "the failure")
         while not failure.failed:
             self.tallies.clear()
@@ -97,10 +97,10 @@ class Flaky:
             self.searches += 1
             return bisect(ask, failure, Toggles(), EventLog(None))
 
-        return surely(self, failure, Toggles(), search, wanted)
+        return certain_verdict(self, failure, Toggles(), search, wanted)
 
 
-def answer(sure: Sure, culprit: Step = ONE_STEP[0]) -> str:
+def answer(sure: CertainVerdict, culprit: Step = ONE_STEP[0]) -> str:
     """Return whether a culprit was named, and whether it is the right one."""
     if not sure.verdict.confirmed:
         return "none"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tcdebug.minifier.search.rehearsal import searched
+from tcdebug.minifier.search.rehearsal import search_ahead
 
 Result = TypeVar("Result")
 
@@ -58,6 +58,6 @@ class VirtualTime:
                 self.answers[done] = self.truth(self.ends.pop(done)[1])
         return self.answers[key]
 
-    def searched(self, search: Callable[[Callable[[Any], Any]], Result]) -> Result:
+    def search_ahead(self, search: Callable[[Callable[[Any], Any]], Result]) -> Result:
         """Return what a search without side effects finds."""
-        return searched(self.ask, self, search, search)
+        return search_ahead(self.ask, self, search, search)

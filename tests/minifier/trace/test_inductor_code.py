@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tcdebug.compiler.events.schema import ExternCalled, KernelWritten
-from tcdebug.minifier.trace.guards import counted, on_values
-from tcdebug.minifier.trace.inductor_code import generated
+from tcdebug.minifier.trace.guards import count_guards, value_guards
+from tcdebug.minifier.trace.inductor_code import generated_events
 
 CODE = """
 cpp_fused_relu_sum_0 = async_compile.cpp_pybinding(['const float*', 'double*', 'bool*'], r'''
@@ -42,26 +42,26 @@ device=None, requires_grad=True, size=[8, 8], stride=[8, 1])  # y = x * n  # s.p
 
 
 def test_a_kernel_moves_the_bytes_of_its_arguments_and_of_a_broadcast_only_its_memory() -> None:
-    kernels = [e for e in generated(CODE, "code.py") if isinstance(e, KernelWritten)]
+    kernels = [e for e in generated_events(CODE, "code.py") if isinstance(e, KernelWritten)]
     assert kernels == [
         KernelWritten("cpp_fused_relu_sum_0", "c++", [], 8 * 4 * 4 + 8 * 8 + 4, "code.py")
     ]
 
 
 def test_bytes_of_symbolic_sizes_are_unknown() -> None:
-    (kernel,) = generated(SYMBOLIC, "")
+    (kernel,) = generated_events(SYMBOLIC, "")
     assert isinstance(kernel, KernelWritten)
     assert kernel.moved == 0
 
 
 def test_a_library_call_has_the_nodes_above_it() -> None:
-    calls = [e for e in generated(CODE, "") if isinstance(e, ExternCalled)]
+    calls = [e for e in generated_events(CODE, "") if isinstance(e, ExternCalled)]
     assert [(c.op, c.node) for c in calls] == [("aten.mm", "getattr_1, matmul")]
 
 
 def test_guards_are_counted_and_those_on_values_are_listed() -> None:
-    assert counted(GUARDS) == 4
-    assert on_values(GUARDS) == [
+    assert count_guards(GUARDS) == 4
+    assert value_guards(GUARDS) == [
         "EQUALS_MATCH: L['n'] == 2",
         "TENSOR_MATCH: L['x'] is float32 requires_grad=True, size=[8, 8], stride=[8, 1]",
     ]
