@@ -41,7 +41,7 @@ class CandidateOracle(Generic[CandidateType]):
         """Return how often the candidate fails again in `runs` further runs. Raises BudgetUsed."""
         return self.oracle.rate(self.candidate, toggles, failure, runs)
 
-    def search_ahead(
+    def searched(
         self,
         search: Callable[[Ask], Result],
         rehearsal: Callable[[Ask], object] | None = None,

@@ -48,6 +48,6 @@ def test_everything_that_a_check_calls_bad_counts() -> None:
 
 
 def test_the_exit_of_a_script_says_nothing_about_numbers_and_speed() -> None:
-    graphs_only = [name for name in ORACLES if Criteria(name).of_graphs]
+    graphs_only = [name for name in ORACLES if Criteria(name).graphs_only]
     assert graphs_only == ["nan", "perf", "compile-time"]
     assert not Criteria("nan", check="false").graphs_only

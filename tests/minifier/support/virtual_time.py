@@ -58,6 +58,6 @@ class VirtualTime:
                 self.answers[done] = self.truth(self.ends.pop(done)[1])
         return self.answers[key]
 
-    def search_ahead(self, search: Callable[[Callable[[Any], Any]], Result]) -> Result:
+    def searched(self, search: Callable[[Callable[[Any], Any]], Result]) -> Result:
         """Return what a search without side effects finds."""
         return search_ahead(self.ask, self, search, search)
