@@ -23,8 +23,8 @@ NO_GRAD, INFERENCE = "NO_GRAD_MODE", "INFERENCE_MODE"
 """Modes in which autograd does not track the views that are created."""
 
 
-class Origin(StrEnum):
-    """How a tensor is created."""
+class Relation(StrEnum):
+    """How a tensor is created, and its relation to the tensor that it is created from."""
 
     MEMORY = "memory"
     """With its own memory."""
@@ -44,7 +44,7 @@ class SharedDtypes(TypeError):
 class Member:
     """A tensor: its layout, its origin, and its autograd state."""
 
-    how: Origin
+    how: Relation
     of: int
     """The place of the tensor that it is created from; -1 if it has its own memory."""
     dtype: torch.dtype
@@ -78,7 +78,7 @@ class Member:
     def expression(self, name: str, source: torch.dtype, numel: int) -> str:
         """Return an expression that creates it from `name`, whose memory has `numel` elements."""
         layout = f".as_strided({self.size}, {self.stride}, {self.offset})"
-        if self.how is Origin.STORAGE:
+        if self.how is Relation.STORAGE:
             device = "" if self.device == "cpu" else f", device={self.device!r}"
             place = f"{name}.untyped_storage(), {self.offset}, {self.size}, {self.stride}"
             text = f"torch.empty(0, dtype={self.dtype}{device}).set_({place})"
@@ -93,7 +93,7 @@ class Member:
             text = f"{name}.as_strided(({whole},), (1,), 0).view({self.dtype}){layout}"
         for function in self.lazy:
             text = f"torch.{function}({text})"
-        apart = self.how is Origin.DETACHED or (self.how is Origin.STORAGE and self.lazy)
+        apart = self.how is Relation.DETACHED or (self.how is Relation.STORAGE and self.lazy)
         return f"{text}.detach()" if apart else text
 
 
@@ -142,7 +142,7 @@ class Lineage:
     def clones(self, place: int) -> bool:
         """Return whether a tensor was computed and a clone of a leaf can replace it."""
         member = self.members[place]
-        if member.leaf or member.how is not Origin.MEMORY or member.offset:
+        if member.leaf or member.how is not Relation.MEMORY or member.offset:
             return False
         meta = torch.empty_strided(member.size, member.stride, device="meta", dtype=member.dtype)
         whole = place not in self.related or member.end == self.numel(place)
@@ -159,7 +159,7 @@ class Lineage:
     def _made(
         self, place: int, member: Member, made: Sequence[torch.Tensor], change: Change | None
     ) -> torch.Tensor:
-        if member.how is Origin.MEMORY:
+        if member.how is Relation.MEMORY:
             value = _create_owner(self._memory(place, change), member)
             return value.clone() if self.clones(place) else value
         of = made[member.of]
@@ -169,7 +169,7 @@ class Lineage:
         # a repro script holds this same text, so both create the same tensors
         text = member.expression("of", of.dtype, numel)
         taken: torch.Tensor = eval(text, {"torch": torch, "of": of})
-        if member.how is Origin.VIEW:
+        if member.how is Relation.VIEW:
             mark_creation(taken, member)
         if member.requires_grad and not taken.requires_grad:
             taken.requires_grad_()
@@ -235,25 +235,25 @@ class _LineageBuilder:
         """Return the place of a tensor. A tensor that is new is added."""
         if id(value) not in self._places:
             how, of = self._origin(value)
-            memory = _flat(value) if how is Origin.MEMORY else None
+            memory = _flat(value) if how is Relation.MEMORY else None
             member = _member(value, how, of, self._tensors[of] if of >= 0 else None)
             self._places[id(value)] = len(self.members)
-            if how is Origin.MEMORY:
+            if how is Relation.MEMORY:
                 self._owners.setdefault(_place(value), len(self.members))
             self.members.append(member)
             self.memories.append(memory)
             self._tensors.append(value)
         return self._places[id(value)]
 
-    def _origin(self, value: torch.Tensor) -> tuple[Origin, int]:
+    def _origin(self, value: torch.Tensor) -> tuple[Relation, int]:
         base = value._base if value._is_view() else None
         if base is not None and is_plain(base) and _place(base) == _place(value):
-            return Origin.VIEW, self.add(base)
+            return Relation.VIEW, self.add(base)
         owner = self._owners.get(_place(value), -1) if _place(value) else -1
         if owner < 0:
-            return Origin.MEMORY, -1
+            return Relation.MEMORY, -1
         together = _share_version_counter(self._tensors[owner], value)
-        return Origin.DETACHED if together else Origin.STORAGE, owner
+        return Relation.DETACHED if together else Relation.STORAGE, owner
 
 
 def _place(value: torch.Tensor) -> int:
@@ -267,11 +267,11 @@ def _flat(value: torch.Tensor) -> torch.Tensor:
         )
 
 
-def _member(value: torch.Tensor, how: Origin, of: int, base: torch.Tensor | None) -> Member:
-    conj = value.is_conj() != (base.is_conj() if base is not None and how is Origin.VIEW else False)
+def _member(value: torch.Tensor, how: Relation, of: int, base: torch.Tensor | None) -> Member:
+    conj = value.is_conj() != (base.is_conj() if base is not None and how is Relation.VIEW else False)
     lazy = ("conj",) * conj + ("_neg_view",) * value.is_neg()
     creation = "DEFAULT"
-    if how is Origin.VIEW:
+    if how is Relation.VIEW:
         creation = torch._C._autograd._get_creation_meta(value).name
     return Member(
         how, of, value.dtype, tuple(value.shape), tuple(value.stride()),

@@ -15,7 +15,7 @@ from tcdebug.minifier.cases.lineage import (
     NO_GRAD,
     Lineage,
     Member,
-    Origin,
+    Relation,
     lineage,
 )
 
@@ -48,7 +48,7 @@ class InputsText:
         how: dict[str, str] = {}
         stored: dict[str, torch.Tensor] = {}
         for place, member in enumerate(family.members):
-            if member.how is not Origin.MEMORY:
+            if member.how is not Relation.MEMORY:
                 how[names[place]] = "derived"
                 continue
             relatives = [specs[k] for k in family.family(place) if k in specs]
@@ -119,7 +119,7 @@ class InputsText:
     def _member(self, place: int, member: Member, spec: CaseInput | None) -> list[str]:
         """Return the lines that create one tensor."""
         name, how = self.names[place], self.how[self.names[place]]
-        if member.how is Origin.MEMORY:
+        if member.how is Relation.MEMORY:
             if place in self.family.related:
                 text = self._root_text(place, member, how)
             else:
@@ -132,7 +132,7 @@ class InputsText:
             numel = self.family.numel(member.of)
             text = member.expression(self.names[member.of], source, numel)
             requires = self.family.members[member.of].requires_grad
-            inherits = member.how is Origin.VIEW and requires
+            inherits = member.how is Relation.VIEW and requires
             text += ".requires_grad_()" * (member.requires_grad and not inherits)
         lines = [f"{name} = {text}"]
         if member.creation not in ("DEFAULT", NO_GRAD, INFERENCE):

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values
-from tcdebug.minifier.cases.lineage import Origin, SharedDtypes, leaves, lineage
+from tcdebug.minifier.cases.lineage import Relation, SharedDtypes, leaves, lineage
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.repros.repro import Repro, write
 
@@ -141,7 +141,7 @@ def test_relations_of_two_tensors_are_distinguished() -> None:
         lineage([x, y]).members[-1].how
         for y in (x[1:], x.detach(), x.data, x.clone(), torch.nn.Parameter(x))
     ]
-    assert hows == [Origin.VIEW, Origin.DETACHED, Origin.STORAGE, Origin.MEMORY, Origin.DETACHED]
+    assert hows == [Relation.VIEW, Relation.DETACHED, Relation.STORAGE, Relation.MEMORY, Relation.DETACHED]
     assert x._version == 0, "looking changes nothing"
 
 

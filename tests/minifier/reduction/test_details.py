@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case, CaseInput
-from tcdebug.minifier.cases.lineage import Origin, lineage
+from tcdebug.minifier.cases.lineage import Relation, lineage
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.reduction import CaseReduction
@@ -399,7 +399,7 @@ def test_an_edit_applies_to_all_inputs_that_share_memory(reduction: CaseReductio
     reduced = reduction.apply(case, edits)
     assert reduced is not None
     before, after = (lineage(c.values()).members for c in (case, reduced))
-    hows = [Origin.MEMORY, Origin.VIEW, Origin.MEMORY]
+    hows = [Relation.MEMORY, Relation.VIEW, Relation.MEMORY]
     assert [m.how for m in before] == [m.how for m in after] == hows
     whole, part, _ = reduced.values()
     assert part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
@@ -411,7 +411,7 @@ def test_an_edit_applies_to_all_inputs_that_share_memory(reduction: CaseReductio
 def test_inputs_that_share_memory_are_separated_together() -> None:
     case = related()
     reduced = edited(SimplifyStrides(), case)
-    assert [m.how for m in lineage(reduced.values()).members] == [Origin.MEMORY] * 3
+    assert [m.how for m in lineage(reduced.values()).members] == [Relation.MEMORY] * 3
     assert measure(reduced) < measure(case)
     assert [v.tolist() for v in reduced.values()] == [v.tolist() for v in case.values()]
 
