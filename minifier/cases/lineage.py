@@ -268,7 +268,8 @@ def _flat(value: torch.Tensor) -> torch.Tensor:
 
 
 def _member(value: torch.Tensor, how: Relation, of: int, base: torch.Tensor | None) -> Member:
-    conj = value.is_conj() != (base.is_conj() if base is not None and how is Relation.VIEW else False)
+    viewed = base is not None and how is Relation.VIEW and base.is_conj()
+    conj = value.is_conj() != viewed
     lazy = ("conj",) * conj + ("_neg_view",) * value.is_neg()
     creation = "DEFAULT"
     if how is Relation.VIEW:

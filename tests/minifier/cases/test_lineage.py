@@ -141,7 +141,9 @@ def test_relations_of_two_tensors_are_distinguished() -> None:
         lineage([x, y]).members[-1].how
         for y in (x[1:], x.detach(), x.data, x.clone(), torch.nn.Parameter(x))
     ]
-    assert hows == [Relation.VIEW, Relation.DETACHED, Relation.STORAGE, Relation.MEMORY, Relation.DETACHED]
+    assert hows == [
+        Relation.VIEW, Relation.DETACHED, Relation.STORAGE, Relation.MEMORY, Relation.DETACHED
+    ]  # fmt: skip
     assert x._version == 0, "looking changes nothing"
 
 
