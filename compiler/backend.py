@@ -90,11 +90,11 @@ def compile(
     wrong, BadOption and CompileError as `backend` does.
     """
     if not isinstance(module, fx.GraphModule):
-        raise TypeError(f"an fx.GraphModule is needed, not {type(module).__name__}")
+        raise TypeError(f"expected an fx.GraphModule, not {type(module).__name__}")
     wanted = [node.name for node in module.graph.find_nodes(op="placeholder")]
     if len(wanted) != len(inputs):
         names = ", ".join(wanted)
-        raise TypeError(f"the graph takes {len(wanted)} inputs ({names}): {len(inputs)} given")
+        raise TypeError(f"the graph takes {len(wanted)} inputs ({names}), not {len(inputs)}")
     return backend(module, inputs, mode=mode, options=options)
 
 

@@ -182,7 +182,7 @@ def compile_joint(
 
     def compiler(direction: str) -> GraphCompiler:
         if (given := this.overrides.compiler(direction)) is not None:
-            return lambda graph, examples: seams.taking_a_list(given(graph, examples))
+            return lambda graph, examples: seams.as_boxed(given(graph, examples))
         if this.options.on_error != "fallback":
             return lambda graph, examples: compile_part(graph, examples, direction, this)
         return lambda graph, examples: recovering(
@@ -200,7 +200,7 @@ def compile_joint(
         this.log.emit(Fallback("calls through AOTAutograd", reason))
 
     gate = this.gate.scoped("joint")
-    drawing = seams.every_draw() if this.options.fallback_random else nullcontext()
+    drawing = seams.keep_unused_draws() if this.options.fallback_random else nullcontext()
     with stages.stage("aot", len(module.graph.nodes), foreign=True), drawing:
         backend = seams.aot_autograd(
             fw_compiler=compiler("forward"),

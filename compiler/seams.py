@@ -33,9 +33,9 @@ __all__ = [
     "compile_id",
     "core_aten_decompositions",
     "default_partition",
-    "every_draw",
     "get_decompositions",
     "graph_break",
+    "keep_unused_draws",
     "min_cut_rematerialization_partition",
     "native_batch_norm_helper",
     "path_steps",
@@ -54,7 +54,7 @@ TRACING = "tcdebug"
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
-def every_draw() -> AbstractContextManager[object]:
+def keep_unused_draws() -> AbstractContextManager[object]:
     """While the block runs, torch keeps random operators whose results are unused in a graph.
 
     Removing them would change the numbers that later operators draw. torch reads inductor's config
@@ -75,7 +75,8 @@ def aot_autograd(
 
     torch's own `aot_autograd` first imports all of inductor: half a second of each warm start.
     `others` are arguments of torch's `aot_module_simplified`. `unknown_torch` is called with the
-    version of torch if a graph could bypass AOTAutograd's wrappers but `AROUND` lacks this version.
+    version of torch if a graph could bypass AOTAutograd's wrappers, but `WRAPPERS` lacks the
+    version.
     """
     compile_backward = bw_compiler or fw_compiler
 
@@ -102,7 +103,7 @@ def aot_autograd(
 
 
 @dataclass(frozen=True)
-class Around:
+class Wrappers:
     """The wrappers that a version of torch puts around an inference graph, outermost first.
 
     `mark` names torch's function that marks the dynamic dimensions of a result.
@@ -112,10 +113,10 @@ class Around:
     mark: str
 
 
-FOUR = Around(("forward", "runtime_wrapper", "wrapper", "inner_fn"), "maybe_mark_dynamic_helper")
-TWO = Around(("forward", "runtime_wrapper"), "mark_dynamo_propagated_dynamic_indices")
+FOUR = Wrappers(("forward", "runtime_wrapper", "wrapper", "inner_fn"), "maybe_mark_dynamic_helper")
+TWO = Wrappers(("forward", "runtime_wrapper"), "mark_dynamo_propagated_dynamic_indices")
 
-AROUND = {"2.11": FOUR, "2.12": FOUR, "2.13": TWO, "2.14": TWO, "2.15": TWO}
+WRAPPERS = {"2.11": FOUR, "2.12": FOUR, "2.13": TWO, "2.14": TWO, "2.15": TWO}
 """Version of torch -> its wrappers. With other versions, no graph bypasses the wrappers."""
 
 
@@ -156,14 +157,15 @@ class Inference:
             return made
         if not isinstance(module, fx.GraphModule) or any(True for _ in _held(module)):
             return made  # the graph also takes the parameters and buffers
-        around = AROUND.get(".".join(torch.__version__.split(".")[:2]))
-        if around is None:
+        known = WRAPPERS.get(".".join(torch.__version__.split(".")[:2]))
+        if known is None:
             unknown_torch(str(torch.__version__))
             return made
-        if torch._C._is_any_autocast_enabled() or _around(made, self._compiled) != around.functions:
+        names = _wrapper_names(made, self._compiled)
+        if torch._C._is_any_autocast_enabled() or names != known.functions:
             return made
         run: Callable[..., Any] = make()
-        return _marking(run, getattr(runtime_wrappers, around.mark), self._metadata)
+        return _marking(run, getattr(runtime_wrappers, known.mark), self._metadata)
 
 
 def _asks_for_nothing(metadata: Any) -> bool:
@@ -184,7 +186,7 @@ def _held(module: fx.GraphModule) -> Any:
     yield from module.buffers()
 
 
-def _around(made: Any, compiled: Any) -> tuple[str, ...] | None:
+def _wrapper_names(made: Any, compiled: Any) -> tuple[str, ...] | None:
     """The names of the wrappers, outermost first. None if they do not lead to the graph."""
     names: list[str] = []
     while made is not compiled:
@@ -289,7 +291,7 @@ def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return function
 
 
-def taking_a_list(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+def as_boxed(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     """A callable that takes its arguments in a list, made from one that may take them singly."""
     if getattr(function, "_boxed_call", False):
         return function

@@ -1,1 +1,1 @@
-"""What a caller configures: options, sizes for CUDA graphs, stages of its own."""
+"""The configuration by a caller: options, sizes for CUDA graphs, replaced stages."""

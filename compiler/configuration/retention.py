@@ -1,4 +1,4 @@
-"""How many run folders are kept."""
+"""The number of run folders to keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUNS_KEPT = 20
 
 
 def runs_kept(environ: Mapping[str, str] | None = None) -> int:
-    """How many healthy runs are kept: TCDEBUG_KEEP_RUNS, 20 by default. Raises BadOption."""
+    """The number of healthy runs to keep: TCDEBUG_KEEP_RUNS, by default 20. Raises BadOption."""
     given = (os.environ if environ is None else environ).get("TCDEBUG_KEEP_RUNS") or str(RUNS_KEPT)
     if not given.isdecimal():
         raise BadOption(f"TCDEBUG_KEEP_RUNS must be a number of runs, not {given!r}")

@@ -1,1 +1,1 @@
-"""What a failing compile raises, and the codes of all errors of tcdebug."""
+"""The exceptions of a failing compile, and the codes of all errors of tcdebug."""

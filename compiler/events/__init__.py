@@ -1,1 +1,1 @@
-"""Events: their schema, the log that writes them, and the run folder that holds them."""
+"""Events: their schema, the log that writes them, and the run folder that contains them."""

@@ -54,7 +54,7 @@ def create(command: str, base: Path | None = None) -> Path:
     for parent in (base or Path.cwd() / BASE, spare):
         with contextlib.suppress(OSError):
             return _create_in(parent, command)
-    raise OSError("no folder for the run: neither the current nor the temporary folder is writable")
+    raise OSError("no run folder: neither the current nor the temporary folder is writable")
 
 
 def _create_in(parent: Path, command: str) -> Path:
@@ -72,7 +72,7 @@ def _create_in(parent: Path, command: str) -> Path:
         write_info(folder, command, _prune(parent, folder.name))
         _point_latest(parent, folder.name)
         return folder
-    raise OSError(f"a thousand runs called {stem}")
+    raise OSError(f"there are a thousand runs named {stem}")
 
 
 def write_info(folder: Path, command: str, removed: Sequence[str] = ()) -> None:
@@ -141,7 +141,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _prune(parent: Path, new: str) -> list[str]:
-    """Remove the oldest healthy runs beyond those that are kept; their names."""
+    """Remove the oldest healthy runs beyond those that are kept. Returns their names."""
     healthy = sorted(
         (
             (info.started, folder)

@@ -1,1 +1,1 @@
-"""The gate that every optional step asks, and the toggles that it answers by."""
+"""The gate, which decides every optional step, and the toggles that determine its answers."""

@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The loop IR: nodes, index arithmetic, printer, parser, interpreter and verifier."""

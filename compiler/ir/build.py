@@ -35,7 +35,7 @@ def constant(dtype: torch.dtype, value: Number) -> Expr:
     limits = torch.iinfo(dtype)
     number = int(value)
     if not limits.min <= number <= limits.max:
-        raise OverflowError(f"{value} does not fit {dtype}")
+        raise OverflowError(f"{value} does not fit in {dtype}")
     return Constant(dtype, number)
 
 

@@ -108,8 +108,9 @@ class _Loop:
 class Pointwise(_Loop):
     """out[index] = body for every point of the axes. `index` visits every element once.
 
-    If `into` is set, `out` is the memory of the graph input of that name. `index` may then visit
-    only some elements; the others keep their values. The body may read `into` only at `index`.
+    If `into` is set, the node overwrites that value: an input of the graph, or a dead buffer
+    (`memory.in_place`). `index` may then visit only some elements; the others keep their values.
+    The body may read `into` only at `index`.
     """
 
     out: Buffer

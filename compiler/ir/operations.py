@@ -96,10 +96,10 @@ def result_dtype(name: str, operands: Sequence[torch.dtype]) -> torch.dtype:
         raise UnsupportedOperands(f"{name} does not take {len(operands)} operands")
     if name == "where":
         if operands[0] != torch.bool or operands[1] != operands[2]:
-            raise UnsupportedOperands(f"where takes a bool and two of one dtype, not {operands}")
+            raise UnsupportedOperands(f"where takes a bool and two equal dtypes, not {operands}")
         return operands[1]
     if name == "philox" and set(operands) != {torch.int64}:
-        raise UnsupportedOperands(f"philox takes three of int64, not {operands}")
+        raise UnsupportedOperands(f"philox takes three int64 operands, not {operands}")
     if len(set(operands)) != 1:
         raise UnsupportedOperands(f"{name} takes operands of one dtype, not {operands}")
     dtype = operands[0]

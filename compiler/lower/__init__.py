@@ -1,1 +1,1 @@
-"""The lower stage: the ATen graph becomes loop IR."""
+"""The lower stage: turns an ATen graph into loop IR."""

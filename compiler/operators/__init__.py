@@ -1,1 +1,1 @@
-"""Operators of this compiler's own, registered with torch."""
+"""The compiler's own operators, registered with torch."""

@@ -1,4 +1,4 @@
-"""passes.algebraic"""
+"""The pass passes.algebraic."""
 
 from __future__ import annotations
 

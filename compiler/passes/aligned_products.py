@@ -1,4 +1,4 @@
-"""passes.aligned_products"""
+"""The pass passes.aligned_products."""
 
 from __future__ import annotations
 

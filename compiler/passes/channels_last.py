@@ -1,4 +1,4 @@
-"""passes.channels_last"""
+"""The pass passes.channels_last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes.common_subexpressions"""
+"""The pass passes.common_subexpressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes.constant_folding"""
+"""The pass passes.constant_folding."""
 
 from __future__ import annotations
 

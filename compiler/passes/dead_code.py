@@ -1,4 +1,4 @@
-"""passes.dead_code"""
+"""The pass passes.dead_code."""
 
 from __future__ import annotations
 

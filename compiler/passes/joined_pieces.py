@@ -1,4 +1,4 @@
-"""passes.joined_pieces"""
+"""The pass passes.joined_pieces."""
 
 from __future__ import annotations
 

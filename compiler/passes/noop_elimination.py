@@ -1,4 +1,4 @@
-"""passes.noop_elimination"""
+"""The pass passes.noop_elimination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes.random_numbers"""
+"""The pass passes.random_numbers."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _integers_like_from(w: _DrawWriter, x: Any, low: Any, high: Any, **kwargs: A
     return _between(w, low, high)
 
 
-def _happens(w: _DrawWriter, chance: Any) -> fx.Node:
+def _bernoulli_trial(w: _DrawWriter, chance: Any) -> fx.Node:
     """A Bernoulli trial per element: true with probability `chance`."""
     if isinstance(chance, fx.Node):
         dtype = _compute(chance.meta["val"].dtype)
@@ -256,13 +256,13 @@ def _happens(w: _DrawWriter, chance: Any) -> fx.Node:
 
 
 def _bernoulli(w: _DrawWriter, x: Any, p: Any = None, **kwargs: Any) -> fx.Node:
-    return w.cast(_happens(w, x if p is None else p), w.value.dtype)
+    return w.cast(_bernoulli_trial(w, x if p is None else p), w.value.dtype)
 
 
 def _dropout(w: _DrawWriter, x: fx.Node, p: float, train: bool | None) -> tuple[fx.Node, fx.Node]:
     """The elements of x that are kept, scaled, and the mask of those elements."""
     chance = 1.0 if train is False else 1.0 - p
-    kept = _happens(w, chance)
+    kept = _bernoulli_trial(w, chance)
     out = w.call(aten.mul.Tensor, x, kept)
     return w.scaled(out, 1 / chance if chance else 0.0), kept
 

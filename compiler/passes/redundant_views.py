@@ -1,4 +1,4 @@
-"""passes.redundant_views"""
+"""The pass passes.redundant_views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes.unfused_bias"""
+"""The pass passes.unfused_bias."""
 
 from __future__ import annotations
 

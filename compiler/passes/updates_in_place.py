@@ -1,4 +1,4 @@
-"""passes.updates_in_place"""
+"""The pass passes.updates_in_place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pregrad.dropout_removal"""
+"""The pass pregrad.dropout_removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pregrad.fused_attention"""
+"""The pass pregrad.fused_attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pregrad.redundant_casts"""
+"""The pass pregrad.redundant_casts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pregrad.redundant_masks"""
+"""The pass pregrad.redundant_masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pregrad.whole_interpolation"""
+"""The pass pregrad.whole_interpolation."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The runtime stage: source becomes callables."""
+"""The runtime stage: builds, loads and launches kernels."""

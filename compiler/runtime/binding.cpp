@@ -1,5 +1,5 @@
-// Calls kernels from Python by arrays of their arguments, without a type table on the way.
-// Follows Python.h, which is included by its path.
+// Calls kernels from Python with arrays of arguments, without converting through type tables.
+// Python.h is included before this file, by its path.
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -7,26 +7,26 @@ enum { FEW = 256 };
 
 struct Step {
   int (*function)(const int64_t*);
-  int32_t arguments, first;  // its arguments are those at places[first], places[first + 1], ...
+  int32_t arguments, first;  // its arguments are at places[first], places[first + 1], ...
 };
 
-// Kernels that run one after the other. `kinds` has a letter an argument: a tensor, of which they
-// are given the address, an integer or a number.
+// Kernels that run one after the other. `kinds` has a letter per argument: t for a tensor, whose
+// address is passed, i for an integer, n for a floating-point number.
 struct Launch {
   const char* kinds;
   const Step* steps;
   const int32_t* places;
-  int32_t arguments, count, most;  // `most`: arguments of a step, at most
+  int32_t arguments, count, most;  // `most`: the largest number of arguments of a step
 };
 
 static void* (*tcd_address)(PyObject*);
-static PyTypeObject* tcd_plain[2];  // types of tensors that surely have memory
+static PyTypeObject* tcd_plain[2];  // types of tensors that are known to have memory
 
 static int64_t tcd_tensor(PyObject* tensor) {
   if (Py_TYPE(tensor) == tcd_plain[0] || Py_TYPE(tensor) == tcd_plain[1]) {
     try {
       return (int64_t)tcd_address(tensor);
-    } catch (...) {  // Python's method words it better
+    } catch (...) {  // the Python method below raises a clearer error
     }
   }
   PyObject* address = PyObject_CallMethod(tensor, "data_ptr", 0);
@@ -50,7 +50,7 @@ static bool tcd_read(const Launch* launch, PyObject* const* args, int64_t* value
   return !PyErr_Occurred();
 }
 
-// 0, or the status of the first kernel that failed, with its place above the lowest eight bits.
+// 0, or the status of the first kernel that failed, with its position above the lowest eight bits.
 static int64_t tcd_run(const Launch* launch, const int64_t* values, int64_t* given) {
   if (launch->count == 1) return launch->steps[0].function(values);
   for (int32_t k = 0; k < launch->count; ++k) {
@@ -90,7 +90,7 @@ static PyMethodDef tcd_method = {"kernels", (PyCFunction)(void (*)(void))tcd_cal
 
 static void tcd_forget(PyObject* capsule) { free(PyCapsule_GetPointer(capsule, "launch")); }
 
-// A function that runs a launch, of which it keeps a copy in one piece; `places` is how many.
+// A function that runs a launch. It keeps a copy of the launch, which has `places` places.
 extern "C" PyObject* tcd_bind(const Launch* launch, int32_t places) {
   const size_t steps = sizeof(Step) * launch->count, of_places = sizeof(int32_t) * places;
   char* const memory = (char*)malloc(sizeof(Launch) + steps + of_places + launch->arguments);

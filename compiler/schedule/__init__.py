@@ -1,1 +1,1 @@
-"""The schedule stage: loop IR becomes kernels and extern calls in the order in which they run."""
+"""The schedule stage: turns loop IR into an ordered list of kernels and extern calls."""

@@ -1,1 +1,1 @@
-"""What runs a stage of a compile: time, events, IR as text, and recovery from a failure."""
+"""Runs the stages of a compile: timing, events, printed IR, and recovery from failures."""

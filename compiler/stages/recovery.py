@@ -17,7 +17,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 
 T = TypeVar("T")
 
-INSTEAD = {
+SUSPECTS = {
     "pregrad": ("pregrad",),
     "decompose": ("decompose",),
     "passes": ("passes",),
@@ -52,7 +52,7 @@ def _without(error: CompileError, toggles: Toggles) -> Toggles:
     """The toggles with the first suspect of an error switched off that is still on."""
     if not error.sites <= toggles.sites:
         return toggles.without(sites=error.sites)
-    for unit in (error.unit, *INSTEAD.get(error.stage, ())):
+    for unit in (error.unit, *SUSPECTS.get(error.stage, ())):
         if unit and unit not in toggles.off:
             return toggles.without(off=[unit])
     return toggles

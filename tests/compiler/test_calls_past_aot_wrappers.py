@@ -209,7 +209,7 @@ def test_dynamic_sizes_of_results_are_marked_as_aot_autograd_does() -> None:
 def test_with_an_unknown_torch_no_graph_bypasses_the_wrappers_and_an_event_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(seams, "AROUND", {})
+    monkeypatch.setattr(seams, "WRAPPERS", {})
     options = {"log": True, "run_dir": str(tmp_path)}
     compiled = Compiled(kernels, made_with=options)
     assert_same(compiled.run(f32(2, 3)), kernels(f32(2, 3)))
@@ -226,7 +226,7 @@ def test_with_an_unknown_torch_no_graph_bypasses_the_wrappers_and_an_event_says_
 
 
 def test_the_wrappers_of_every_supported_torch_are_known() -> None:
-    assert list(seams.AROUND) == ["2.11", "2.12", "2.13", "2.14", "2.15"]
+    assert list(seams.WRAPPERS) == ["2.11", "2.12", "2.13", "2.14", "2.15"]
 
 
 def test_other_wrappers_of_torch_stay(monkeypatch: pytest.MonkeyPatch) -> None:

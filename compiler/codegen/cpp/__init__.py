@@ -1,1 +1,1 @@
-"""Kernels as C++, for CPUs."""
+"""Writes kernels for CPUs in C++."""

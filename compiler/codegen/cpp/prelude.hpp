@@ -1,7 +1,7 @@
-// What every kernel may use. No headers: they are most of what a C++ compile costs.
-// TCD_VECTOR_MATH is defined where glibc's libmvec has vector versions of the functions below.
-// Those and the ones below are at most 4 units in the last place off in float, eager's about 1:
-// tests/compiler/codegen/cpp/test_accuracy.py measures each.
+// The functions that kernels use. No headers are included: they dominate the time of a C++ compile.
+// TCD_VECTOR_MATH is defined if glibc's libmvec has vector versions of the functions below.
+// Errors in float are at most 4 units in the last place; eager's are about 1.
+// tests/compiler/codegen/cpp/test_accuracy.py measures each function.
 
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -17,7 +17,7 @@ template <typename To, typename From> static inline To bits_as(From value) {
   __builtin_memcpy(&result, &value, sizeof(To));
   return result;
 }
-// By the bits: gcc 12 fails on __builtin_signbit of lanes that were bfloat16.
+// Reads the bits, because gcc 12 fails on __builtin_signbit of lanes that were bfloat16.
 static inline bool sign_bit(float x) { return bits_as<int32_t>(x) < 0; }
 static inline bool sign_bit(double x) { return bits_as<int64_t>(x) < 0; }
 static inline double as_double(int64_t bits) { return bits_as<double>(bits); }
@@ -93,10 +93,10 @@ static inline float polynomial(float x, float high, float next, Rest... rest) {
   return polynomial(x, multiply_add(high, x, next), rest...);
 }
 
-// 1 - (1 - w / 4)^4, where w = t + t P(t), up to 4, and 1 beyond: one polynomial for all arguments,
-// and taken as w - w^2 / 8 and then the like, no step cancels. P is a minimax fit of the relative
-// error of the result (0.3 units in the last place), its odd and even powers apart for half the
-// latency. At most 2.8 units off, beyond 2 at most 0.95.
+// erf(t) is 1 - (1 - w / 4)^4 with w = t + t P(t) for t up to 4, and 1 beyond. One polynomial covers
+// all arguments. Computed as w - w^2 / 8, twice, no step cancels. P is a minimax fit of the relative
+// error of the result (0.3 units in the last place). Its odd and even powers are separate, for half
+// the latency. The error is at most 2.8 units, and at most 0.95 beyond 2.
 static inline float erf_(float x) {
   const float t = abs_(x), square = t * t;
   const float odd = polynomial(square,
@@ -109,9 +109,10 @@ static inline float erf_(float x) {
   return copysign_(t > 4.0f ? 1.0f : inside, x);
 }
 
-// 2^n times a minimax fit on [-ln 2 / 2, ln 2 / 2]. Adding 1.5 * 2^23 rounds to n and leaves it in the
-// lowest bits. Half of n is added to the exponent, the rest multiplied by: only that rounds where the
-// result is subnormal. At most 1 unit off. What is beyond is chosen at the end, for latency.
+// exp(x) is 2^n times a minimax fit on [-ln 2 / 2, ln 2 / 2]. Adding 1.5 * 2^23 rounds to n and leaves
+// n in the lowest bits. Half of n is added to the exponent, and the rest is a multiplication, which
+// alone rounds if the result is subnormal. The error is at most 1 unit. Overflow and underflow are
+// selected at the end, for latency.
 static inline float exp_(float x) {
   const float shifted = multiply_add(x, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
   const float rest = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, x));
@@ -125,8 +126,8 @@ static inline float exp_(float x) {
 }
 
 template <typename T> static inline T sign_(T x) { return (T)((x > 0) - (x < 0)); }
-// two plain choices each: with the conditions joined, g++ 12 branches where several follow each other
-// NaN wins; of equal values, which zeros of both signs are, the first
+// These use two separate choices: with the conditions joined, g++ 12 emits branches in sequences.
+// NaN wins. Of equal values, such as zeros of both signs, the first wins.
 template <typename T> static inline T maximum_(T a, T b) {
   T m = a >= b ? a : b;
   return a != a ? a : m;
@@ -135,7 +136,7 @@ template <typename T> static inline T minimum_(T a, T b) {
   T m = a <= b ? a : b;
   return a != a ? a : m;
 }
-// NaN loses
+// NaN loses.
 template <typename T> static inline T fmax_(T a, T b) {
   T m = a > b ? a : b;
   return b != b ? a : m;
@@ -149,20 +150,20 @@ template <typename T> static inline T log_add_exp_(T a, T b) {
   return l == m && abs_(m) == (T)__builtin_inf() ? m : log1p_(exp_(l - m)) + m;
 }
 
-// bfloat16: round to nearest, ties to even; a NaN stays one
+// bfloat16: rounds to nearest, ties to even. NaN stays NaN.
 static inline float from_bfloat16(bfloat16 x) {
   return bits_as<float>((uint32_t)x << 16);
 }
 static inline bfloat16 to_bfloat16(float x) {
   const uint32_t bits = bits_as<uint32_t>(x);
   uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  // Its own bits for a NaN, as a constant is carried through all that follows, on a path of its own;
-  // in a statement of its own, as the shift is otherwise done twice, in 16 bits.
+  // A NaN keeps its bits: a constant would be propagated through all following code on its own path.
+  // This is a separate statement, because g++ otherwise shifts twice, in 16 bits.
   rounded = x != x ? bits | 0x400000u : rounded;
   return (bfloat16)(rounded >> 16);
 }
 
-// Python's division on floats: the quotient rounded down, the remainder with the sign of b
+// Python's division of floats: the quotient is rounded down, the remainder has the sign of b.
 template <typename T> static inline T remainder_(T a, T b) {
   T r = fmod_(a, b);
   return r != 0 && (b < 0) != (r < 0) ? r + b : r;
@@ -177,7 +178,7 @@ template <typename T> static inline T floor_div_(T a, T b) {
   return q - down > (T)0.5 ? down + 1 : down;
 }
 
-// Integer division. A zero divisor sets *status and gives 0; -1 never traps.
+// Integer division. A zero divisor sets *status and gives 0. Division by -1 never traps.
 enum { TCD_OK = 0, TCD_INDEX_OUT_OF_RANGE = 1, TCD_DIVISION_BY_ZERO = 2 };
 static inline void tcd_report(int* status, int code) {
 #pragma omp atomic write
@@ -203,7 +204,7 @@ template <typename T> static inline T int_floor_div(T a, T b, int* status) {
   return r != 0 && (r < 0) != (b < 0) ? (T)(q - 1) : q;
 }
 
-// Shifts by a negative or too large count: all bits are shifted out, the sign stays.
+// Shifts. A negative or too large count shifts out all bits except the sign of a right shift.
 template <typename T> static inline T shift_left_(T a, T b) {
   return b < 0 || (uint64_t)b >= sizeof(T) * 8 ? (T)0 : (T)((uint64_t)a << b);
 }
@@ -212,7 +213,8 @@ template <typename T> static inline T shift_right_(T a, T b) {
   return (T)(a >> (b < 0 || (uint64_t)b > (uint64_t)last ? last : (int)b));
 }
 
-// The first two words of Philox 4x32-10 for the counter (place, stream): ir/philox.py has its source.
+// The first two words of Philox 4x32-10 for the counter (place, stream). The source is cited in
+// compiler/operators/philox.py.
 static inline int64_t philox_(int64_t seed, int64_t stream, int64_t place) {
   const uint64_t word = 0xffffffffu;
   uint64_t c0 = (uint64_t)place & word, c1 = (uint64_t)place >> 32;
@@ -243,7 +245,7 @@ static inline int64_t index_mod(int64_t a, int64_t b) {
 static inline int64_t index_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// A place read from memory: negative counts from the end; out of range sets *status and gives 0.
+// An indirect index. A negative one counts from the end; one out of range sets *status and gives 0.
 static inline int64_t checked_place(int64_t place, int64_t size, int* status) {
   place += place < 0 ? size : 0;
   if ((uint64_t)place >= (uint64_t)size) {
@@ -253,8 +255,8 @@ static inline int64_t checked_place(int64_t place, int64_t size, int* status) {
   return place;
 }
 
-// A block of at most 16 x 64 whose rows lie `stride` apart by column in memory: tile[r][c] is
-// from[c * stride + r]. Eight by eight elements of four bytes are turned in registers.
+// Loads a transposed block of at most 16 x 64 elements: tile[r][c] is from[c * stride + r]. Blocks of
+// 8 x 8 elements of four bytes are transposed in registers.
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define TCD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

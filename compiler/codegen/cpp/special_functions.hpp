@@ -1,7 +1,7 @@
-// Special functions of two numbers, computed in loops. It stands behind prelude.hpp.
+// Special functions of two numbers, computed in loops. Included after prelude.hpp.
 // DLMF is the NIST Digital Library of Mathematical Functions, https://dlmf.nist.gov.
 
-// Hurwitz's zeta function for q > 0: twelve terms of its sum, then DLMF 25.11.28 at what is left.
+// Hurwitz's zeta function for q > 0: twelve terms of its sum, then DLMF 25.11.28 for the rest.
 static inline double zeta_of_positive(double s, double q) {
   // B(2k) / (2k)! from k = 8 to k = 1
   const double bernoulli[] = {-3617.0 / 10670622842880000.0, 1.0 / 74724249600.0,
@@ -17,8 +17,8 @@ static inline double zeta_of_positive(double s, double q) {
     correction = correction * ((s + 2 * k - 1) / q) * ((s + 2 * k) / q) + bernoulli[row];
   return sum + pow_(q, -s) * (q / (s - 1) + (0.5 + correction * (s / q)));
 }
-// For q < 0 the sum's terms on each side of 0 are sums of their own. Poles, and what is not defined,
-// are as eager has them.
+// For q < 0, the terms on each side of 0 are summed separately. Poles and undefined values are those
+// of eager.
 static inline double zeta_(double s, double q) {
   const double nan = __builtin_nan(""), inf = __builtin_inf();
   if (s == 1) return inf;
@@ -32,8 +32,8 @@ static inline double zeta_(double s, double q) {
 }
 static inline float zeta_(float s, float q) { return (float)zeta_((double)s, (double)q); }
 
-// The regularised incomplete gamma functions P and Q (DLMF chapter 8), computed in long double: an
-// error in an exponent of 700 is an error of 700 times that in the result.
+// The regularised incomplete gamma functions P and Q (DLMF chapter 8), computed in long double,
+// because a relative error in an exponent of 700 is 700 times as large in the result.
 extern "C" {
 long double expl(long double);
 long double expm1l(long double);
@@ -43,14 +43,14 @@ long double erfcl(long double);
 long double lgammal(long double);
 }
 
-// log(Gamma(1 + a)); by DLMF 5.7.3, zeta(k) / k, where 1 + a has few digits of a.
+// log(Gamma(1 + a)). For small a, where 1 + a loses digits of a, by the series DLMF 5.7.3.
 static inline long double log_gamma_after(long double a) {
   if (a > 1e-4L) return lgammal(1 + a);
   return a * (-0.577215664901532860607L + a * (0.822467033424113218236L
       + a * (-0.400685634386531428467L + a * 0.270580808427784547879L)));
 }
 
-// mu - log(1 + mu), which is eta^2 / 2 in DLMF 8.12.1; near 0 by 4.6.4, where mu - 2 s is mu s.
+// mu - log(1 + mu), which is eta^2 / 2 in DLMF 8.12.1. Near 0 by DLMF 4.6.4, with mu - 2 s = mu s.
 static inline long double half_eta_squared(long double mu) {
   if (mu < -0.25L || mu > 0.25L) return mu - log1pl(mu);
   const long double s = mu / (2 + mu), square = s * s;
@@ -59,10 +59,10 @@ static inline long double half_eta_squared(long double mu) {
   return s * (mu - 2 * sum);
 }
 
-// From these a on, Stirling's series and DLMF 8.12 have 17 digits in the terms that are taken.
+// From these values of a on, the terms used of Stirling's series and DLMF 8.12 give 17 digits.
 static const double GAMMA_BY_STIRLING = 400, GAMMA_IS_UNIFORM = 2000;
 
-// x^a e^-x / Gamma(1 + a); for a large a by Stirling's series, DLMF 5.11.3.
+// x^a e^-x / Gamma(1 + a). For large a by Stirling's series, DLMF 5.11.3.
 static inline long double gamma_density(long double a, long double x) {
   if (a < GAMMA_BY_STIRLING) return expl(a * logl(x) - x - log_gamma_after(a));
   const long double r = 1 / a, pi = 3.14159265358979323846L;
@@ -78,7 +78,7 @@ static inline long double gamma_p_ascending(long double a, long double x) {
   return gamma_density(a, x) * sum;
 }
 
-// Q for a small a, where 1 - P is small: DLMF 8.7.1, the second sum, whose first term is 1 + expm1.
+// Q for small a, where 1 - P is small: DLMF 8.7.1, the second sum, whose first term is 1 + expm1.
 static inline long double gamma_q_of_small(long double a, long double x) {
   const long double exponent = a * logl(x) - log_gamma_after(a);
   long double sum = 0, power = 1;
@@ -116,7 +116,7 @@ static inline long double taylor(const double (&coefficients)[N], long double et
   return sum;
 }
 
-// P or Q where a is large and x within an eighth of it: DLMF 8.12.3, 8.12.4 and 8.12.7.
+// P or Q for large a and x within an eighth of a: DLMF 8.12.3, 8.12.4 and 8.12.7.
 static inline long double gamma_uniform(long double a, long double x, bool upper) {
   const long double mu = (x - a) / a, pi = 3.14159265358979323846L;
   const long double half = half_eta_squared(mu), size = __builtin_sqrtl(2 * half);
@@ -129,7 +129,7 @@ static inline long double gamma_uniform(long double a, long double x, bool upper
 
 static inline double igamma_of(double a, double x, bool upper) {
   const double inf = __builtin_inf();
-  // Limits as eager has them, also where the other number is NaN.
+  // The limits of eager, even if the other number is NaN.
   if (x < 0 || a < 0 || (a == 0 && !(x > 0)) || (a == inf && x == inf)) return __builtin_nan("");
   if (x == 0 || a == inf) return upper;
   if (a == 0 || x == inf) return !upper;
@@ -146,8 +146,8 @@ static inline double igamma_of(double a, double x, bool upper) {
 template <typename T> static inline T igamma_(T a, T x) { return (T)igamma_of(a, x, false); }
 template <typename T> static inline T igammac_(T a, T x) { return (T)igamma_of(a, x, true); }
 
-// Orthogonal polynomials by their recurrences (Abramowitz and Stegun 22.7): p and q are those of
-// the two degrees before.
+// Orthogonal polynomials by their recurrences (Abramowitz and Stegun 22.7). p and q are those of the
+// two previous degrees.
 template <typename T, typename Next>
 static inline T recurrence(T degree, T first, Next next) {
   const int64_t n = (int64_t)degree;

@@ -115,7 +115,7 @@ def operation(node: Call, operands: list[str]) -> str:
         return SPECIAL[name](operands, dtype)
     if name in FUNCTIONS or name in ("floor_div", "remainder"):
         return f"{name}_({', '.join(operands)})"
-    raise KeyError(f"{name} has no C++")
+    raise KeyError(f"{name} cannot be written in C++")
 
 
 def _narrow(text: str, dtype: torch.dtype) -> str:

@@ -54,15 +54,15 @@ def tiling(kernel: FlatKernel) -> Tiling | None:
     if kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     inner = kernel.inner[0]
-    against = {axis: _against(kernel, axis, inner) for axis in kernel.outer}
-    across = max(against, key=lambda axis: len(against[axis]))
-    if not against[across] or any(_is_short(axis) for axis in (across, inner)):
+    candidates = {axis: _contiguous_across(kernel, axis, inner) for axis in kernel.outer}
+    across = max(candidates, key=lambda axis: len(candidates[axis]))
+    if not candidates[across] or any(_is_short(axis) for axis in (across, inner)):
         return None
     row, column = (to_index(a) - to_index(block_start(a)) for a in (across, inner))
     starts: dict[Atom, Index] = {a: to_index(block_start(a)) for a in (across, inner)}
     instead: dict[str, Expr] = {}
     tiles: list[TransposedTile] = []
-    for load in against[across]:
+    for load in candidates[across]:
         (address,) = load.index
         stride = address.coefficient(inner)
         assert stride is not None
@@ -77,7 +77,7 @@ def tiling(kernel: FlatKernel) -> Tiling | None:
     return Tiling(replace(kernel, nodes=nodes), across, tuple(tiles))
 
 
-def _against(kernel: FlatKernel, axis: Axis, inner: Axis) -> list[Load]:
+def _contiguous_across(kernel: FlatKernel, axis: Axis, inner: Axis) -> list[Load]:
     """The loads that are contiguous along an outer axis, and strided along the innermost."""
     found: dict[str, Load] = {}
     for node in kernel.nodes:

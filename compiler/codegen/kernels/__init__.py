@@ -1,1 +1,1 @@
-"""What every target language shares: a kernel with addresses, its sweeps, its call."""
+"""The parts of code generation that all target languages share: addresses, sweeps, calls."""

@@ -1,1 +1,2 @@
-"""Kernels as Triton, for NVIDIA GPUs. Nothing here imports triton but what kernels import."""
+"""Writes kernels for NVIDIA GPUs in Triton. Only `library`, which kernels import, imports triton.
+"""

@@ -63,7 +63,7 @@ class TritonEmitter:
         self.lines: tuple[list[str], list[str]] = ([], [])
         self.looping = False
         self.eviction = ""  # the eviction policy of loads; empty for none
-        self.spread_loads: dict[frozenset[str], frozenset[str]] = {}  # along more dimensions
+        self.spread_loads: dict[frozenset[str], frozenset[str]] = {}  # dimensions -> wider ones
         self.values: dict[str, TritonValue] = {}  # nodes of the kernel that have been computed
         self.recompute: dict[str, FlatNode] = {}  # nodes that a later sweep recomputes
         self._storage = storage

@@ -1,1 +1,1 @@
-"""The schedule as a Python function that launches kernels and calls ATen."""
+"""Writes the schedule as a Python function that launches kernels and calls ATen."""

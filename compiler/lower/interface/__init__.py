@@ -1,1 +1,1 @@
-"""What lowerings are written against: the node, tensors as functions of an index, sizes."""
+"""The interface of lowerings: the node, tensors as functions of an index, and sizes."""

@@ -40,7 +40,7 @@ class Tensor:
     def at(self, point: Point, dtype: torch.dtype | None = None) -> Expr:
         """The element at a point, converted to a dtype if given."""
         if len(point) != len(self.size):
-            raise NotLowered(f"{len(point)} indices into {len(self.size)} dimensions")
+            raise NotLowered(f"{len(point)} indices for {len(self.size)} dimensions")
         value = self.element(point)
         return value if dtype is None else cast(value, dtype)
 

@@ -1,1 +1,1 @@
-"""Lowerings that compute each element from the elements at one place."""
+"""Lowerings of elementwise operators, and of operators that make tensors."""

@@ -19,7 +19,7 @@ def angle(site: Site, x: Tensor) -> Tensor:
     """pi for negative numbers, 0 for others, NaN for NaN."""
     dtype = site.dtype
     if dtype not in FLOATS:
-        raise NotLowered(f"an angle in {dtype}")
+        raise NotLowered(f"angle of {dtype}")
 
     def element(value: Expr) -> Expr:
         zero = constant(dtype, 0.0)
@@ -33,7 +33,7 @@ def round_decimals(site: Site, x: Tensor, *, decimals: int) -> Tensor:
     """Rounding to decimals, or to a power of ten if negative, by rounding a scaled number."""
     dtype = site.dtype
     if dtype not in FLOATS:
-        raise NotLowered(f"decimals of {dtype}")
+        raise NotLowered(f"rounding of {dtype} to decimals")
     scale = constant(dtype, 10.0 ** abs(decimals))
     up, down = ("mul", "div") if decimals >= 0 else ("div", "mul")
 

@@ -20,7 +20,7 @@ prims = torch.ops.prims
 def _compute(dtype: torch.dtype) -> torch.dtype:
     result = compute_dtype(dtype)
     if result not in FLOATS and result not in INTEGERS and result != torch.bool:
-        raise NotLowered(f"no arithmetic in {dtype}")
+        raise NotLowered(f"kernels do not compute in {dtype}")
     return result
 
 
@@ -276,7 +276,7 @@ def bitwise_not(site: Site, x: Tensor) -> Tensor:
 def convert(site: Site, x: Tensor, *args: object, **kwargs: object) -> Tensor:
     """A copy in the dtype of the result."""
     if x.dtype.is_complex:
-        raise NotLowered("a copy of complex numbers")
+        raise NotLowered("a conversion of complex numbers")
     dtype = site.dtype
     return site.tensor(lambda point: x.broadcast(point, dtype))
 

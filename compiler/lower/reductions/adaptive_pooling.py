@@ -25,7 +25,7 @@ class _Windows:
 
     def __init__(self, size: Index, count: Index) -> None:
         if size.constant is None or count.constant is None:
-            raise NotLowered(f"{count} windows over {size} places")
+            raise NotLowered(f"{count} windows over {size} elements")
         self.size, self.count = size, count
         places, windows = size.constant, count.constant
         bounds = [(i * places // windows, -(-(i + 1) * places // windows)) for i in range(windows)]

@@ -60,7 +60,7 @@ def avg_pool(dims: int) -> Lowering:
     ) -> Tensor:
         result, compute = site.dtype, compute_dtype(site.dtype)
         if not compute.is_floating_point:
-            raise NotLowered(f"a mean in {result}")
+            raise NotLowered(f"a mean of {result}")
         spans = spans_of(dims, x.size, site.size, kernel, stride, padding)
         check_few([s.kernel for s in spans])
         if any(s.padding for s in spans):
@@ -240,7 +240,7 @@ def _even(sizes: Sequence[Index], windows: Sequence[Index]) -> list[int]:
     lengths: list[int] = []
     for size, count in zip(sizes, windows, strict=True):
         if size.constant is None or not count.constant or size.constant % count.constant:
-            raise NotLowered(f"{count} windows over {size} places")
+            raise NotLowered(f"{count} windows over {size} elements")
         lengths.append(size.constant // count.constant)
     return lengths
 

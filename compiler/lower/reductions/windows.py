@@ -107,7 +107,7 @@ def spans_of(
 def check_few(counts: Sequence[int]) -> None:
     """Raise NotLowered if windows of these sizes have too many positions to unroll."""
     if (total := prod(counts)) > MOST_PLACES:
-        raise NotLowered(f"windows of {total} places")
+        raise NotLowered(f"windows of {total} elements")
 
 
 def clamped(place: Index, size: Index, *, before: bool, behind: bool) -> Index:

@@ -1,1 +1,1 @@
-"""Lowerings that write to places given by data, and to inputs of the graph."""
+"""Lowerings that write to indices given by data, or to inputs of the graph."""

@@ -49,7 +49,7 @@ def _reduced(
     """x with the contributions to each element combined, with its old value if `include_self`."""
     points, place = contributions.points, contributions.place
     if site.dtype == torch.bool or kind not in OPERATIONS:
-        raise NotLowered(f"{kind} of {site.dtype}")
+        raise NotLowered(f"the reduction {kind} of {site.dtype}")
     name, start = OPERATIONS[kind], widened(x)
 
     def joined(point: Point, old: Expr) -> Expr:
@@ -112,7 +112,7 @@ def _reduced_to_scalar(
 ) -> Tensor:
     """A 0-d tensor combined with one value."""
     if kind not in OPERATIONS or site.dtype == torch.bool:
-        raise NotLowered(f"{kind} of {site.dtype}")
+        raise NotLowered(f"the reduction {kind} of {site.dtype}")
     if not include_self:
         return scatter_to_scalar(site, x, positions, source, "")
     result = scatter_to_scalar(site, x, positions, source, OPERATIONS[kind])

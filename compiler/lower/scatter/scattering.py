@@ -85,7 +85,7 @@ def scatter_to_scalar(
 ) -> Tensor:
     """A 0-d tensor with its element replaced by a value, or combined with it."""
     if any(n != 1 for n in (*positions.size, *source.size)):
-        raise NotLowered("several places in a 0-d tensor")
+        raise NotLowered("several elements for a 0-d tensor")
 
     def only(tensor: Tensor) -> Expr:
         return tensor.at((ZERO,) * len(tensor.size))
@@ -189,7 +189,7 @@ def _masked_put(
         raise NotLowered("a mask among indices")
     rest = len(x.size) - len(mask.size)
     if len(values.size) > rest and any(n != 1 for n in values.size[: len(values.size) - rest]):
-        raise NotLowered("a mask as an index, and a value for each of its places")
+        raise NotLowered("a mask as an index, with a value for each of its elements")
     own = values.viewed(
         values.size[max(len(values.size) - rest, 0) :],
         lambda point: (ZERO,) * (len(values.size) - len(point)) + point,
@@ -256,7 +256,7 @@ def embedding_dense_backward(
 ) -> Tensor:
     """The sum of the gradients of each row, without the padding row."""
     if scale_grad_by_freq:
-        raise NotLowered("gradients by frequency")
+        raise NotLowered("gradients scaled by frequency")
     rank, dtype = len(positions.size), compute_dtype(site.dtype)
     zeros = site.tensor(lambda point: constant(dtype, 0), dtype)
 
@@ -291,10 +291,10 @@ def in_place(lowering: Lowering) -> Lowering:
         if not elements_are_apart(x.size, site.memory.inputs[x.buffer].stride):
             raise NotLowered("elements of the input may share memory")
         if compute_dtype(x.dtype) != x.dtype and site.node.target in SUMS:
-            raise NotLowered(f"sums of {x.dtype} in memory of that type")
+            raise NotLowered(f"sums in memory of type {x.dtype}")
         result: Tensor = lowering(site, x, *args, **kwargs)
         if len(site.emitted) != 1 or site.result().device.type != "cpu":
-            raise NotLowered("not one loop over the places")
+            raise NotLowered("the update is not a single loop")
         (node,) = site.emitted
         reads = (e for i in (IndexValue(torch.int64, k) for k in node.index) for e in loads(i))
         own = [e for e in loads(node.body) if e.buffer != x.buffer or e.index != node.index]

@@ -1,1 +1,1 @@
-"""Lowerings of the special functions of mathematics."""
+"""Lowerings of special functions, such as Bessel and gamma functions."""

@@ -107,7 +107,7 @@ def formula(function: Callable[..., Term]) -> Lowering:
     def lower(site: Site, *operands: Operand) -> Tensor:
         result, compute = site.dtype, compute_dtype(site.dtype)
         if compute not in FLOATS:
-            raise NotLowered(f"no arithmetic in {result}")
+            raise NotLowered(f"kernels do not compute in {result}")
         elements = [site.operand(o, compute) for o in operands]
         return site.tensor(lambda p: cast(function(*(Term(e(p)) for e in elements)).expr, result))
 

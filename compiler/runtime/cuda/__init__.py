@@ -1,1 +1,1 @@
-"""Triton kernels on NVIDIA GPUs: compile, load, launch, capture in graphs."""
+"""Compiles, loads and launches Triton kernels on NVIDIA GPUs, and captures CUDA graphs."""

@@ -1,5 +1,5 @@
-// A launch as a Python function: its arguments go from Python's integers into the launcher's array
-// without a tuple, a type table or a string of formats in between. Follows launcher.cpp.
+// A launch as a Python function. It converts Python integers directly into the launcher's array,
+// without a tuple, a type table or a format string. Included after launcher.cpp.
 
 static PyObject* tcd_call(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const Kernel* kernel = (const Kernel*)PyCapsule_GetPointer(self, "kernel");

@@ -60,7 +60,7 @@ class Launcher:
     def __init__(self, compiler: str, cache_dir: Path) -> None:
         self.open(Path(sysconfig.get_path("include")), compiler, cache_dir)
         if self._library.tcd_open():
-            raise KernelError("there is no NVIDIA driver (libcuda.so.1) to load kernels with")
+            raise KernelError("there is no NVIDIA driver (libcuda.so.1)")
 
     def open(self, headers: Path, compiler: str, cache_dir: Path) -> None:
         """Build and load the shared object. This needs no driver; loading a kernel does."""

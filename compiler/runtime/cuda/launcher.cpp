@@ -1,5 +1,5 @@
-// Launches a CUDA kernel with the least to do on the way: one call from Python, no tensor looked at.
-// The driver is opened by name, so that no CUDA header is needed to compile this.
+// Launches a CUDA kernel with little overhead: one call from Python, which inspects no tensors.
+// The driver is opened by name, so that this compiles without CUDA headers.
 #include <dlfcn.h>
 #include <stdint.h>
 
@@ -32,8 +32,8 @@ struct Variant {
   uint32_t threads, shared;
 };
 
-// A kernel is compiled for what its arguments have in common: bit 0 sizes that 16 divides, bit 1
-// addresses that 16 divides, bit 2 places that need int64.
+// The index of a variant has three bits. Bit 0: all sizes are multiples of 16. Bit 1: all addresses
+// are multiples of 16. Bit 2: indices need int64.
 struct Kernel {
   Variant variants[8];
   int64_t xblock, yblock;
@@ -56,7 +56,7 @@ extern "C" int tcd_open() {
   return launch_kernel ? 0 : NO_DRIVER;
 }
 
-// A thread that has not used the GPU yet, such as one of autograd, has no current context.
+// A thread that has not used the GPU yet, such as a thread of autograd, has no current context.
 extern "C" int tcd_enter(int device) {
   void* context = 0;
   int status = get_context(&context);
@@ -64,7 +64,7 @@ extern "C" int tcd_enter(int device) {
   return status ? status : set_context(context);
 }
 
-// Loads a cubin into the current context; registers and bytes spilled by each thread are reported.
+// Loads a cubin into the current context. Reports the registers and spilled bytes per thread.
 extern "C" int tcd_load(const void* cubin, const char* name, int shared, void** function,
                         int* registers, int* spilled) {
   void* module;

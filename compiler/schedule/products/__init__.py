@@ -1,1 +1,1 @@
-"""Products of matrices, fused with the pointwise work around them."""
+"""Fuses matrix products with the pointwise work around them."""

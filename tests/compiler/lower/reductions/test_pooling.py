@@ -103,7 +103,7 @@ def test_one_compile_pools_many_sizes() -> None:
 def test_pools_that_are_left_to_aten() -> None:
     x = f32(1, 2, 12, 12)
     large = reasons(lambda x: F.avg_pool2d(x, 6), x)
-    assert large == {"aten.avg_pool2d.default": "windows of 36 places"}
+    assert large == {"aten.avg_pool2d.default": "windows of 36 elements"}
 
 
 @pytest.mark.parametrize("size", [(5, 3), (11, 7)], ids=str)

@@ -117,11 +117,11 @@ def test_half_precision_sums_are_rounded_once() -> None:
 LEFT: dict[str, tuple[Callable[..., Any], str]] = {
     "aten.index_put.default": (
         lambda x, i, y: x.index_put((x < 99,), y.flatten()[:20]),
-        "a mask as an index, and a value for each of its places",
+        "a mask as an index, with a value for each of its elements",
     ),
     "aten.scatter_reduce.two": (
         lambda x, i, y: x[0, 0].scatter_reduce(0, i[:2, 0] * 0, y[:2, 0], "mean"),
-        "several places in a 0-d tensor",
+        "several elements for a 0-d tensor",
     ),
 }
 
@@ -219,7 +219,7 @@ def test_half_precision_sums_into_an_input_are_left_to_aten() -> None:
 
     inputs = [f32(4, 3).bfloat16(), ROWS.abs(), f32(6, 3).bfloat16()]
     found = reasons(f, *inputs)
-    assert found["aten.index_add_.default"] == "sums of torch.bfloat16 in memory of that type"
+    assert found["aten.index_add_.default"] == "sums in memory of type torch.bfloat16"
 
 
 def test_an_index_out_of_range_leaves_an_input_unchanged() -> None:
