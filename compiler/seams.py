@@ -74,9 +74,8 @@ def aot_autograd(
     """AOTAutograd as a backend of torch.compile.
 
     torch's own `aot_autograd` first imports all of inductor: half a second of each warm start.
-    `others` are arguments of torch's `aot_module_simplified`. `unknown_torch` is called with the
-    version of torch if a graph could bypass AOTAutograd's wrappers, but `WRAPPERS` lacks the
-    version.
+    `others` are arguments of torch's `aot_module_simplified`. `unknown_torch` is called with
+    torch's version if a graph could bypass AOTAutograd's wrappers but `WRAPPERS` lacks the version.
     """
     compile_backward = bw_compiler or fw_compiler
 
@@ -359,7 +358,6 @@ _dynamo_guards: Any = torch._C._dynamo.guards  # its stub lacks some of its func
 empty_strided_cpu: Callable[..., torch.Tensor] = _dynamo_guards._empty_strided_cpu
 """(size, stride, dtype) -> tensor. One microsecond faster than torch.empty_strided."""
 
-
 address_of_tensor: int = _dynamo_guards._torchinductor_pyobject_tensor_data_ptr
 """The address of a C++ function that takes a tensor as a Python object and returns its data
 pointer. It may throw."""
@@ -388,8 +386,7 @@ def storage_uses(identity: int) -> int:
 
 @contextmanager
 def real_tensors() -> Iterator[None]:
-    """Compute with real tensors during a compile, in which torch otherwise traces with fake ones.
-    """
+    """Compute with real tensors during a compile, in which torch traces with fake ones."""
     with torch.no_grad(), unset_fake_temporarily():
         yield
 
