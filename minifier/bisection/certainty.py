@@ -71,9 +71,9 @@ def certain_verdict(
 ) -> CertainVerdict:
     """Return the verdict of a search once it is certain that no pass was luck.
 
-    Of a failure that is flaky, passes go on to be repeated as often afterwards. A failure that
-    shows in MANY runs of MANY is not flaky: then nothing is asked twice, and a verdict that is not
-    confirmed stays so. Nothing is repeated either where the failing run had to be interrupted.
+    If the failure is flaky, passes are still repeated after the return. A failure that shows in
+    MANY of MANY runs is not flaky. Nothing is then asked twice, and an unconfirmed verdict stays
+    unconfirmed. Nothing is repeated either if the failing run had to be interrupted.
     """
     if failure.interrupted:
         verdict = search(asked.ask)

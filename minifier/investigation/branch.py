@@ -38,7 +38,7 @@ class Branch(Generic[CandidateType]):
     stages: StageDiff | None = None
     repro: Path | None = None
     short: Path | None = None
-    """A short form of the repro that was seen to fail alike."""
+    """A short form of the repro that was seen to fail in the same way."""
     fails: bool = False
     """Whether the repro was seen to fail by itself."""
     passes: bool = False

@@ -72,7 +72,7 @@ class ReportedFault(msgspec.Struct, frozen=True):
     `misregistered` lists errors in the registration of the user's custom operators that remain in
     the repro. If it is not empty, there are no culprits.
 
-    `short` is the repro in plain torch without a judge, if such a form was seen to fail alike.
+    `short` is the repro in plain torch without a judge, if that was seen to fail in the same way.
     `fails` and `passes` are command lines that show both, to be run in the folder of the repro.
     `only_fails` shows the failure with only the units on that it needs. `lines` are the user's
     source lines that remain in the repro. `stages` says where in the pipeline the fault appears;

@@ -26,7 +26,7 @@ from tcdebug.minifier.repros.verify import (
 from tcdebug.minifier.subjects.subject import ReproFacts, Subject
 
 SET_UP = "\ndef set_up("
-"""What is in a repro that runs the script first."""
+"""Part of the text of a repro that runs the script first."""
 NOT_ALONE = "the repro script does not fail by itself: it lacks something that the script sets up"
 
 
@@ -60,7 +60,7 @@ class Reproduction(Generic[CandidateType]):
     def _shorten(
         self, branch: Branch[CandidateType], facts: ReproFacts[CandidateType], path: Path
     ) -> None:
-        """Write the short form beside a repro that needs neither the script nor its variables."""
+        """Write the short form of a repro that needs neither the script nor its variables."""
         if SET_UP in path.read_text() or self.oracle.spending.seconds_left <= 0:
             return
         short = path.with_name(path.name.replace("repro", "short", 1))

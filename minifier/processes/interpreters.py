@@ -1,7 +1,7 @@
 """Fresh interpreters that import torch before there is a script for them.
 
-A repro or a script runs in an interpreter of its own, which spends most of its time on imports. So
-an interpreter starts early, in an empty folder of its own, and is told later what to run.
+A repro or a script runs in its own interpreter, which spends most of its time on imports. An
+interpreter therefore starts early, in its own empty folder, and learns later what to run.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ else:
     sys.argv[:] = orders["arguments"]
     runpy.run_path(name, run_name="__main__")
 """
-"""What an interpreter does: it imports, waits for its orders, and runs a script or a module."""
+"""The program of an interpreter: import, wait for orders, and run a script or a module."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter that waits for orders. Its folder is empty."""
+    """An interpreter that waits for orders in an empty folder."""
 
     place: tempfile.TemporaryDirectory[str]
     child: Child
@@ -52,7 +52,7 @@ class Interpreter:
 
     @classmethod
     def started(cls, environment: Mapping[str, str], imports: Sequence[str]) -> Interpreter:
-        """Start one. Raises OSError."""
+        """Start an interpreter. Raises OSError."""
         place = tempfile.TemporaryDirectory(prefix="tcdebug-repro-")
         folder, orders = Path(place.name, "repro"), Path(place.name, "orders")
         folder.mkdir()
@@ -63,7 +63,7 @@ class Interpreter:
 
     @property
     def folder(self) -> Path:
-        """The folder for a script that has none."""
+        """The folder for a script that has none of its own."""
         return Path(self.place.name, "repro")
 
     def begin(
@@ -74,9 +74,9 @@ class Interpreter:
         folder: Path | None = None,
         output: Path | None = None,
     ) -> Child:
-        """Let it run what `python` would run with these arguments. Its time begins now.
+        """Run what `python` would run with these arguments. The time limit starts now.
 
-        It gets the environment, the folder and the file for its output, or keeps its own.
+        An environment, folder or output file that is not given stays that of the interpreter.
         """
         orders = {
             "arguments": list(arguments),
@@ -92,25 +92,25 @@ class Interpreter:
         return self.child
 
     def run(self, arguments: Sequence[str], seconds: float) -> Ended:
-        """Run a script of its folder to the end."""
+        """Run a script in its folder to the end."""
         return finished(self.begin(arguments, Limits(seconds, None)))
 
     @property
     def output(self) -> str:
-        """Return what it printed, unless it was told to print elsewhere."""
+        """Return its output, unless the output went to another file."""
         return Path(self.place.name, "output").read_text(errors="replace")
 
     def end(self) -> None:
-        """End it, and remove its folder."""
+        """End the interpreter, and remove its folder."""
         self.child.end()
         self.place.cleanup()
 
 
 @dataclass
 class Interpreters:
-    """Interpreters that wait, `ready` of them, for what runs in this environment.
+    """Waiting interpreters, `ready` of them, for this environment.
 
-    If `refilled`, another one starts whenever one is taken.
+    If `refilled`, a new one starts whenever one is taken.
     """
 
     environment: Mapping[str, str]
@@ -121,7 +121,7 @@ class Interpreters:
     _taken: list[Interpreter] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start as many as are missing."""
+        """Start interpreters until `ready` are waiting."""
         while len(self._waiting) < self.ready:
             self._waiting.append(Interpreter.started(self.environment, self.imports))
 
@@ -137,7 +137,7 @@ class Interpreters:
         return None
 
     def end(self) -> None:
-        """End all of them."""
+        """End all interpreters, waiting or taken."""
         for interpreter in (*self._waiting, *self._taken):
             interpreter.end()
         self._waiting.clear()

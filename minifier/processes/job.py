@@ -19,9 +19,9 @@ from tcdebug.minifier.processes.spawn import spawn
 SESSION = "tcdebug.minifier.sessions.session"
 """The module of a session process."""
 SESSION_IMPORTS = ("tcdebug.minifier.sessions.modes",)
-"""What an interpreter imports before it runs a session."""
+"""The modules that an interpreter imports before it runs a session."""
 MOST_READY = 3
-"""The most interpreters that wait for sessions."""
+"""The limit on interpreters that wait for sessions."""
 REPORT = "report.json"
 """The file to which a session writes what it found."""
 PARTIAL = "report.partial.json"
@@ -113,7 +113,7 @@ def check_session(job: Job, ended: Ended, output: Path) -> None:
 
 
 def check_backend(job: Job) -> None:
-    """Make sure that no session of a run missed its backend. Raises UnknownBackend."""
+    """Check that no session of a run lacked its backend. Raises UnknownBackend."""
     path = Path(job.run_dir) / NO_BACKEND_FILE
     if path.exists():
         raise UnknownBackend(path.read_text())
@@ -137,7 +137,7 @@ def start(
 ) -> Child:
     """Start the session process of a job, with its own caches and its output in a file.
 
-    It is one of `interpreters` if any waits.
+    It runs in one of `interpreters` if any is waiting.
     """
     variables = {**os.environ, **own_caches(), **environment}
     executable, *arguments = _command(job)
@@ -148,7 +148,7 @@ def start(
 
 @contextlib.contextmanager
 def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
-    """Keep interpreters ready for the sessions of this block: one for each of four cores."""
+    """Keep `ready` interpreters waiting for the sessions of this block; default: one per 4 cores."""
     if ready is None:
         ready = min(MOST_READY, (os.cpu_count() or 1) // 4)
     environment = {**os.environ, **own_caches()}

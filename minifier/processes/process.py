@@ -112,7 +112,7 @@ class Child:
             self.exit_signal = os.pidfd_open(self.pid)
 
     def begin_anew(self, limits: Limits | None) -> None:
-        """Count its seconds from now on, up to these limits."""
+        """Start its time anew, under these limits."""
         self.limits = limits
         self.left = limits.seconds if limits else float("inf")
         self.began = self._looked = time.monotonic()

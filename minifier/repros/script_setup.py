@@ -94,8 +94,8 @@ def found_script():
 
 _SETUP = '''
 # The failure needs what the script sets up. The script runs up to graph {ordinal}, from its
-# original path or from the copy beside this file. The graph is judged inside of that call, where
-# everything that the script has put in force still is.
+# original path or from the copy beside this file. The graph is judged inside that call, where
+# everything that the script has set up is in force.
 SCRIPT, ARGS, GRAPH = {script!r}, {args!r}, {ordinal}
 {found}
 
@@ -151,7 +151,7 @@ def set_up(then):
         os.chdir({working!r})  # the original working folder
     try:
         runpy.run_path(script, run_name="__main__")
-    except (Reached, SystemExit):  # a program that catches the one may end by the other
+    except (Reached, SystemExit):  # a program that catches one may end with the other
         pass
     finally:
         torch._dynamo.optimize, sys.argv = original, arguments

@@ -1,7 +1,7 @@
-"""A repro as a maintainer wants to read it: the graph, its inputs, and one comparison with eager.
+"""Writes a repro in its short form: the graph, its inputs, and one comparison with eager.
 
-It is plain torch without a judge. It is kept only after it was run in a fresh process and failed as
-the repro does; a failure that needs the script, stored data, or a time limit has no short form.
+The short form is plain torch without a judge. It is kept only if it has failed in a fresh process
+as the repro does. A failure that needs the script, stored data, or a time limit has no short form.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tcdebug.minifier.repros.repro import Repro
 from tcdebug.minifier.repros.verify import Verified, verify
 
 SECONDS = 120.0
-"""How long a short form may run; one that takes longer is not kept."""
+"""The time limit of a short form, in seconds. One that takes longer is not kept."""
 MOST_MESSAGE = 80
-"""Characters of the failure's message in the first line."""
+"""The limit on the failure's message in the first line, in characters."""
 KINDS = (Kind.WRONG, Kind.EXCEPTION, Kind.CRASH)
 TOLERANCES = {
     torch.float16: (2e-3, 1e-4),
     torch.bfloat16: (1.6e-2, 1e-3),
     torch.float32: (1e-4, 1e-5),
 }
-"""dtype -> rtol and atol, as in `judging.compare`; others have those of assert_close."""
+"""dtype -> rtol and atol, as in `judging.compare`. Other dtypes use those of assert_close."""
 
 FORWARD = """{inputs}
 
@@ -62,7 +62,7 @@ def write_short(case: Case, content: Repro, path: Path) -> Path | None:
 
 
 def short_forms(case: Case, content: Repro) -> Iterator[str]:
-    """The texts that may do: forward, and with gradients where an input requires them."""
+    """Yield the texts to try: forward, then with gradients if an input requires them."""
     if content.outcome.kind not in KINDS or content.setup or content.variables or content.off:
         return
     case = readable_names(case)
@@ -89,13 +89,13 @@ def short_forms(case: Case, content: Repro) -> Iterator[str]:
 
 
 def call_text(call: dict[str, object]) -> str:
-    """The arguments of torch.compile behind the function, without what is the default."""
+    """Return the arguments of torch.compile after the function, without defaults."""
     given = {k: v for k, v in call.items() if (k, v) != ("backend", "inductor")}
     return "".join(f", {name}={value!r}" for name, value in given.items())
 
 
 def fails_alike(result: Verified, outcome: Outcome) -> bool:
-    """Whether a short form ended as the outcome says."""
+    """Return whether a short form ended in the same failure as the outcome."""
     last = _last_exception(result.output)
     match outcome.kind:
         case Kind.WRONG:
@@ -114,13 +114,13 @@ def _tensors(case: Case) -> Iterator[torch.Tensor]:
 
 
 def _last_exception(text: str) -> str:
-    """The first line of the message of the last traceback in a text."""
+    """Return the first line of the last exception in a text."""
     trace = text.rpartition("Traceback (most recent call last):")[2].splitlines()
     return next((line for line in trace[1:] if line and not line[0].isspace()), "")
 
 
 def _function(source: str) -> str:
-    """The graph as a function `f`; empty if it needs its module."""
+    """Return the graph as a function `f`; empty if it needs its module."""
     head, found, body = source.partition("    def forward(self, ")
     if not found:
         head, found, body = source.partition("    def forward(self")
@@ -132,7 +132,7 @@ def _function(source: str) -> str:
 
 
 def _comparison(outcome: Outcome, case: Case) -> str:
-    """The last line; empty where compiling or running is what fails."""
+    """Return the last line; empty if the compile or the run itself fails."""
     if outcome.kind is not Kind.WRONG:
         return ""
     dtypes = [t.dtype for t in _tensors(case)]

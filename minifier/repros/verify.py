@@ -23,7 +23,7 @@ SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
 
 CHECK_SECONDS = 120.0
-"""How long the repro that a run left may take to be checked. One of a hang gives its graph 60 s."""
+"""The time for checking the repro of a run, in seconds. A hang's repro gives its graph 60 s."""
 
 FAILS, PASSES, UNRESOLVED = 1, 0, 125
 """Exit statuses of a repro script."""
@@ -34,7 +34,7 @@ STATUSES = re.compile(r"^statuses: ([\d ]+)$", re.MULTILINE)
 """The last line that a script prints if it was given `--switched`."""
 
 NEEDS_VARIABLES = "os.environ.update("
-"""In the text of a script that sets variables before it imports torch."""
+"""Part of the text of a script that sets variables before it imports torch."""
 
 AS_CALLED = "repro_as_called.py"
 """A variant beside repro.py, with the values that the graph was called with."""
@@ -60,7 +60,7 @@ LATE = Verified(UNRESOLVED, 0.0, "the repro script did not end")
 
 
 class Settled(Enum):
-    """What is known of the repro that a failure left."""
+    """What is known about the repro of a failure."""
 
     FAILS = "it fails on its own"
     PASSES = "it does not fail on its own"
@@ -70,7 +70,7 @@ class Settled(Enum):
 def settle(path: Path, seconds: float = CHECK_SECONDS) -> Settled:
     """Keep one repro, the simplest that fails as expected, or else the plain one.
 
-    All variants together get `seconds`.
+    All variants together may take `seconds`.
     """
     others = [path.with_name(name) for name in (AS_CALLED, IN_SCRIPT)]
     output, found, end = "", Settled.PASSES, time.monotonic() + seconds
@@ -117,8 +117,8 @@ def verify_switched(
     """Run a repro script as it is, with the units `off` switched off, and under `only`.
 
     The second and third result are None if `off` or `only` is empty. If the script can, it does all
-    runs in children of one fresh process: one of `interpreters` if any waits, and the script sets
-    no variables for torch.
+    runs in children of one fresh process. That is one of `interpreters` if any is waiting and the
+    script sets no variables for torch.
     """
     text = path.read_text()
     if SWITCHED in text and (off or only):
@@ -153,7 +153,7 @@ def _arguments(toggles: Sequence[str]) -> list[str]:
 
 
 def repro_environment() -> dict[str, str]:
-    """The variables with which a repro script is run: no settings of torch, caches of our own."""
+    """Return the environment of a repro script: without settings of torch, with separate caches."""
     environment = {k: v for k, v in without_settings().items() if not k.startswith("TCDEBUG_")}
     environment.pop("PYTHONPATH", None)
     if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
@@ -178,7 +178,7 @@ def _run(path: Path, arguments: Sequence[str], seconds: float) -> Verified:
 def _run_by(
     interpreter: Interpreter, path: Path, arguments: Sequence[str], seconds: float
 ) -> Verified:
-    """Run a script by an interpreter that waits, and end that."""
+    """Run a script in a waiting interpreter, and end the interpreter."""
     try:
         _copy_with_data(path, interpreter.folder)
         ended = interpreter.run([path.name, *arguments], seconds)
@@ -188,7 +188,7 @@ def _run_by(
 
 
 def _copy_with_data(path: Path, folder: Path) -> None:
-    """Copy a repro script, with the files beside it that it names."""
+    """Copy a repro script and the files beside it that it names."""
     text = path.read_text()
     for file in path.parent.iterdir():
         if file.is_file() and (file.name.startswith(path.stem) or file.name in text):

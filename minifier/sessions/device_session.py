@@ -60,7 +60,7 @@ from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 NEXT = b"next"
 """The request to the script's process for the next graph."""
 IMPORTS = ("torch", "torch._dynamo", "torch._inductor.compile_fx")
-"""What an interpreter imports before it runs a repro."""
+"""The modules that an interpreter imports before it runs a repro."""
 MEMORY = "CUDA out of memory"
 NOT_FORKED = "candidates on a GPU run the whole script, each in a fresh process"
 

@@ -95,7 +95,7 @@ class GraphSubject:
     imports: ImportsOfChildren | None = None
     """Where children report what they have imported, if this process should import it too."""
     interpreters: Interpreters | None = None
-    """Interpreters that wait to run its repros."""
+    """Interpreters that are waiting to run its repros."""
     _fork: Fork = os.fork
 
     @property
@@ -237,7 +237,7 @@ class GraphSubject:
             yield WrittenRepro(path, inputs, needs)
 
     def short_form(self, facts: ReproFacts[Case], path: Path) -> Path | None:
-        """Write a short form of a repro, if one fails alike."""
+        """Write a short form of a repro; None if none fails in the same way."""
         if self.criteria.oracle != "default" or self.criteria.check:
             return None
         return write_short(facts.candidate, self._content(facts, "", {}), path)
@@ -270,9 +270,9 @@ class GraphSubject:
         return user_lines(candidate)
 
     def misregistered(self, candidate: Case) -> list[str]:
-        """What `torch.library.opcheck` says of the custom operators that are left in a candidate.
+        """Return opcheck's objections to the custom operators that remain in a candidate.
 
-        They are called in a child. A child that fails is a fallback, and says nothing.
+        A child calls the operators. If the child fails, that is logged, and the result is empty.
         """
         if not any(custom_operators(candidate.module)):
             return []
@@ -283,7 +283,7 @@ class GraphSubject:
 
         ended = finished(self._forked(work, Limits()))
         if ended.answer is None:
-            why = "the process that called them failed: see candidates.log"
+            why = "the process that called them failed; see candidates.log"
             self.log.emit(Fallback("custom operators were not checked", why))
             return []
         return msgspec.json.decode(ended.answer, type=list[str])

@@ -89,7 +89,7 @@ class ScriptSubject:
     """The layer at fault, if it is known."""
     keeps_stages: bool = False
     sessions: Interpreters | None = None
-    """Interpreters that wait for sessions, if there are any."""
+    """Interpreters that are waiting for sessions, if there are any."""
     interpreters: Interpreters | None = None
     """None: what a script imports may depend on what it does before."""
     runs: int = 0
@@ -194,7 +194,7 @@ class ScriptSubject:
         return []
 
     def misregistered(self, candidate: WholeScript) -> list[str]:
-        """The operators that a script calls are not known."""
+        """Return nothing: the operators that a script calls are unknown."""
         return []
 
 

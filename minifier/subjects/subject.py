@@ -58,7 +58,7 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
 
     @property
     def interpreters(self) -> Interpreters | None:
-        """Interpreters that wait to run its repros, where there are any."""
+        """Interpreters that are waiting to run its repros, if there are any."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         ...
 
     def short_form(self, facts: ReproFacts[CandidateType], path: Path) -> Path | None:
-        """Write a short form of a repro that needs nothing of the script, if one fails alike."""
+        """Write a short form of a repro without the script; None if none fails in the same way."""
         ...
 
     def lines(self, candidate: CandidateType) -> list[str]:
@@ -89,5 +89,5 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         ...
 
     def misregistered(self, candidate: CandidateType) -> list[str]:
-        """What is wrong with the registration of the user's custom operators in a candidate."""
+        """Return errors in the registration of the user's custom operators in a candidate."""
         ...
