@@ -148,7 +148,7 @@ def start(
 
 @contextlib.contextmanager
 def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
-    """Keep `ready` interpreters waiting for the sessions of this block; default: one per 4 cores."""
+    """Keep `ready` interpreters waiting for sessions in this block; by default one per 4 cores."""
     if ready is None:
         ready = min(MOST_READY, (os.cpu_count() or 1) // 4)
     environment = {**os.environ, **own_caches()}
