@@ -10,12 +10,14 @@ import struct
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import TypeVar
 
 import torch
 
 from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, Symbol, to_index
 
 Number = bool | int | float
+Value = TypeVar("Value")
 
 
 def _key(*parts: str) -> str:
@@ -215,23 +217,27 @@ def rewrite(
 
 
 def compute_in_order(
-    expr: Expr, known: Callable[[Expr], bool], compute: Callable[[Expr], None]
-) -> None:
-    """Call `compute` on the unknown parts of an expression, operands before users.
+    expr: Expr, lookup: Callable[[Expr], Value | None], compute: Callable[[Expr], None]
+) -> Value:
+    """The value of an expression. Parts without a value are computed, operands before users.
 
-    A guarded expression needs only its condition first; `compute` handles its two branches.
+    `compute` must make `lookup` find the value. A guarded expression needs only its condition
+    first; `compute` handles its two branches.
     """
     stack = [expr]
     while stack:  # not recursive: a chain can be as long as the graph
         node = stack[-1]
         first = (node.condition,) if isinstance(node, Guarded) else node.operands
-        missing = [o for o in first if not known(o)]
+        missing = [o for o in first if lookup(o) is None]
         if missing:
             stack.extend(reversed(missing))
             continue
         stack.pop()
-        if not known(node):
+        if lookup(node) is None:
             compute(node)
+    found = lookup(expr)
+    assert found is not None
+    return found
 
 
 def walk(expr: Expr) -> Iterator[Expr]:

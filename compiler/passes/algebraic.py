@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping, same_tensor
+from tcdebug.compiler.passes.purity import escaping, replace_by_equal, same_tensor
 
 aten = torch.ops.aten
 
@@ -33,10 +33,7 @@ def algebraic(graph: fx.Graph) -> bool:
             continue
         if node in kept and (source in kept or source.op != "call_function"):
             continue
-        if node in kept:
-            kept.add(source)
-        node.replace_all_uses_with(source)
-        graph.erase_node(node)
+        replace_by_equal(graph, node, source, kept)
         changed = True
     return changed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping, same_tensor
+from tcdebug.compiler.passes.purity import escaping, replace_by_equal, same_tensor
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -40,10 +40,7 @@ def noop_elimination(graph: fx.Graph) -> bool:
             continue
         if node.target in COPIES and (source.op != "call_function" or {node, source} <= kept):
             continue
-        if node in kept:
-            kept.add(source)
-        node.replace_all_uses_with(source)
-        graph.erase_node(node)
+        replace_by_equal(graph, node, source, kept)
         changed = True
     return changed
 

@@ -70,6 +70,14 @@ def escaping(graph: fx.Graph) -> set[fx.Node]:
     return _with_what_they_view(graph, graph.output_node().all_input_nodes)
 
 
+def replace_by_equal(graph: fx.Graph, node: fx.Node, source: fx.Node, kept: set[fx.Node]) -> None:
+    """Replace a node by a tensor of equal value. `kept` are the values of `escaping`, updated."""
+    if node in kept:
+        kept.add(source)
+    node.replace_all_uses_with(source)
+    graph.erase_node(node)
+
+
 def strided_as_eager(graph: fx.Graph) -> set[fx.Node]:
     """The values that must keep eager's strides: `escaping` without tensors that are only saved."""
     output = graph.output_node()

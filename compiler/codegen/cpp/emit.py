@@ -107,14 +107,9 @@ class CppEmitter:
 
     def value(self, expr: Expr) -> Place:
         """The value of an expression, which is computed if necessary."""
-        compute_in_order(
-            expr,
-            lambda node: self._lookup(node) is not None,
-            lambda node: self._remember(node, self._compute(node)),
+        return compute_in_order(
+            expr, self._lookup, lambda node: self._remember(node, self._compute(node))
         )
-        found = self._lookup(expr)
-        assert found is not None
-        return found
 
     def _lookup(self, node: Expr) -> Place | None:
         if isinstance(node, Constant):

@@ -105,14 +105,9 @@ class TritonEmitter:
 
     def value(self, expr: Expr) -> TritonValue:
         """The value of an expression, which is computed if necessary."""
-        compute_in_order(
-            expr,
-            lambda node: self._lookup(node) is not None,
-            lambda node: self._remember(node, self._compute(node)),
+        return compute_in_order(
+            expr, self._lookup, lambda node: self._remember(node, self._compute(node))
         )
-        found = self._lookup(expr)
-        assert found is not None
-        return found
 
     def _context(self, node: Expr) -> str:
         """The guard outside of which a value is not valid; empty if it reads no memory."""
