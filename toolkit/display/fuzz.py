@@ -19,7 +19,7 @@ class FuzzProgress(Live):
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
-        self._told = 0
+        self._shown = 0
 
     def say(self, text: str) -> None:
         """Announce a step."""
@@ -28,11 +28,11 @@ class FuzzProgress(Live):
 
     def show(self, tally: CampaignTally) -> None:
         """Show the statistics so far, and the findings that are new since the last call."""
-        for found in tally.findings[self._told :]:
+        for found in tally.findings[self._shown :]:
             if not self.quiet:
                 ops = " ".join(found["ops"])
                 self.console.print(f"[bad]finding[/] {escape(found['signature'])}: {escape(ops)}")
-        self._told = len(tally.findings)
+        self._shown = len(tally.findings)
         if self._status is not None:
             numbers = tally.summary
             self._status.update(

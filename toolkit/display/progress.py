@@ -67,7 +67,7 @@ class ProgressDisplay(Live):
                 self.phase = f"{data['purpose']}: {data['outcome']}"
             case "failure":
                 message = first_line(data["message"], 160)
-                return f"[bad]fails[/] {data['failure']} in {data['direction']}: {message}"
+                return f"[bad]failure:[/] {data['failure']} in {data['direction']}: {message}"
             case "bisect.plan":
                 self.left = data["expected"]
                 return f"[dim]·[/] bisecting {data['size']} {data['over']}{self._estimate()}"

@@ -136,11 +136,11 @@ def _stage_rows(stages: StageDiff) -> list[tuple[str, str]]:
 def _changes(stages: StageDiff) -> list[str]:
     """The lines of a diff that change more than comments, without common indentation."""
     changed = [(line[:1], line[1:]) for line in stages.lines if line[:1] in ("-", "+")]
-    told = [(sign, t) for sign, t in changed if t.strip() and not t.lstrip().startswith(COMMENTS)]
+    kept = [(sign, t) for sign, t in changed if t.strip() and not t.lstrip().startswith(COMMENTS)]
     if stages.stage.startswith("ir_"):
-        told = [(sign, text) for sign, text in told if INDUCTOR_IR.search(text)]
-    indent = min((len(text) - len(text.lstrip()) for _, text in told), default=0)
-    return [f"{sign} {text[indent:]}" for sign, text in told]
+        kept = [(sign, text) for sign, text in kept if INDUCTOR_IR.search(text)]
+    indent = min((len(text) - len(text.lstrip()) for _, text in kept), default=0)
+    return [f"{sign} {text[indent:]}" for sign, text in kept]
 
 
 MOST_CHECKED = 3

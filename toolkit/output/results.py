@@ -72,11 +72,11 @@ def of_explanation(found: Explanation) -> tuple[list[Result], Heading]:
 
 def _breaks(found: Explanation) -> Iterator[Result]:
     for cost in found.breaks:
-        told = cost.graph_break
-        rule = told.id or "graph-break"
-        text = "\n".join([told.explanation or told.what, *told.hints])
+        broken = cost.graph_break
+        rule = broken.id or "graph-break"
+        text = "\n".join([broken.explanation or broken.what, *broken.hints])
         costs = f"{cost.graphs} graphs after it, {cost.seconds:.1f} s"
-        yield _at(told.where, rule, "graph break", told.what, text, (("costs", costs),))
+        yield _at(broken.where, rule, "graph break", broken.what, text, (("costs", costs),))
 
 
 def _recompiles(found: Explanation) -> Iterator[Result]:

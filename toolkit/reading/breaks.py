@@ -44,8 +44,8 @@ def read_break(reason: str, where: str) -> Break:
 def _title(head: str) -> str:
     """The first line that says what could not be done."""
     lines = [line.strip() for line in head.splitlines() if line.strip()]
-    told = [line for line in lines if not PREAMBLE.match(line)] or lines or [""]
-    return told[0]
+    kept = [line for line in lines if not PREAMBLE.match(line)] or lines or [""]
+    return kept[0]
 
 
 def _plain(text: str) -> str:

@@ -109,10 +109,10 @@ def _stages(a: Summary, b: Summary) -> list[Change]:
     after = {s.stage: s.seconds for s in b.stages}
     least = NOISE * max(a.compile_seconds, b.compile_seconds)
     gaps = {n: after.get(n, 0.0) - before.get(n, 0.0) for n in {**before, **after}}
-    told = sorted((n for n in gaps if abs(gaps[n]) >= least), key=lambda n: -abs(gaps[n]))
+    shown = sorted((n for n in gaps if abs(gaps[n]) >= least), key=lambda n: -abs(gaps[n]))
     return [
         Change(name, f"{before.get(name, 0.0):.3f} s", f"{after.get(name, 0.0):.3f} s")
-        for name in told
+        for name in shown
     ]
 
 

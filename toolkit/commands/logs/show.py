@@ -35,10 +35,10 @@ def run(
         return USAGE
 
     chosen = Selection(stage or "", graph or "", unit or "")
-    told = everything or as_json or remarks or unit is not None
+    debug = everything or as_json or remarks or unit is not None
 
     def wanted(record: Record) -> bool:
-        return (told or record.get("level") != "debug") and chosen.fits(record)
+        return (debug or record.get("level") != "debug") and chosen.fits(record)
 
     if follow:
         return _follow(found, wanted, as_json=as_json)
