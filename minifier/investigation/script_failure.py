@@ -123,7 +123,7 @@ class ScriptFailure:
     def _eager_report(self, folder: Path) -> Report:
         path = self.runs.logs[(DYNAMO,)]
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-        failure = ReportedFailure("exception", "eager", "forward", lines[-1] if lines else "")
+        failure = ReportedFailure("exception", "eager", "script", lines[-1] if lines else "")
         how = self.finding.runs[(DYNAMO,)].message.partition("\n")[0][:160]
         return Report(
             "fails_in_eager", failure, layer=SCRIPT, ladder=self.ladder, reruns=self.runs.runs,

@@ -33,6 +33,7 @@ from tcdebug.cli.options import (
     SCRIPT,
     USAGE,
     RunCommand,
+    SuggestingGroup,
     call,
     complete_run,
     options,
@@ -137,7 +138,7 @@ SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, OUTPUT_FORMAT, JSON_FORMAT)
 SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=SuggestingGroup, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="tcdebug")
 def cli() -> None:
     """Find out why torch.compile fails: the compiler step, the graph, and a repro.

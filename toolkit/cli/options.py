@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import click
@@ -95,6 +97,26 @@ class RunCommand(ProgramCommand):
     """A command whose `--check` may be given without a value."""
 
     values: ClassVar = {"--check": CHECKS}
+
+
+class SuggestingGroup(click.Group):
+    """A group that suggests only commands that a mistyped word resembles."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. A script without one is told how to be run."""
+        name = args[0]
+        if self.get_command(context, name) is None and not context.resilient_parsing:
+            near = difflib.get_close_matches(name, self.list_commands(context), 2, 0.7)
+            if Path(name).is_file():
+                hint = f"Try 'tcdebug bisect {name}' or 'tcdebug run {name}'."
+            elif near:
+                hint = f"Did you mean {' or '.join(map(repr, near))}?"
+            else:
+                hint = f"The commands are {', '.join(self.list_commands(context))}."
+            context.fail(f"No such command {name!r}. {hint}")
+        return super().resolve_command(context, args)
 
 
 def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -15,7 +15,7 @@ from tcdebug.display.explanation import show_code, show_explanation
 from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_explanation
-from tcdebug.reading.explanation import explain
+from tcdebug.reading.explanation import Explanation, explain
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import begin
@@ -46,7 +46,7 @@ def run(
         status = INTERRUPTED
     run = find(str(folder))
     found = explain(run, run.events())
-    supervisor.finish(status, healthy=not (status or found.failures))
+    supervisor.finish(_exit_status(status, found), healthy=not (status or found.failures))
     if style == "json":
         write(msgspec.json.encode(found).decode() + "\n")
     elif style != "full":
@@ -64,6 +64,13 @@ def run(
         )
         return NOTHING
     return 0
+
+
+def _exit_status(status: int, found: Explanation) -> int:
+    """The exit status of the command, given that of the script."""
+    if status:
+        return INTERRUPTED if status == INTERRUPTED else FAILED
+    return 0 if found.frames else NOTHING
 
 
 def _code(name: str, *, as_json: bool) -> int:

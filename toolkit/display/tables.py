@@ -21,18 +21,21 @@ def show_checks(rows: Iterable[Sequence[object]]) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; in a pipe, blanks separate its columns."""
+    """Print a table; in a pipe, or if the terminal is too narrow, blanks separate its columns.
+
+    A name is never broken, so that it can be copied.
+    """
     console = results()
-    if not console.is_terminal:
-        lines = [[*columns], *map(list, rows)]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(columns))]
+    lines = [[*columns], *map(list, rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(columns))]
+    if not console.is_terminal or sum(widths) + len(widths) > console.width:
         for line in lines:
             cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
             console.print("  ".join(cells).rstrip(), markup=False)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_column(column, no_wrap=True)
+    for line in lines[1:]:
+        table.add_row(*(escape(cell) for cell in line))
     console.print(table)

@@ -20,8 +20,16 @@ SECONDS = 240
 REPORT = "report.json"
 
 
-def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
-    """The finding with its culprits and its own repro script, if possible.
+GRACE = 20.0
+"""Seconds for the minifier to end after its limit."""
+LEAST_SECONDS = 15.0
+"""Below this much time, the minifier is not started."""
+
+
+def minified(
+    finding: Finding, folder: Path, setup: str = "", left: float | None = None
+) -> Finding:
+    """The finding with its culprits and its own repro script, if possible in the time that is left.
 
     If the minifier does not judge the failure, such as nondeterminism, `program.py` stays
     unchanged.
@@ -29,14 +37,17 @@ def minified(finding: Finding, folder: Path, setup: str = "") -> Finding:
     path = folder / PROGRAM
     if setup:
         path.write_text(f"import runpy\n\nrunpy.run_path({setup!r})\n\n{path.read_text()}")
+    seconds = SECONDS if left is None else min(SECONDS, left)
+    if seconds < LEAST_SECONDS:
+        return msgspec.structs.replace(finding, note=f"no time was left: tcdebug bisect {path}")
     command = [
-        sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", f"--seconds={SECONDS}",
-        f"--timeout={SECONDS // 4}", f"--oracle={_oracle(finding)}", path.name,
+        sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", f"--seconds={seconds:.0f}",
+        f"--timeout={seconds / 4:.0f}", f"--oracle={_oracle(finding)}", path.name,
     ]  # fmt: skip
     printed = folder / REPORT
     child = spawn(
         command, os.environ, folder=folder, output=printed, errors=folder / "log.txt",
-        limits=Limits(SECONDS * 3, None),
+        limits=Limits(SECONDS * 3 if left is None else seconds + GRACE, None),
     )  # fmt: skip
     ended = finished(child)
     try:

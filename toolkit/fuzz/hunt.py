@@ -22,6 +22,8 @@ from tcdebug.strategies.programs import programs
 
 MOST_KEPT = 1000
 """Maximum number of programs of a database that are judged."""
+LAST_SHRINKING = 5.0
+"""Seconds for a failure found when the time of the job is used up."""
 SHRINKING = 120.0
 """Time limit for shrinking a program, in seconds."""
 
@@ -157,9 +159,20 @@ class Hunt:
             self.judged += 1
             verdict = self._covered(program, self.judge(program), state)
             self.told(program, verdict)
-            state.until = time.monotonic() + SHRINKING
+            state.until = self._shrink_until()
         self._known[program.key] = verdict
         return verdict
+
+    def _shrink_until(self) -> float:
+        """When a failure that is found now is no longer made smaller: the limit of the job counts.
+
+        One that is found at its very end gets a few seconds.
+        """
+        now = time.monotonic()
+        end = now + SHRINKING
+        if self.seconds is None:
+            return end
+        return min(end, max(self._began + self.seconds, now + LAST_SHRINKING))
 
     def _covered(self, program: Program, verdict: ProgramVerdict, state: _Round) -> ProgramVerdict:
         if verdict.status is not Status.FAILED:
@@ -169,6 +182,13 @@ class Hunt:
         if covering(state.findings, self.backend, verdict.signature, program.ops) is None:
             return verdict
         return msgspec.structs.replace(verdict, status=Status.KNOWN)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What is left of the time of the job; None without a limit."""
+        if self.seconds is None:
+            return None
+        return self._began + self.seconds - time.monotonic()
 
     def _afford(self) -> None:
         if self.examples is not None and self.judged >= self.examples:

@@ -173,7 +173,7 @@ class Worker:
             call["options"] = {"off": list(program.off)}
         (folder / PROGRAM).write_text(script(program, call, SEED))
         if self.job.bisect:
-            finding = minified(finding, folder, self.job.setup)
+            finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
             self.findings.write(finding)
         event = FuzzFinding(
             finding.signature, list(finding.ops), str(folder), finding.examples,

@@ -43,6 +43,7 @@ from tcdebug.minifier.processes.job import (
 from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.reading.run_dir import Tail, find, runs
 from tcdebug.supervision.descendants import Descendants
+from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, syntax_error
 from tcdebug.supervision.recorded_graphs import fallbacks, slow_graph, slowest_graph
 
 POLL = 0.1
@@ -110,7 +111,8 @@ class Supervisor:
 
     def search(self) -> Report:
         """The result of the search, with the cost of the whole command, repro checks included."""
-        report = self._search()
+        report = syntax_error(self.job.script, str(self.folder)) or self._search()
+        report = msgspec.structs.replace(report, notes=[*stdin_notes(report), *report.notes])
         return msgspec.structs.replace(
             report,
             notes=list(dict.fromkeys([*report.notes, *fallbacks(self.folder)])),
@@ -143,6 +145,8 @@ class Supervisor:
         """The best result so far of a search that was ended early, with notes."""
         report = self._read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
         late = [f"the budget was used up while {when}"] if when else []
+        if not report.faults or not any(fault.culprits for fault in report.faults):
+            late += culprit_notes(find(str(self.folder)).events())
         notes = [*known, *report.notes, *late]
         return msgspec.structs.replace(report, status=status, confirmed=False, notes=notes)
 
@@ -199,7 +203,7 @@ class Supervisor:
         last = lines[-1] if lines else ""
         how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
         note = f"{how}; its output is in {self.folder / 'eager.log'}"
-        failure = ReportedFailure("exception", "eager", "forward", last)
+        failure = ReportedFailure("exception", "eager", "script", last)
         return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
 
     def _read_report(self, name: str) -> Report | None:
