@@ -27,6 +27,7 @@ from tcdebug.minifier.targets.inductor import (
     lowering,
     options,
     passes,
+    triton_kernels,
 )
 from tcdebug.minifier.targets.inductor.options import allowed_options
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED, units
@@ -44,6 +45,7 @@ SEAMS: tuple[Seam, ...] = (
     lowering.lowerings,
     fusion.fusions,
     codegen.kernels,
+    triton_kernels.triton_kernels,
 )
 
 PATCHES: tuple[Patch, ...] = (
@@ -53,6 +55,7 @@ PATCHES: tuple[Patch, ...] = (
     *lowering.PATCHES,
     *fusion.PATCHES,
     *codegen.PATCHES,
+    *triton_kernels.PATCHES,
 )
 """Every patch of inductor and AOTAutograd, in the order of the pipeline."""
 

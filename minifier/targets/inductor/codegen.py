@@ -47,7 +47,7 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
         @functools.wraps(original)
         def select_tiling(self: Any, *args: Any, **kwargs: Any) -> Any:
             factors, indices, *rest = original(self, *args, **kwargs)
-            if factors and not gate.allows("codegen.vectorize", _current_kernel()):
+            if factors and not gate.allows("codegen.vectorize", current_kernel()):
                 factors, indices = [], []
             return (factors, indices, *rest)
 
@@ -78,7 +78,7 @@ def _has_attention(graph: torch.fx.Graph) -> bool:
     return any(node.target in ATTENTION for node in graph.nodes)
 
 
-def _current_kernel() -> str:
+def current_kernel() -> str:
     """Return the FX nodes that the current kernel computes."""
     node = getattr(V.graph.scheduler, "current_node", None)
     return "" if node is None else kernel_name(node)

@@ -16,10 +16,16 @@ from tcdebug.minifier.cases.settings import value
 
 CONFIG = "torch._inductor.config"
 
-UNCACHED = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "compile_threads": 1}
+UNCACHED = {
+    "autotune_local_cache": False,
+    "compile_threads": 1,
+    "fx_graph_cache": False,
+    "fx_graph_remote_cache": False,
+}
 """Cache keys of graphs do not include what a script has patched or a gate refuses.
 
-Kernels are cached by their source, which reflects both.
+Kernels are cached by their source, which reflects both. The choice between configurations of a
+kernel is made anew, or decisions would depend on earlier compiles.
 """
 
 LOWERING: Mapping[str, Any] = {
@@ -52,7 +58,6 @@ GPU: Mapping[str, Any] = {
     "triton.coalesce_tiling_analysis": False,
     "triton.divisible_by_16": False,
     "triton.mix_order_reduction": False,
-    "triton.persistent_reductions": False,
 }
 """The same for graphs that compute on a GPU."""
 

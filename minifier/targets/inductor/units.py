@@ -12,6 +12,7 @@ from tcdebug.compiler.units import Unit
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
+from tcdebug.minifier.targets.inductor.triton_kernels import TRITON
 from tcdebug.minifier.targets.ladder import BELOW, DECOMPOSITIONS
 
 FUSION = {
@@ -51,6 +52,8 @@ def units() -> Iterator[Unit]:
     for name in (*CODEGEN, *GPU):
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for name, summary in FUSION.items():
+        yield Unit(name, summary)
+    for name, summary in TRITON.items():
         yield Unit(name, summary)
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
     yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")

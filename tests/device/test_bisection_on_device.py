@@ -1,0 +1,305 @@
+"""Faults planted in a compile for a GPU, bisected by the command: skipped where there is no GPU.
+
+pytest tests/device
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
+from tcdebug.supervision.supervisor import WHOLE_SCRIPTS
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+TANH = "lower.aten.tanh.default"
+
+ASSEMBLY = """
+import torch
+from torch._inductor.codegen import triton
+
+def tanh(x):
+    return (
+        f"tl.inline_asm_elementwise('ASSEMBLY', '=f,f', [{x}.to(tl.float32)], "
+        "dtype=tl.float32, is_pure=False, pack=1)"
+    )
+
+triton.TritonOverrides.tanh = staticmethod(tanh)
+"""
+"""The Triton code of tanh is replaced by instructions."""
+
+TEXT = """
+import torch
+from torch._inductor.codegen import triton
+from torch._inductor.virtualized import V
+
+def tanh(x):
+    TEXT
+
+triton.TritonOverrides.tanh = staticmethod(tanh)
+"""
+"""The Triton code of tanh is replaced."""
+
+LOWERING = """
+import torch
+from torch._inductor import lowering
+aten = torch.ops.aten
+
+def tanh(x):
+    TEXT
+
+lowering.register_lowering(aten.tanh.default, type_promotion_kind=None)(tanh)
+"""
+"""Inductor's lowering of tanh is replaced."""
+
+NO_MEMORY = """
+import torch
+from torch._inductor import lowering
+
+@torch.library.custom_op("planted::tanh", mutates_args=())
+def tanh(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(1 << 42, device=x.device)[: x.numel()].view(x.shape)
+
+@tanh.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+lowering.register_lowering(torch.ops.aten.tanh.default, type_promotion_kind=None)(
+    lowering.fallback_handler(torch.ops.planted.tanh.default))
+"""
+
+PERSISTENT = """
+import torch
+from torch._inductor.codegen.triton import TritonKernel
+right = TritonKernel.codegen_kernel
+
+def codegen_kernel(self, name=None):
+    text = right(self, name)
+    return text.replace("tl.sum(", "1.5 * tl.sum(") if self.persistent_reduction else text
+
+TritonKernel.codegen_kernel = codegen_kernel
+"""
+"""Sums of kernels that hold all of a row at once are too large."""
+
+AUTOTUNE = """
+import torch
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+def benchmark_all_configs(self, *args, **kwargs):
+    raise RuntimeError("planted in the choice of a configuration")
+
+CachingAutotuner.benchmark_all_configs = benchmark_all_configs
+"""
+
+RUN = """
+def f(x):
+    return (x.sin().tanh() * 2).sum(-1)
+
+x = torch.randn(16, WIDTH, device="DEVICE")
+got = torch.compile(f)(x)
+raise SystemExit(0 if torch.allclose(got, f(x), rtol=1e-3, atol=1e-3) else 1)
+"""
+
+TRAINING = """
+class Squash(torch.nn.Module):
+    def forward(self, x):
+        return torch.sin(x)  # its gradient is cos
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), Squash(), torch.nn.Linear(16, 4)).cuda()
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = torch.compile(model)(torch.randn(6, 8, device="cuda")).square().mean()
+loss.backward()
+optimiser.step()
+torch.cuda.synchronize()
+"""
+
+TWO_GRAPHS = """
+def f(x):
+    y = x.cos() + 1
+    torch._dynamo.graph_break()
+    return (y.exp().tanh() * 3).sum(-1)
+
+x = torch.randn(16, 16, device="cuda")
+raise SystemExit(0 if torch.allclose(torch.compile(f)(x), f(x), rtol=1e-3, atol=1e-3) else 1)
+"""
+
+KEPT_OUTPUTS = """
+import torch
+replayed = torch.compile(lambda x: x.sin() * 2, mode="reduce-overhead")
+kept = [replayed(torch.full((64,), float(step), device="cuda")) for step in range(5)]
+print(sum(value.sum() for value in kept).item())
+"""
+
+BIT = (
+    "{ .reg .u64 t; .reg .pred p; mov.u64 t, %globaltimer; shr.u64 t, t, 20; and.b64 t, t, 1; "
+    "setp.eq.u64 p, t, 0; selp.f32 $0, 0f3F800000, 0f00000000, p; }"
+)
+"""1 or 0, by a bit of the time that changes about every millisecond."""
+MISALIGNED = (
+    "{ .shared .align 8 .b8 s[64]; .reg .u32 p; .reg .u32 q; mov.u32 q, %laneid; "
+    "shr.u32 q, q, 5; mov.u32 p, s; add.u32 p, p, q; add.u32 p, p, 1; ld.shared.f32 $0, [p]; }"
+)
+
+
+def on_gpu(plant: str, run: str = RUN, width: int = 16) -> str:
+    return plant + run.replace("DEVICE", "cuda").replace("WIDTH", str(width))
+
+
+def doubled(text: str) -> str:
+    """The text as it stands in an f-string."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def assembly(text: str) -> str:
+    return ASSEMBLY.replace("ASSEMBLY", doubled(text))
+
+
+WRONG = LOWERING.replace("TEXT", "return lowering.lowerings[aten.sin.default](x)")
+SOMETIMES = (
+    f"bit = f\"tl.inline_asm_elementwise('{doubled(BIT)}', '=f,f', "
+    "[{x}.to(tl.float32)], dtype=tl.float32, is_pure=False, pack=1)\"\n"
+    '    return f"tl.where({bit} > 0.5, 0.5, libdevice.tanh({x}))"'
+)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A script with a fault, and what a bisection has to say of it."""
+
+    script: str
+    signature: str
+    unit: str = TANH
+    nodes: int = 1
+    note: str = FORKED_BEFORE_CUDA
+
+
+SCRIPTS = {
+    "exception": Planted(
+        on_gpu(LOWERING.replace("TEXT", 'raise RuntimeError("planted")')),
+        "compile | LoweringException | ",
+    ),
+    "wrong": Planted(on_gpu(WRONG), "forward | wrong value"),
+    "nan": Planted(
+        on_gpu(LOWERING.replace("TEXT", "return lowering.lowerings[aten.log.default](x)")),
+        "forward | wrong nan",
+    ),
+    "race": Planted(on_gpu(TEXT.replace("TEXT", SOMETIMES)), "forward | wrong value"),
+    "illegal": Planted(
+        on_gpu(assembly("{ .reg .b64 p; mov.b64 p, 16; ld.global.f32 $0, [p]; }")),
+        "forward | CUDA error: an illegal memory access was encountered",
+    ),
+    "misaligned": Planted(
+        on_gpu(assembly(MISALIGNED)), "forward | CUDA error: misaligned address"
+    ),
+    "launch": Planted(
+        on_gpu(assembly("trap; mov.f32 $0, $1;")),
+        "forward | CUDA error: unspecified launch failure",
+    ),
+    "assert": Planted(
+        on_gpu(
+            TEXT.replace(
+                "TEXT",
+                "V.kernel.compute.writeline(f\"tl.device_assert({x} > 1e30, 'planted')\")\n"
+                '    return f"libdevice.tanh({x})"',
+            )
+        ),
+        "forward | CUDA error: device-side assert triggered",
+    ),
+    "memory": Planted(on_gpu(NO_MEMORY), "forward | CUDA out of memory"),
+    "hang": Planted(on_gpu(assembly("{ L: bra L; mov.f32 $0, $1; }")), "forward | hang"),
+    "backward": Planted(
+        on_gpu(WRONG.replace("tanh", "cos"), TRAINING),
+        "backward | wrong value", "lower.aten.cos.default",
+    ),
+    "second graph": Planted(on_gpu(WRONG, TWO_GRAPHS), "forward | wrong value"),
+    "persistent": Planted(
+        on_gpu(PERSISTENT), "forward | wrong value", "codegen.persistent_reduction"
+    ),
+    "autotune": Planted(
+        on_gpu(AUTOTUNE, width=1 << 15), "forward | RuntimeError | ", "codegen.autotune"
+    ),
+    "late": Planted(
+        on_gpu("import torch\ntorch.cuda.init()\n" + WRONG),
+        "script | exit status 1", nodes=0, note=WHOLE_SCRIPTS,
+    ),
+    "kept outputs": Planted(
+        KEPT_OUTPUTS, "script | RuntimeError | ", "cudagraphs", nodes=0, note=WHOLE_SCRIPTS
+    ),
+}  # fmt: skip
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "TCDEBUG_CACHE_DIR": str(folder / "cache")}
+
+
+def bisected(folder: Path, text: str, *arguments: str) -> Any:
+    """The report of a bisection of a script."""
+    (folder / "script.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "tcdebug", "bisect", "--json", "-j", "3", *arguments, "script.py"],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return json.loads(done.stdout)
+
+
+def exit_statuses(folder: Path, report: Any) -> list[int]:
+    """How the commands end that a report prints: the one that fails, the one that passes."""
+    fault = report["faults"][0]
+    running = [
+        subprocess.Popen(
+            [sys.executable, *shlex.split(fault[name])[1:]],
+            cwd=report["run_dir"],
+            env=environment(folder),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in ("fails", "passes")
+    ]
+    return [process.wait() for process in running]
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The commands that still run in a folder or below it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended, or is not ours
+            continue
+    return found
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_planted_fault_is_named_with_a_repro(name: str, tmp_path: Path) -> None:
+    planted = SCRIPTS[name]
+    report = bisected(tmp_path, planted.script)
+    assert report["failure"]["signature"].startswith(planted.signature), report
+    assert [c["unit"] for c in report["culprits"]] == [planted.unit], report
+    assert report["status"] == "confirmed", report
+    assert report["nodes_after"] == planted.nodes, report
+    assert planted.note in report["notes"], report
+    assert processes_in(tmp_path) == []
+    assert exit_statuses(tmp_path, report) == [1, 0], report
+
+
+def test_a_script_on_the_cpu_is_bisected_as_where_there_is_no_gpu(tmp_path: Path) -> None:
+    text = WRONG + RUN.replace("DEVICE", "cpu").replace("WIDTH", "16")
+    report = bisected(tmp_path, text + "\nassert not torch.cuda.is_initialized()\n")
+    assert [c["unit"] for c in report["culprits"]] == [TANH], report
+    assert (report["status"], report["nodes_after"]) == ("confirmed", 1), report
+    assert report["notes"] == [], report
