@@ -27,10 +27,11 @@ from tcdebug.minifier.targets.inductor import (
     lowering,
     options,
     passes,
+    settings,
     triton_kernels,
 )
 from tcdebug.minifier.targets.inductor.options import allowed_options
-from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED, units
+from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
 from tcdebug.minifier.targets.inductor.texts import texts_kept
 from tcdebug.minifier.targets.inductor.warm import register, warm_up, warm_up_for_devices
 
@@ -74,7 +75,7 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
 
     gate = Gate(toggles, record=record)
     with contextlib.ExitStack() as stack:
-        defaults = units()
+        defaults = settings.units()
         off = [n for n in defaults if not gate.allows(f"config.{n}", described(CONFIG, n))]
         stack.enter_context(set_back(CONFIG, {n: defaults[n] for n in off}, log))
         stack.enter_context(config.patch(UNCACHED))

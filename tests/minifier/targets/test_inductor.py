@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,13 @@ def test_decisions_are_written_to_the_log(tmp_path: Path) -> None:
         torch.compile(block)(torch.ones(2, 16), torch.ones(16, 16))
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert any('"unit":"lower.aten.relu.default"' in line for line in lines)
+
+
+def test_units_are_switched_off_after_their_names_were_listed() -> None:
+    known = import_module("tcdebug.minifier.targets.inductor.units")
+    assert any(unit.name == "fuse.vertical" for unit in known.units())
+    x = torch.ones(4)
+    torch._dynamo.reset()
+    with inductor.switched(Toggles.parse(["fuse.vertical"]), EventLog(None)) as gate:
+        torch.testing.assert_close(torch.compile(lambda x: x.sin() + 1)(x), x.sin() + 1)
+    assert gate.decisions
