@@ -12,7 +12,7 @@ from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
-from tcdebug.minifier.processes.subprocess_hook import unfollowed
+from tcdebug.minifier.processes.subprocess_hook import environment_without_hook
 
 PLACE = "{}"
 """The placeholder for the script's path in a command. Without it the path comes last."""
@@ -39,7 +39,7 @@ def run_check(
     path = shlex.quote(str(script))
     line = command.replace(PLACE, path) if PLACE in command else f"{command} {path}"
     environment = {
-        **{k: v for k, v in unfollowed().items() if k != "TCDEBUG_SESSION"},
+        **{k: v for k, v in environment_without_hook().items() if k != "TCDEBUG_SESSION"},
         CANDIDATE: str(script),
         "TCDEBUG_RUN_DIR": str(events),
         "TCDEBUG_ARTIFACTS": "0",

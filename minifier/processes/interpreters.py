@@ -130,7 +130,7 @@ class Interpreters:
         while self._waiting:
             interpreter = self._waiting.pop(0)
             self._taken.append(interpreter)
-            if not has_exited(interpreter.child.pid):  # its imports failed
+            if not has_exited(interpreter.child.pid):  # otherwise its imports failed
                 if self.refilled:
                     self.start()
                 return interpreter

@@ -90,9 +90,9 @@ class Job(msgspec.Struct, frozen=True):
     """capture: the folder of the repros."""
 
 
-def begun(job: Job, pid: int) -> Path:
+def started_marker(job: Job, pid: int) -> Path:
     """Return the file that marks that a session process has reached the script."""
-    return Path(job.run_dir) / f"begun-{pid}"
+    return Path(job.run_dir) / f"started-{pid}"
 
 
 def check_session(job: Job, ended: Ended, output: Path) -> None:
@@ -105,7 +105,7 @@ def check_session(job: Job, ended: Ended, output: Path) -> None:
         last = output.read_text(errors="replace").strip().rpartition("\n")[2]
         if INVALID_BACKEND in last:
             raise UnknownBackend(f"the script names a backend that is not registered: {last}")
-    failed = ended.returncode not in (0, None) and not begun(job, ended.pid).exists()
+    failed = ended.returncode not in (0, None) and not started_marker(job, ended.pid).exists()
     if failed or ended.returncode == FAULT:
         text = output.read_text(errors="replace")
         start = max(text.rfind("Traceback (most recent call last)"), 0)

@@ -100,13 +100,13 @@ class Child:
     _listening: bool = True
     _answered: float | None = None
     """The time at which it sent its answer."""
-    _looked: float = 0.0
+    _checked: float = 0.0
     """The time at which its memory and its descendants were last checked."""
     _known: set[Process] = field(default_factory=set)
     """Processes that it was seen to start."""
 
     def __post_init__(self) -> None:
-        self.began = self._looked = time.monotonic()
+        self.began = self._checked = time.monotonic()
         self.left = self.limits.seconds if self.limits else float("inf")
         with contextlib.suppress(OSError):  # without a pidfd it is polled
             self.exit_signal = os.pidfd_open(self.pid)
@@ -115,7 +115,7 @@ class Child:
         """Start its time anew, under these limits."""
         self.limits = limits
         self.left = limits.seconds if limits else float("inf")
-        self.began = self._looked = time.monotonic()
+        self.began = self._checked = time.monotonic()
 
     def ask(self, request: bytes) -> bytes | Ended:
         """Send a request. Return the reply, or how the child ended. Its time limit starts anew."""
@@ -141,7 +141,7 @@ class Child:
             exited = has_exited(self.pid)
             if self.leads or not exited:
                 self._kill()
-            code, cpu_seconds = self._waited_for()
+            code, cpu_seconds = self._reap()
             self._drain()
             self.ended = self._ended(exited, code, cpu_seconds)
             self._close()
@@ -166,37 +166,37 @@ class Child:
         channel = [self.channel] if self.channel is not None and self._listening else []
         return [*channel, *([] if self.exit_signal is None else [self.exit_signal])]
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Return whether it is time to check its memory and its descendants."""
         limited = self.limits is not None and self.limits.memory is not None
         if not self.leads and not limited:
             return False
-        return now - self._looked > (POLL if limited else SELDOM)
+        return now - self._checked > (POLL if limited else SELDOM)
 
-    def look(self, spent: float, ready: Collection[object], processes: Snapshot | None) -> bool:
+    def check(self, spent: float, ready: Collection[object], processes: Snapshot | None) -> bool:
         """Read its messages and check its limits. Return whether it has exited or must end."""
         self.left -= spent
         if self.channel in ready:
-            self._hear()
+            self._receive()
         if has_exited(self.pid):
             return True
         if self._answered is not None:
             return time.monotonic() - self._answered > PATIENCE
         if self.left < 0:
             self.timed_out = True
-        elif processes is not None and self.due(time.monotonic()):
-            self._look_at(processes)
+        elif processes is not None and self.is_due(time.monotonic()):
+            self._check_processes(processes)
         return self.timed_out or self.over_memory
 
-    def _look_at(self, processes: Snapshot) -> None:
-        self._looked = time.monotonic()
+    def _check_processes(self, processes: Snapshot) -> None:
+        self._checked = time.monotonic()
         tree = descendants(self.pid, processes)
         self._known |= tree
         limit = self.limits.memory if self.limits is not None else None
         if limit is not None and self.pid in processes:
-            self.over_memory = self._is_beyond(limit, [self.pid, *(one.pid for one in tree)])
+            self.over_memory = self._exceeds(limit, [self.pid, *(one.pid for one in tree)])
 
-    def _is_beyond(self, limit: int, pids: Collection[int]) -> bool:
+    def _exceeds(self, limit: int, pids: Collection[int]) -> bool:
         """Return whether processes hold more memory beyond what they share with ours than allowed.
 
         The quick sum comes first. It counts a shared page once per process.
@@ -204,7 +204,7 @@ class Child:
         most = sum(map(memory.resident, pids)) - self.baseline
         return most > limit and memory.added(pids, os.getpid()) > limit
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         """Read one message. Stop listening to a child that closes its end or stops halfway."""
         assert self.channel is not None
         try:
@@ -226,12 +226,12 @@ class Child:
         while self.channel is not None and self._listening and time.monotonic() < end:
             if not self.channel.poll():
                 return
-            self._hear()
+            self._receive()
 
-    def _waited_for(self) -> tuple[int | None, float]:
+    def _reap(self) -> tuple[int | None, float]:
         """Reap it. Return its exit code, negative for a signal, and its CPU-seconds."""
         code, cpu_seconds = None, 0.0
-        with contextlib.suppress(ChildProcessError):  # the program itself has reaped any child
+        with contextlib.suppress(ChildProcessError):  # the program has already reaped it
             _, status, usage = os.wait4(self.pid, 0)
             code, cpu_seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         if self.popen is not None:
@@ -285,15 +285,15 @@ def has_exited(pid: int) -> bool:
 
 
 def _watch(children: Collection[Child], enough: Callable[[], bool]) -> list[tuple[Child, Ended]]:
-    looked = time.monotonic()
+    checked = time.monotonic()
     try:
         while True:
             sources = [source for child in children for source in child.sources]
             ready = connection.wait(sources, POLL)
             now = time.monotonic()
-            spent, looked = now - looked, now
-            processes = snapshot() if any(child.due(now) for child in children) else None
-            over = [child for child in children if child.look(spent, ready, processes)]
+            spent, checked = now - checked, now
+            processes = snapshot() if any(child.is_due(now) for child in children) else None
+            over = [child for child in children if child.check(spent, ready, processes)]
             if over or enough():
                 return [(child, child.end()) for child in over]
     except BaseException:

@@ -44,7 +44,7 @@ finally:
 
 
 @contextlib.contextmanager
-def followed(what: str, folder: Path) -> Iterator[None]:
+def hook_installed(what: str, folder: Path) -> Iterator[None]:
     """Let Python processes that are started in this block do `what`; see `subprocess_session`."""
     site = folder / "site"
     site.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def followed(what: str, folder: Path) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def unfollowed() -> dict[str, str]:
+def environment_without_hook() -> dict[str, str]:
     """Return the environment of this process for a process that does not belong to the script."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     if VARIABLE in os.environ:

@@ -16,8 +16,8 @@ from typing import NoReturn
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.processes.job import Job, begun
-from tcdebug.minifier.processes.subprocess_hook import followed
+from tcdebug.minifier.processes.job import Job, started_marker
+from tcdebug.minifier.processes.subprocess_hook import hook_installed
 from tcdebug.minifier.sessions.backend_check import checked
 from tcdebug.minifier.sessions.execution import leave, run_script
 from tcdebug.minifier.sessions.modes import MODES
@@ -32,8 +32,8 @@ def main() -> NoReturn:
         MODES[job.mode](job, patches, child=False)
         if job.backend is not None:
             patches.enter_context(compile_patched(checked(job), EventLog(Path(job.run_dir))))
-        patches.enter_context(followed(f"{job.mode}:{sys.argv[1]}", Path(job.run_dir)))
-        begun(job, os.getpid()).touch()
+        patches.enter_context(hook_installed(f"{job.mode}:{sys.argv[1]}", Path(job.run_dir)))
+        started_marker(job, os.getpid()).touch()
         status = run_script(job.script, job.args)
     leave(status)
 

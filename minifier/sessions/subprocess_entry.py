@@ -20,20 +20,20 @@ def attach() -> None:
     if not what:
         return
 
-    def begun() -> None:
+    def torch_imported() -> None:
         if what.startswith(FORKING):
             from tcdebug.minifier.processes.threads import one_thread  # noqa: PLC0415 - imports torch
 
             one_thread()
 
-    def compiles() -> None:
+    def dynamo_imported() -> None:
         from tcdebug.minifier.targets.interception import before_first_compile  # noqa: PLC0415 - start-up time of every Python process
 
-        def begin() -> None:
+        def install_session() -> None:
             from tcdebug.minifier.sessions.subprocess_session import install  # noqa: PLC0415 - imports torch
 
             install(what)
 
-        before_first_compile(begin)  # Dynamo is only half imported at this point
+        before_first_compile(install_session)  # Dynamo is only half imported at this point
 
-    sys.meta_path.insert(0, AfterImport({"torch": begun, "torch._dynamo": compiles}))
+    sys.meta_path.insert(0, AfterImport({"torch": torch_imported, "torch._dynamo": dynamo_imported}))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.processes.subprocess_hook import followed
+from tcdebug.minifier.processes.subprocess_hook import hook_installed
 from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.targets.unit_names import check_toggles
 
@@ -33,7 +33,7 @@ def switched_off(*toggles: str) -> Iterator[list[Decision]]:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="tcdebug-off-") as folder,
-            followed("off:", Path(folder)),
+            hook_installed("off:", Path(folder)),
             switched(parsed) as decisions,
         ):
             yield decisions

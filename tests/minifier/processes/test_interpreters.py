@@ -11,7 +11,7 @@ from captured import captured
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.interpreters import Interpreters
-from tcdebug.minifier.processes.job import Job, begun, start, waiting_sessions
+from tcdebug.minifier.processes.job import Job, start, started_marker, waiting_sessions
 from tcdebug.minifier.processes.process import Limits, finished, has_exited
 from tcdebug.minifier.processes.tree import descendants, snapshot
 from tcdebug.minifier.repros.repro import Repro, write
@@ -74,7 +74,7 @@ def test_a_session_is_run_by_an_interpreter_that_waits(tmp_path: Path) -> None:
         child = start(job, output, {"TCDEBUG_OFF": "fuse"}, Limits(100.0), interpreters)
         ended = finished(child)
         assert ended.returncode == 3
-        assert begun(job, ended.pid).exists()
+        assert started_marker(job, ended.pid).exists()
         assert output.read_text() == "fuse\n"
         another = interpreters.take()
         assert another is not None and another.child.pid != child.pid

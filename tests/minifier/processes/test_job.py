@@ -9,7 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tcdebug.minifier.processes.job import FAULT, Job, SessionFault, begun, check_session, start
+from tcdebug.minifier.processes.job import (
+    FAULT,
+    Job,
+    SessionFault,
+    check_session,
+    start,
+    started_marker,
+)
 from tcdebug.minifier.processes.process import Ended, Limits, finished
 
 TEXT = "output\nTraceback (most recent call last):\nImportError: no module\n"
@@ -32,7 +39,7 @@ def test_a_session_that_fails_before_the_script_begins_is_a_fault_of_tcdebug(
     with pytest.raises(SessionFault) as fault:
         check_session(job, ended(status, signal), output)
     assert str(fault.value) == "Traceback (most recent call last):\nImportError: no module\n"
-    begun(job, 7).touch()
+    started_marker(job, 7).touch()
     check_session(job, ended(status, signal), output)
 
 
@@ -42,7 +49,7 @@ def test_a_fault_of_tcdebug_while_the_script_runs_is_not_a_failure_of_the_script
     job = Job("search", "script.py", [], str(tmp_path))
     output = tmp_path / "search.log"
     output.write_text(TEXT)
-    begun(job, 7).touch()
+    started_marker(job, 7).touch()
     with pytest.raises(SessionFault):
         check_session(job, ended(FAULT), output)
 

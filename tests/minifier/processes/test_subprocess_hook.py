@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from tcdebug.minifier.processes.subprocess_hook import VARIABLE, followed, unfollowed
+from tcdebug.minifier.processes.subprocess_hook import (
+    VARIABLE,
+    environment_without_hook,
+    hook_installed,
+)
 from tcdebug.minifier.repros.script_setup import Script, script_setup
 
 SEEN = """
@@ -35,20 +39,20 @@ def test_the_sitecustomize_of_the_user_is_run_and_torch_is_not_imported(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.users_own = 'ran'\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with followed("off:", tmp_path / "run"):
+    with hook_installed("off:", tmp_path / "run"):
         assert python(SEEN).splitlines() == ["ran False", "['AfterImport'] False"]
-        outside = unfollowed()
+        outside = environment_without_hook()
         assert (outside["PYTHONPATH"], VARIABLE in outside) == (str(tmp_path), False)
     assert os.environ["PYTHONPATH"] == str(tmp_path)
     assert VARIABLE not in os.environ
-    assert unfollowed() == dict(os.environ)
+    assert environment_without_hook() == dict(os.environ)
 
 
 def test_without_a_sitecustomize_python_starts_as_it_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    with followed("off:", tmp_path):
+    with hook_installed("off:", tmp_path):
         assert python(SEEN).splitlines() == ["None False", "['AfterImport'] False"]
     assert "PYTHONPATH" not in os.environ
 
