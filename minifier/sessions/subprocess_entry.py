@@ -36,4 +36,5 @@ def attach() -> None:
 
         before_first_compile(install_session)  # Dynamo is only half imported at this point
 
-    sys.meta_path.insert(0, AfterImport({"torch": torch_imported, "torch._dynamo": dynamo_imported}))
+    after = {"torch": torch_imported, "torch._dynamo": dynamo_imported}
+    sys.meta_path.insert(0, AfterImport(after))

@@ -72,7 +72,7 @@ def test_a_backend_that_can_be_imported_is_imported(tmp_path: Path) -> None:
     compiled = torch.compile(torch.tanh, backend=backends.right)
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths
     names = namespace(path)
-    names["set_up"]()
+    names["set_up"](lambda: None)
     assert names["CALL"] == {"backend": backends.right}
 
 

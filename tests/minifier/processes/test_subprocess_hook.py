@@ -87,7 +87,9 @@ def test_a_script_of_multiprocessing_is_imported_not_run(
         "__file__": str(folder / "repro.py"),
     }  # fmt: skip
     exec(setup, given)  # as a repro script does
-    given["set_up"]()
+    then: list[str] = []
+    given["set_up"](lambda: then.append("the graph"))
+    assert then == ["the graph"]
     assert given["CALL"]["backend"].__name__ == "mine"
     assert (folder / "repro_script.py").read_text() == source.read_text()
 
