@@ -184,7 +184,7 @@ def test_key_paths_have_the_expected_kinds() -> None:
 
 
 def test_an_unknown_kind_of_key_is_an_error() -> None:
-    with pytest.raises(NotImplementedError, match="a size found by str"):
+    with pytest.raises(NotImplementedError, match="the key str"):
         seams.path_steps(("x",))
 
 

@@ -38,10 +38,10 @@ def units() -> Iterator[Unit]:
     yield Unit("config", "config.NAME: each setting that a script or variable changed")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
     for op in sorted((o for o in select_decomp_table() if not is_required(o)), key=str):
-        yield Unit(f"decompose.{op}", f"write {op} in simpler operators")
+        yield Unit(f"decompose.{op}", f"replace {op} by simpler operators")
     yield Unit("joint", "joint.PASS: passes and patterns on forward and backward together")
     yield Unit(CSE, "compute common subexpressions of forward and backward once")
-    yield Unit(RECOMPUTE, "recompute cheap values in backward rather than save them")
+    yield Unit(RECOMPUTE, "recompute cheap values in backward instead of saving them")
     yield Unit("postgrad", "postgrad.PASS: passes and patterns on forward and on backward")
     yield Unit("freezing", "freezing.PASS: passes and patterns that freezing adds")
     yield Unit("config.layout_optimization", "use the fastest memory layout for convolutions")
