@@ -345,7 +345,7 @@ def test_a_bad_number_of_runs_to_keep_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TCDEBUG_KEEP_RUNS", "many")
-    with pytest.raises(BadOption, match="TCDEBUG_KEEP_RUNS is a number of runs, not 'many'"):
+    with pytest.raises(BadOption, match="TCDEBUG_KEEP_RUNS must be a number of runs, not 'many'"):
         run_folder.create("a", tmp_path)
 
 
