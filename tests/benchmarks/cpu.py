@@ -1,12 +1,12 @@
-"""The embedded compiler beside inductor and eager on a CPU: run time, memory, compile cost.
+"""Compares the embedded compiler with inductor and eager on a CPU: time, memory, compile cost.
 
     python tests/benchmarks/cpu.py [--only softmax,mlp] [--no-compile] [--no-run]
 
-Run time: CPU time of one thread, the three interleaved in one process, the least of 30 rounds.
-Peak memory: by how much a call raises the resident memory of the process, the least of 3 (Linux).
-Compile cost: CPU-seconds of a first call and what it starts, in a process of its own that has
-used Dynamo before: `cold` with fresh caches and a fresh TMPDIR (inductor keeps its precompiled
-header there), `warm` once more with what `cold` left. Ratios of run times are those of the others
+Run time: CPU time of one thread, the three interleaved in one process, the minimum of 30 rounds.
+Peak memory: the increase of the process's resident memory by a call, the minimum of 3 (Linux).
+Compile cost: CPU-seconds of a first call with its child processes, in a fresh process that has used
+Dynamo before. `cold` has fresh caches and a fresh TMPDIR (where inductor keeps its precompiled
+header). `warm` runs again with the caches of `cold`. Ratios of run times are those of the others
 over tcdebug: above 1, tcdebug is faster, or takes less.
 """
 # ruff: noqa: T201 # a table is what it is for
@@ -126,7 +126,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 
 
 def call(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> Any:
-    """One call, backward too where there is one."""
+    """One call, with backward if the inputs require gradients."""
     result = function(*inputs)
     if isinstance(result, torch.Tensor) and result.requires_grad:
         result.backward()
@@ -134,12 +134,12 @@ def call(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> Any:
 
 
 def peak_memory(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> int:
-    """Bytes by which a call raises the resident memory, at its highest."""
+    """Bytes by which a call raises the peak of resident memory."""
     least = 1 << 62
     for _ in range(3):
         gc.collect()
         LIBC.malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         before = _resident("VmRSS")
         call(function, inputs)
         least = min(least, _resident("VmHWM") - before)
@@ -174,10 +174,10 @@ def run_times(name: str) -> dict[str, list[float]]:
 
 
 def compile_cost(name: str, backend: str) -> float:
-    """CPU-seconds of the first call compiled, in a process that has used Dynamo before."""
+    """CPU-seconds of the first compiled call, in a process that has used Dynamo before."""
     function, inputs = WORKLOADS[name]()
     call(function, inputs)
-    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # Dynamo itself is both's
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # both need Dynamo itself
 
     def used() -> float:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -189,7 +189,7 @@ def compile_cost(name: str, backend: str) -> float:
 
 
 def in_process(environment: Mapping[str, str], *arguments: str) -> Any:
-    """What this file prints as JSON when it is run with these arguments."""
+    """The JSON that this file prints when it runs with these arguments."""
     done = subprocess.run(
         [sys.executable, __file__, *arguments],
         env={**os.environ, "TCDEBUG_LOG": "0", **environment},
@@ -203,7 +203,7 @@ def in_process(environment: Mapping[str, str], *arguments: str) -> Any:
 
 
 def compiled_costs(name: str) -> dict[str, list[float]]:
-    """Backend -> CPU-seconds cold, and warm."""
+    """CPU-seconds of a cold and a warm compile, by backend."""
     found: dict[str, list[float]] = {}
     for backend in BACKENDS:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,14 @@
-"""Faults that show only sometimes: this bisector and torch's.
+"""Compares this bisector and torch's on faults that occur only sometimes.
 
     python tests/benchmarks/flaky_faults.py simulated --times 1000
     python tests/benchmarks/flaky_faults.py script --rates 0.9,0.7 --times 10
 
-`simulated`: both search among the same 67 decisions, made up, with a coin for each run. One that
-names anything but the culprit is wrong; one that names nothing, or gives up, is not.
+`simulated`: both search the same 67 simulated decisions, with a random outcome for each run. A
+bisector that names anything except the culprit is wrong. One that names nothing, or gives up, is
+not.
+
 `script`: a graph whose lowering of relu is wrong in some of the processes that compile it. torch's
-bisector has its caches of graphs off, which would keep what the first coin said.
+bisector runs without caches of graphs, which would keep the first outcome.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -34,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "minifier" / "support"))
 from flaky_compiles import ONE_STEP, STEPS, Flaky, answer
 
 SUBSYSTEMS = {"passes": "post_grad_passes", "lower": "lowerings"}
-"""What torch's bisector calls our families; it has no counter for fusions."""
+"""torch's bisector has these names for our families, and none for fusions."""
 
 SCRIPT = """
 import os, sys, torch
@@ -60,7 +62,7 @@ sys.exit(0 if torch.allclose(got, f(x, w), rtol=1e-3, atol=1e-3) else 1)
 
 @dataclass(frozen=True)
 class Trial:
-    """How often a bisector asked, and whether it was right, wrong, or named nothing."""
+    """The number of questions of a bisector, and whether it was right, wrong, or named nothing."""
 
     asks: int
     answer: str
@@ -68,14 +70,14 @@ class Trial:
 
 
 def ours(rate: float, seed: int, wanted: float) -> Trial:
-    """This bisector, told that the failure was seen."""
+    """This bisector, after the failure was seen."""
     flaky = Flaky(rate, seed)
     found = answer(flaky.bisected(wanted))
     return Trial(flaky.runs, found)
 
 
 def torchs(rate: float, seed: int) -> Trial:
-    """torch's bisector: it starts with the least of its backends, which does not fail."""
+    """torch's bisector. It starts with the smallest of its backends, which does not fail."""
     coin, asks = random.Random(seed), 0
 
     def passes() -> bool:
@@ -89,7 +91,7 @@ def torchs(rate: float, seed: int) -> Trial:
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             result = CompilerBisector.do_bisect(passes)
-        except RuntimeError:  # what failed before no longer does
+        except RuntimeError:  # what failed before no longer fails
             result = None
     return Trial(asks, _judged(result))
 
@@ -141,7 +143,7 @@ def torch_command(folder: Path) -> Trial:
 
 
 def show(rate: float, tool: str, trials: list[Trial]) -> None:
-    """A row of the table."""
+    """Print a row of the table."""
     answers = Counter(trial.answer for trial in trials)
     asks = sum(trial.asks for trial in trials) / len(trials)
     seconds = sum(trial.cpu_seconds for trial in trials) / len(trials)
@@ -151,7 +153,7 @@ def show(rate: float, tool: str, trials: list[Trial]) -> None:
 
 
 def simulated(rates: list[float], times: int, only_ours: bool) -> None:
-    """The table of searches alone."""
+    """Print the table of the searches alone."""
     tools: dict[str, Callable[[float, int], Trial]] = {
         "tcdebug 0.99": lambda rate, seed: ours(rate, seed, 0.99),
         "tcdebug 0.999": lambda rate, seed: ours(rate, seed, 0.999),
@@ -164,7 +166,7 @@ def simulated(rates: list[float], times: int, only_ours: bool) -> None:
 
 
 def scripts(rates: list[float], times: int, only_ours: bool) -> None:
-    """The table of whole commands."""
+    """Print the table of whole commands."""
     tools = {"tcdebug": our_command}
     if not only_ours:
         tools["torch"] = torch_command
@@ -189,7 +191,7 @@ def main() -> None:
     print(f"{'rate':5} {'':16}   right   none  wrong    asks    CPU-s")
     rates = [float(rate) for rate in args.rates.split(",")]
     with tempfile.TemporaryDirectory() as caches:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches  # where torch's keeps its state
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches  # where torch's bisector keeps its state
         table = simulated if args.what == "simulated" else scripts
         table(rates, args.times, args.only_ours)
 

@@ -1,9 +1,9 @@
-"""How many programs fuzzing draws until it meets each planted bug.
+"""Counts the programs that fuzzing needs to find each planted bug.
 
     python tests/benchmarks/fuzz_planted.py [SEEDS [UNIT:KIND...]]
 
-Without rows: every unit as an exception, and other ways to fail of a lowering and of kernels. For
-an exception no kernel is built: what is counted is programs.
+The default rows are every unit with an exception, and other kinds of failure for a lowering and for
+kernels. For an exception, no kernel is built, since only programs are counted.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ROWS = (
 )
 MOST = 2000
 SHOWN = {"exception": "a planted bug", "wrong": "wrong", "segfault": "SIGSEGV", "hang": "hang"}
-"""Kind -> what the signature of its failure has in it."""
+"""What the signature of a failure contains, by kind."""
 
 
 def hunted(unit: str, kind: str, seed: int) -> int:
-    """Programs until the bug was met; MOST + 1 where it was not. What is met is not shrunk."""
+    """Programs until the bug was found, or MOST + 1. The program is not shrunk."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "tcdebug", "fuzz", "run", f"--setup={SETUP}", f"--seed={seed}",
@@ -58,7 +58,7 @@ def hunted(unit: str, kind: str, seed: int) -> int:
 
 
 def first_met(folder: Path, process: subprocess.Popen[bytes], shown: str) -> int:
-    """Programs up to the first failure whose signature has this in it."""
+    """Programs up to the first failure whose signature contains this text."""
     tail, programs, ended = None, 0, False
     while not ended:
         ended = process.poll() is not None
@@ -75,7 +75,7 @@ def first_met(folder: Path, process: subprocess.Popen[bytes], shown: str) -> int
 
 
 def main() -> None:
-    """Print a line a row."""
+    """Print one line per row."""
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     for unit, kind in [tuple(row.split(":")) for row in sys.argv[2:]] or ROWS:
         counts = [hunted(unit, kind, 100_000 * seed) for seed in range(seeds)]

@@ -1,9 +1,10 @@
-"""Programs a CPU-second through eager, the embedded compiler and inductor: the same programs each.
+"""Measures programs per CPU-second through eager, the embedded compiler and inductor.
 
     python tests/benchmarks/fuzz_throughput.py [EXAMPLES]
 
-One worker, no kernel cached; drawing and judging, without the start of the worker. Eager is
-Dynamo with the backend `eager`, and all that the oracles run.
+All three judge the same programs, with one worker and no cached kernel. The time includes
+generation and judging, but not the start of the worker. Eager is Dynamo with the backend `eager`,
+and everything that the oracles run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FIRST = 10
 
 
 def cpu_seconds(backend: str, examples: int) -> float:
-    """CPU-seconds of a campaign and all of its processes."""
+    """CPU-seconds of a campaign with all of its processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
@@ -37,12 +38,12 @@ def cpu_seconds(backend: str, examples: int) -> float:
 
 
 def rate(backend: str, examples: int) -> float:
-    """Programs a CPU-second: what the first few take is left out, with the start."""
+    """Programs per CPU-second, without the start and the first few programs."""
     return examples / (cpu_seconds(backend, FIRST + examples) - cpu_seconds(backend, FIRST))
 
 
 def main() -> None:
-    """Print a line a backend."""
+    """Print one line per backend."""
     examples = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     rates = {backend: rate(backend, examples) for backend in BACKENDS}
     for backend, found in rates.items():

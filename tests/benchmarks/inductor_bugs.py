@@ -1,11 +1,11 @@
-"""Bugs that torch plants in inductor's relu: torch's bisector and minifier beside ours.
+"""Compares torch's bisector and minifier with tcdebug on bugs that torch plants in inductor.
 
     python tests/benchmarks/inductor_bugs.py bisect               a function of 4 operators
     python tests/benchmarks/inductor_bugs.py minify --blocks 6    a graph of 125 operators and more
 
-Each tool runs on the same script, one after the other, with cache folders of its own that are
-deleted before: truly cold. A bisector then runs once more with what it kept, as the second one of a
-person does. CPU-seconds are those of all processes that a tool started.
+Each tool runs on the same script, one after the other, with its own cache folders, which are
+deleted before. A bisector then runs again with its caches, like a user's second bisection.
+CPU-seconds include all processes that a tool starts.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -61,7 +61,7 @@ sys.exit(0 if torch.allclose(got, f(x), rtol=1e-3, atol=1e-3) else 1)
 
 @dataclass(frozen=True)
 class Measured:
-    """What a tool used, and what it printed."""
+    """The cost and the output of a tool."""
 
     seconds: float
     cpu_seconds: float
@@ -76,7 +76,7 @@ def measured(
     *,
     again: bool = False,
 ) -> Measured:
-    """Run a tool to its end in a folder, its caches below it; `again`: with what is in them."""
+    """Run a tool in a folder with its own caches. `again` keeps their contents."""
     caches = folder / "caches" / tool
     if not again:
         shutil.rmtree(caches, ignore_errors=True)
@@ -99,7 +99,7 @@ def measured(
 
 
 def ours(command: str, script: Path, *, again: bool = False) -> tuple[Measured, str]:
-    """tcdebug on the script: what it cost, and what it found."""
+    """tcdebug on the script: its cost and its result."""
     folder = script.parent
     arguments = [command, "--json", "-q", "-j", "1", script.name]
     run = measured(
@@ -121,7 +121,7 @@ def torch_bisector(script: Path, *, again: bool = False) -> tuple[Measured, str]
 
 
 def torch_minifier(script: Path, isolate: bool) -> tuple[Measured, str]:
-    """The minifier that torch writes when the script fails, as it is or without isolation."""
+    """The minifier that torch writes when the script fails, unchanged or without isolation."""
     folder = script.parent
     level = "4" if "accuracy" in script.name else "2"
     env = {
@@ -145,7 +145,7 @@ def torch_minifier(script: Path, isolate: bool) -> tuple[Measured, str]:
 
 
 def main() -> None:
-    """Run the tools that are asked for and print a row for each."""
+    """Run the requested tools and print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("bisect", "minify"))
     parser.add_argument("--bugs", default=",".join(BUGS))
@@ -168,7 +168,7 @@ def main() -> None:
 
 
 def show(name: str, rows: Sequence[tuple[str, Measured, str]]) -> None:
-    """A line for each tool, and how many times the CPU-seconds of the first the second took."""
+    """Print a line per tool, and the ratio of the second tool's CPU-seconds to the first's."""
     for tool, run, found in rows:
         cost = f"{run.cpu_seconds:7.1f} CPU-s {run.seconds:7.1f} s"
         print(f"{name:20} {tool:8} {cost}  {found}", flush=True)

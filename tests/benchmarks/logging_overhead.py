@@ -1,8 +1,8 @@
-"""What logging costs of compiling a toy Llama: python tests/benchmarks/logging_overhead.py [rounds]
+"""Measures the cost of logging: python tests/benchmarks/logging_overhead.py [rounds]
 
-Compiles forward and backward of two layers again and again, with kernels that are built, as in a
-first run, and with kernels from the cache. Everything that only logging calls is timed where it is
-called, in the same compile, so that other work on the machine cancels out.
+Compiles forward and backward of a toy Llama with two layers, with kernels that are built, as in a
+first run, and with cached kernels. Everything that only logging calls is timed where it is called,
+in the same compile, so that other work on the machine cancels out.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ONLY_FOR_LOGS = (
     (pipeline, "origins"),
     (_internal.trace_log, "debug"),
 )
-"""What is called for the log alone; of torch's trace its records."""
+"""Functions that are called only for the log; for torch's trace, its records."""
 
 
 class Clock:
-    """CPU seconds inside of the functions that are timed, calls in calls once."""
+    """CPU-seconds inside the timed functions. Nested calls count once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -97,7 +97,7 @@ def cpu() -> float:
 def measured(
     folder: Path, *, trace: bool = False, artifacts: bool = True, built: bool = False
 ) -> tuple[float, float, int]:
-    """CPU seconds of a compile, those for the log, and how often the log was called."""
+    """CPU-seconds of a compile, those for the log, and the number of calls of the log."""
     torch._dynamo.reset()
     network, tokens = model(), torch.randint(0, 256, (2, 16))
     options: dict[str, Any] = {"run_dir": str(folder), "artifacts": artifacts}
@@ -122,7 +122,7 @@ WAYS: dict[str, dict[str, bool]] = {
 
 
 def main() -> None:
-    """Measure in turn, and print the median of each way."""
+    """Measure the cases alternately, and print the median of each."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     torch.set_num_threads(1)
     found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in WAYS}

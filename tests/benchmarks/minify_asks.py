@@ -1,8 +1,8 @@
-"""How often the reducer asks, beside the minifier that comes with torch: python minify_asks.py
+"""Counts the questions of the reducer and of torch's minifier: python minify_asks.py
 
-Both get the same functions and the same predicate, which is evaluated instead of a compile: a graph
-fails where it has certain operators. What only the reducer does with the operators that are left
-(shapes, dtypes, values) is counted on its own.
+Both get the same functions and the same predicate, which replaces a compile: a graph fails if it
+has certain operators. The reducer's further work on the remaining operators (shapes, dtypes,
+values) is counted separately.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -30,12 +30,12 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.reducer import OPERATORS, Reducer
 
 MOST_ASKS = 500
-"""After so many it is stopped."""
+"""The maximum number of questions."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Asks that led from a graph to the operators that are left."""
+    """The questions that led from a graph to the operators that are left."""
 
     asks: int
     repeated: int
@@ -50,7 +50,7 @@ class Result:
 
 
 def ours(size: int, planted: tuple[str, ...]) -> Result:
-    """The reducer on the graph of so many nodes."""
+    """The reducer on a graph with this many nodes."""
     removing = {r.name for r in OPERATORS}
     asked: list[tuple[str, str]] = []
 
@@ -64,7 +64,7 @@ def ours(size: int, planted: tuple[str, ...]) -> Result:
 
 
 class Enough(Exception):
-    """So often it was asked that it is not worth the time."""
+    """The limit of questions is reached."""
 
 
 def theirs(size: int, planted: tuple[str, ...]) -> Result:
@@ -97,7 +97,7 @@ def theirs(size: int, planted: tuple[str, ...]) -> Result:
 
 
 def operators(module: fx.GraphModule) -> list[str]:
-    """The operators of a graph by the names of torch's functions: softmax for aten._softmax."""
+    """The operators of a graph by torch's function names: softmax for aten._softmax."""
     calls = [n.target for n in module.graph.nodes if n.op == "call_function"]
     return [str(target).split(".")[1].lstrip("_") for target in calls]
 

@@ -1,10 +1,11 @@
-"""What each row of tests/quality costs and leaves, and whether its repro holds by itself.
+"""Measures each row of tests/quality: the cost, what is left, and whether the repro fails alone.
 
     python tests/benchmarks/planted_bugs.py inductor
     python tests/benchmarks/planted_bugs.py embedded --units memory.reuse --kinds wrong,hang
 
-Runs, CPU-seconds of all processes, nodes before and after, and how the repro ended in an empty
-folder: 3 times as it is and 3 times with the culprit off. Caches are empty at the start of a row.
+Prints runs, CPU-seconds of all processes, nodes before and after, and the results of the repro in
+an empty folder: 3 times unchanged and 3 times with the culprit off. Caches are empty at the start
+of a row.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -57,7 +58,7 @@ def row(script: Path, unit: str, kind: str, blocks: int) -> str:
 
 
 def main() -> None:
-    """Print a row for each unit and kind that is asked for."""
+    """Print a row for each requested unit and kind."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("compiler", choices=sorted(MODELS))
     parser.add_argument("--units", default="")

@@ -1,10 +1,10 @@
-"""Several faults in one script: what is found of them, here and by torch's bisector.
+"""Compares tcdebug and torch's bisector on several faults in one script.
 
     python tests/benchmarks/several_faults.py
     python tests/benchmarks/several_faults.py --backends inductor --kinds two --only-ours
 
-`two` and `three` are independent faults in as many subsystems, `pair` is one that takes two units.
-How a repro ended by itself is of 3 runs as it is, and 3 with the culprit off.
+`two` and `three` are independent faults in as many subsystems. `pair` is one fault that needs two
+units. Each repro runs alone, 3 times unchanged and 3 times with the culprit off.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -25,7 +25,7 @@ from repros_alone import alone
 from several_scripts import COMPILERS, PLANTS, expected, found, script
 
 SECONDS = 900
-"""After which torch's bisector is stopped."""
+"""Time limit for torch's bisector, in seconds."""
 
 
 def ours(folder: Path, wanted: list[list[str]]) -> str:
@@ -48,7 +48,7 @@ def ours(folder: Path, wanted: list[list[str]]) -> str:
 
 
 def torchs(folder: Path, wanted: list[list[str]]) -> str:
-    """The cells of torch's bisector, whose answer is shown as it is."""
+    """The cells of torch's bisector, whose answer is shown unchanged."""
     bisector = ["-m", "torch._inductor.compiler_bisector", "run", sys.executable, "script.py"]
     run = measured(
         ["timeout", str(SECONDS), sys.executable, *bisector],

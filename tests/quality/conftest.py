@@ -1,4 +1,4 @@
-"""What tests of the whole command share: `support` on the path."""
+"""For tests of the whole command: puts `support` on the path."""
 
 import sys
 from pathlib import Path

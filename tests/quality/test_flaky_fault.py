@@ -1,4 +1,4 @@
-"""`tcdebug bisect` names the culprit of a failure that does not show in every run."""
+"""`tcdebug bisect` names the culprit of a failure that does not occur in every run."""
 
 from __future__ import annotations
 

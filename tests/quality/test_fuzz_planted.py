@@ -1,7 +1,7 @@
-"""`tcdebug fuzz run` meets each planted bug within 2,000 programs, and shrinks it to little.
+"""`tcdebug fuzz run` finds each planted bug within 2,000 programs, and shrinks the program.
 
-What breaks is in tests/planted.py, planted by tests/scripts/planted_for_fuzzing.py. How many
-programs it takes over several seeds: tests/benchmarks/fuzz_planted.py.
+tests/planted.py defines the bugs, and tests/scripts/planted_for_fuzzing.py plants them.
+tests/benchmarks/fuzz_planted.py counts the programs over several seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNITS = (
     "codegen.vectorize",
 )
 MOST_STEPS = 3
-"""Lines that are left of a program, before the minifier has it."""
+"""Maximum number of lines left of a program, before the minifier runs."""
 
 
 @pytest.mark.slow

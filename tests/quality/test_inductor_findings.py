@@ -1,4 +1,4 @@
-"""What fuzzing found in inductor still fails on the torch that it was found with."""
+"""The fuzzer's findings in inductor still fail on the version of torch they were found with."""
 
 from __future__ import annotations
 

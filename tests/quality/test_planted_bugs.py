@@ -1,7 +1,7 @@
-"""`tcdebug bisect` names the unit that holds a planted bug, and leaves a graph of 5 nodes or fewer.
+"""`tcdebug bisect` names the unit with a planted bug, and leaves a graph of at most 5 nodes.
 
-One row a unit and a way to fail; what breaks is in tests/planted.py, the model in
-tests/scripts/planted_model.py. Every row is run by `pytest -m slow tests/quality`.
+Each row is a unit and a kind of failure. tests/planted.py defines the bugs; the model is in
+tests/scripts/planted_model.py. `pytest -m slow tests/quality` runs every row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`tcdebug bisect` names the unit of stock inductor that holds a planted bug.
+"""`tcdebug bisect` names the unit of stock inductor with a planted bug.
 
-What breaks is in tests/planted_inductor.py, the model in tests/scripts/planted_inductor_model.py.
-Every row is run by `pytest -m slow tests/quality`.
+tests/planted_inductor.py defines the bugs; the model is in tests/scripts/planted_inductor_model.py.
+`pytest -m slow tests/quality` runs every row.
 """
 
 from __future__ import annotations

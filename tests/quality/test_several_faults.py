@@ -1,7 +1,8 @@
-"""`tcdebug bisect` finds every one of several faults, each with a repro that holds by itself.
+"""`tcdebug bisect` finds every one of several faults, each with a repro that fails alone.
 
-Two and three independent faults in as many subsystems, and one fault that takes two units together;
-the scripts are in support/several_scripts.py. What it costs: tests/benchmarks/several_faults.py.
+There are two and three independent faults in as many subsystems, and one fault that needs two
+units. The scripts are in support/several_scripts.py. tests/benchmarks/several_faults.py measures
+the cost.
 """
 
 from __future__ import annotations

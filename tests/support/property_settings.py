@@ -1,8 +1,7 @@
-"""Settings of the properties that Hypothesis checks: the same examples in every run, or new ones.
+"""Settings for Hypothesis properties: the same examples in every run, or new ones.
 
-The default run draws the same examples each time, so that it fails only where the code changed.
-`HYPOTHESIS_PROFILE=explore pytest` explores: it draws new examples, many more of them,
-and keeps those that failed.
+The default run draws the same examples each time, so that it fails only if the code has changed.
+`HYPOTHESIS_PROFILE=explore pytest` draws many more, new examples, and keeps those that fail.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from hypothesis import settings
 
 EXPLORING = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
 MORE = 20
-"""How many times as many examples are drawn while exploring."""
+"""Exploring draws this many times as many examples."""
 
 
 def property_settings(examples: int) -> settings:
-    """The settings of a property that the default run checks with so many examples."""
+    """The settings of a property that the default run checks with this many examples."""
     if EXPLORING:
         return settings(deadline=None, max_examples=MORE * examples)
     return settings(derandomize=True, deadline=None, max_examples=examples, database=None)

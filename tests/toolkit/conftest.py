@@ -1,4 +1,4 @@
-"""The command as a user has it: a process of its own, in a folder of its own."""
+"""Runs the command as a user does: in its own process and its own folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 280
 
 @dataclass(frozen=True)
 class Finished:
-    """How the command ended."""
+    """The result of a command."""
 
     status: int
     stdout: str
@@ -28,12 +28,12 @@ class Finished:
 
     @property
     def json(self) -> Any:
-        """What it printed, as JSON."""
+        """Its output, parsed as JSON."""
         return json.loads(self.stdout)
 
     @property
     def last_line(self) -> str:
-        """The last thing that a person saw."""
+        """The last line that a person sees."""
         return (self.stdout + self.stderr).rstrip().rpartition("\n")[2]
 
 
@@ -42,27 +42,27 @@ Command = Callable[..., Finished]
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of compiled kernels that no other run knows."""
+    """A cache of compiled kernels that no other run uses."""
     return tmp_path_factory.mktemp("kernels")
 
 
 @pytest.fixture
 def environment(kernels: Path) -> dict[str, str]:
-    """Without what a developer's shell may set; one thread, for tests run side by side."""
+    """An environment without a developer's variables, with one thread for parallel tests."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     return {**plain, "TCDEBUG_CACHE_DIR": str(kernels), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
 def python(tmp_path: Path, environment: Mapping[str, str], warm_python: str) -> Command:
-    """Run Python with these arguments in `tmp_path`, and wait. Torch is there before a script."""
+    """Run Python with these arguments in `tmp_path`. torch is imported before a script."""
 
     return lambda *args, **variables: finished(warm_python, tmp_path, environment, args, variables)
 
 
 @pytest.fixture
 def tcdebug(python: Command) -> Command:
-    """Run `tcdebug` with these arguments in `tmp_path`, and wait.
+    """Run `tcdebug` with these arguments in `tmp_path`.
 
     Its processes find torch imported, as scripts do.
     """
@@ -71,7 +71,7 @@ def tcdebug(python: Command) -> Command:
 
 @pytest.fixture
 def cold(tmp_path: Path, environment: Mapping[str, str]) -> Command:
-    """Run Python with these arguments in `tmp_path` as a user does: everything is imported anew."""
+    """Run Python with these arguments in `tmp_path` as a user does, with nothing imported."""
     return lambda *args, **variables: finished(
         sys.executable, tmp_path, environment, args, variables
     )
@@ -101,7 +101,7 @@ def finished(
 def inside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """The same in this process, which has torch already: for what ends before anything is run."""
+    """Run `tcdebug` in this process, which has torch. For commands that run nothing."""
     monkeypatch.chdir(tmp_path)
 
     def run(*args: str) -> Finished:
@@ -115,7 +115,7 @@ def inside(
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], str]:
-    """Write a user's script; its name. Every one begins with `import torch`."""
+    """Write a user's script and return its name. Every script begins with `import torch`."""
 
     def write(text: str) -> str:
         (tmp_path / "script.py").write_text("import torch\n" + text)

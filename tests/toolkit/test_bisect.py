@@ -1,4 +1,4 @@
-"""tcdebug bisect, on scripts as users have them, with bugs planted by the scripts themselves."""
+"""tcdebug bisect on typical scripts, with bugs that the scripts plant themselves."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ for rows in (3, 5):
     stages = report["faults"][0]["stages"]
     assert (stages["stage"], stages["last_equal"]) == ("lower (inference)", "passes (inference)")
     assert "+    return sin(t1)" in Path(stages["path"]).read_text().splitlines()
-    # the search, and the repro, which needs what the script has planted: three times
+    # three times: the search, and the repro, which needs the script's planted bug
     assert (tmp_path / "runs.txt").read_text() == "run run run run "
     assert python(report["repro"]).status == 1
     assert python(report["repro"], "--off=lower.aten.sin.default").status == 0

@@ -1,4 +1,4 @@
-"""tcdebug cache: what there is, what is removed, and what has to stay."""
+"""tcdebug cache: what it shows, what it removes, and what it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failing compile in a process that the script starts is found as one of the script's own."""
+"""A failing compile in a child process of the script is found like one in the script."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ except SystemExit as end:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of a command that is run in this process, which has torch."""
+    """Exit status, stdout and stderr of a command that runs in this process, which has torch."""
     with pytest.raises(SystemExit) as end:
         cli.cli.main([*words])
     return end.value.code, *capsys.readouterr()  # type: ignore[return-value] # ends with a number

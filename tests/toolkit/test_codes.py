@@ -1,4 +1,4 @@
-"""Codes of errors: each is used, each that is used is explained, none is told twice."""
+"""Error codes: each code is used, and each used code is explained once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCES = sorted(p for f in ("compiler", "toolkit") for p in (ROOT / f).rglob("*
 
 
 def told() -> set[str]:
-    """Every code that a source file gives to `error`, or to an exception."""
+    """Every code that a source file passes to `error`, or assigns to an exception."""
     found: set[str] = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):

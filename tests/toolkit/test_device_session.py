@@ -1,4 +1,4 @@
-"""tcdebug bisect on scripts that initialise CUDA, with a GPU that is only pretended."""
+"""tcdebug bisect on scripts that initialise CUDA, with a simulated GPU."""
 
 from __future__ import annotations
 

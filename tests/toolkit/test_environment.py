@@ -1,4 +1,4 @@
-"""Failures that only a variable of the environment brings about: the repro has them without it."""
+"""Failures caused by an environment variable: the repro has them without the variable."""
 
 from __future__ import annotations
 

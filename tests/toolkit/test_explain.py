@@ -1,4 +1,4 @@
-"""tcdebug explain, as a user has it."""
+"""tcdebug explain, as a user runs it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRINTED = re.compile(r"<!-- prints tcdebug explain .* -->\n```text\n(.*?)```", r
 
 
 def plain(line: str) -> str:
-    """A line without what differs from run to run, and from torch to torch."""
+    """A line without what differs between runs and versions of torch."""
     return re.sub(r"[\d.]+( s\b| guards?)", r"N\1", line).strip()
 
 

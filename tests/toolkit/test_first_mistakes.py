@@ -1,4 +1,4 @@
-"""What a user does wrong first, and what is said then."""
+"""The first mistakes of users, and the messages about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table of formats for what bisect, minify and explain found."""
+"""One table of formats for the results of bisect, minify and explain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tcdebug run --check guards: what it prints, how it ends, and that --check alone is as before."""
+"""tcdebug run --check guards: its output and exit status; plain --check is unchanged."""
 
 from __future__ import annotations
 

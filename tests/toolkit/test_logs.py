@@ -146,7 +146,7 @@ def test_a_kernel_is_found_by_a_line_that_it_comes_from(logs: Command) -> None:
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """Makes runs whose processes have ended; their names."""
+    """Create runs whose processes have ended; their names."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run_folder, "is_alive", lambda pid: False)
 

@@ -1,4 +1,4 @@
-"""What counts as a failure, as the command line has it."""
+"""What counts as a failure: the options of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are no script: -m, -c, pytest and other installed commands."""
+"""Programs that are not scripts: -m, -c, pytest and other installed commands."""
 
 from __future__ import annotations
 

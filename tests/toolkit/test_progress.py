@@ -1,4 +1,4 @@
-"""What is said while a search runs."""
+"""The output during a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says on the screen about the stage where a fault comes in."""
+"""The printed report about the stage that introduces a fault."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ f(torch.ones(2, 4))
 
 @pytest.mark.slow
 def test_a_graph_that_fails_is_written_too_and_said(tcdebug: Command, script: Script) -> None:
-    """It needs the script's patch, so the script is in it; the test of it fails."""
+    """It needs the script's patch, so it contains the script; its test fails."""
     text = WRONG.replace('backend="tcdebug"', "backend=wrong").replace(
         "f = ", "def wrong(module, inputs):\n    return lambda x: (x.sum(),)\nf = "
     )
@@ -215,7 +215,7 @@ def test_a_report_has_the_short_form_where_there_is_one(inside: Command, bisecte
     report = json.loads(path.read_text())
     report["faults"][0]["short"] = str(bisected / "short.py")
     path.write_text(json.dumps(report))
-    assert "SCRIPT =" in inside("repro", "issue").stdout  # it is not there
+    assert "SCRIPT =" in inside("repro", "issue").stdout  # the file does not exist
     (bisected / "short.py").write_text("import torch\nf = 1\n")
     text = inside("repro", "issue").stdout
     assert "```python\nimport torch\nf = 1\n```\n" in text
@@ -227,7 +227,7 @@ def test_a_run_that_ended_in_a_graph_has_a_report(inside: Command, bisected: Pat
     graph = bisected / "graphs" / "0"
     graph.mkdir(parents=True)
     (bisected / "repro.py").rename(graph / "repro.py")
-    (graph / "running").write_text("4194303 compile\n")  # no process has such a number
+    (graph / "running").write_text("4194303 compile\n")  # no process has this number
     done = inside("repro", "issue")
     assert done.status == 0
     title = "# torch.compile: crash in forward: the process ended in this graph\n"

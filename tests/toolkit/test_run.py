@@ -81,7 +81,7 @@ sys.exit(7)
     (tmp_path / "sub").mkdir()
     (tmp_path / script(text)).rename(tmp_path / "sub" / "script.py")
     done = tcdebug("run", "--check", "sub/script.py", "-x", "--flag")
-    assert done.status == 1  # input() finds no more to read
+    assert done.status == 1  # input() finds nothing more to read
     assert "EOFError" in done.stderr
     (tmp_path / "sub" / "script.py").write_text("import torch\n" + text.replace(", input()", ""))
     done = tcdebug("run", "--check", "sub/script.py", "-x", "--flag")
@@ -246,7 +246,7 @@ def test_a_script_ends_with_the_command_whatever_ended_that(
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process has not ended; where nobody waits for it, it stays on as a zombie."""
+    """Whether a process is running. A zombie, for which nobody waits, has ended."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

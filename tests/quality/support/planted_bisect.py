@@ -1,4 +1,4 @@
-"""`tcdebug bisect` run on a model with a planted bug, and what its report must say."""
+"""Runs `tcdebug bisect` on a model with a planted bug, and checks its report."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 LEFT = 5
-"""The most nodes that may be left."""
+"""The maximum number of nodes that may be left."""
 CONFIRMED_FAILURE = {
     "exception": "exception",
     "wrong": "wrong",
     "segfault": "crash",
     "hang": "hang",
 }
-"""What a report calls each way in which a planted bug fails."""
+"""The kind of failure in a report, by kind of planted bug."""
 
 
 def rows(units: Sequence[str], fast: Collection[tuple[str, str]]) -> list[Any]:
-    """Every unit with every way to fail; those that are not fast are marked slow."""
+    """Every unit with every kind of bug. Slow combinations are marked slow."""
     return [
         pytest.param(unit, kind, marks=() if (unit, kind) in fast else pytest.mark.slow)
         for unit in units
@@ -43,12 +43,12 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 def report_of(folder: Path, arguments: Sequence[str]) -> Any:
-    """The report on a script, run in a folder."""
+    """The report about a script that runs in a folder."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     done = subprocess.run(
         command(arguments),
         cwd=folder,
-        # one thread: several of these run side by side, and threads that wait spin
+        # one thread: several of these run in parallel, and waiting threads spin
         env={**plain, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -59,12 +59,12 @@ def report_of(folder: Path, arguments: Sequence[str]) -> Any:
 
 
 def bisected(folder: Path, unit: str, kind: str, blocks: int, script: Path) -> Any:
-    """The report on a model of so many blocks, of about 9 nodes each."""
+    """The report about a model with this many blocks of about 9 nodes."""
     return report_of(folder, arguments(unit, kind, blocks, script))
 
 
 def check(report: Any, unit: str, kind: str) -> None:
-    """The unit is the culprit, confirmed, in a graph that is small."""
+    """Check that the unit is the culprit, confirmed, in a small graph."""
     assert report["failure"]["kind"] == CONFIRMED_FAILURE[kind]
     assert [c["unit"] for c in report["culprits"]] == [unit]
     assert report["confirmed"] is True

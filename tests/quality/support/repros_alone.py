@@ -1,4 +1,4 @@
-"""Repro scripts run by themselves: in an empty folder, in fresh processes, again and again."""
+"""Runs repro scripts alone: in an empty folder, in fresh processes, several times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = 3
 
 @dataclass(frozen=True)
 class Alone:
-    """The exit statuses of a repro script as it is, and with its culprit switched off."""
+    """The exit statuses of a repro script, unchanged and with its culprit switched off."""
 
     as_it_is: tuple[int, ...]
     without: tuple[int, ...]
@@ -38,16 +38,16 @@ class Alone:
 
 
 def alone(fault: Mapping[str, Any], times: int = TIMES) -> Alone:
-    """Run the repro of a fault of a report, by the commands that the report gives."""
+    """Run the repro of a reported fault, with the commands of the report."""
     path = Path(fault["repro"])
     fails = statuses(path, fault["fails"], times)
     return Alone(fails, statuses(path, fault["passes"], times if fault["culprits"] else 0))
 
 
 def statuses(path: Path, command: str, times: int = TIMES) -> tuple[int, ...]:
-    """The exit statuses of a repro's command, each in a folder with the script and its data only.
+    """The exit statuses of a repro's command, each in a folder with only the script and its data.
 
-    The first run finds no kernel cached, the others find its.
+    The first run finds no kernel cached; the others find its kernels.
     """
     python, *arguments = command.split()
     assert python == "python"

@@ -1,7 +1,8 @@
-"""Scripts with several bugs planted: independent ones, and one that takes two units together.
+"""Scripts with several planted bugs: independent ones, and one that needs two units together.
 
-Each plants its bugs itself, in stock inductor or in the embedded compiler. It compiles by what
-torch's bisector tells it, if that runs it, and ends with 1 where the result is wrong.
+Each script plants its bugs itself, in stock inductor or in the embedded compiler. If torch's
+bisector runs it, it compiles with the backend that the bisector names. It exits with 1 if the
+result is wrong.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def decompose(op, function):
     REGISTRY.decompositions[op] = function
 """
 COMPILERS = {"inductor": INDUCTOR, "tcdebug": EMBEDDED}
-"""Backend -> how a script plants in it."""
+"""How a script plants its bugs, by backend."""
 
 PASS = "in_pass(lambda graph: renamed(graph, aten.cos.default, aten.sin.default))\n"
 LOWERING = "lower(aten.tanh.default, lambda *given: sine(*given))\n"
@@ -98,7 +99,7 @@ def script(backend: str, kind: str) -> str:
 
 
 def expected(backend: str, kind: str) -> list[list[str]]:
-    """For each fault the units that it takes: the culprit and its partners, in any order."""
+    """The units of each fault: the culprit and its partners, in any order."""
     first = A_PASS[backend]
     faults = {
         "two": [[first], [TANH]],
@@ -109,6 +110,6 @@ def expected(backend: str, kind: str) -> list[list[str]]:
 
 
 def found(report: Any) -> list[list[str]]:
-    """The faults of a report in the same way."""
+    """The faults of a report in the same form."""
     faults = [f for f in report["faults"] if f["culprits"]]
     return sorted(sorted([f["culprits"][0]["unit"], *f["partners"]]) for f in faults)

@@ -1,4 +1,4 @@
-"""The compiler is fuzzed in every test run: a fixed seed, and programs that once failed."""
+"""Every test run fuzzes the compiler: with a fixed seed, and with programs that once failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tcdebug.fuzz.findings import Findings, State
 
 CORPUS = Path(__file__).parent / "corpus"
-"""Findings in the embedded compiler; `tcdebug fuzz triage --findings` marks what is fixed."""
+"""Findings in the embedded compiler. `tcdebug fuzz triage --findings` marks the fixed ones."""
 
 
 def test_the_embedded_compiler_is_right_on_the_programs_of_a_fixed_seed_and_on_what_was_fixed(

@@ -1,4 +1,4 @@
-"""What CI is told of findings, in each format."""
+"""The output about findings for CI, in each format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = {"examples": 60, "valid": 1.0, "seconds": 2.5}
 
 
 def findings(count: int) -> list[Finding]:
-    """Findings of as many signatures."""
+    """Findings with this many signatures."""
     program = Program((), (ProgramStep("v0", "torch.ones(2).sum()", "sum"),), ("v0",))
     return [
         Finding(f"compile | lower | E{k}", "exception", "tcdebug", "50%: a,\x00b\nc", program, "2",
@@ -27,7 +27,7 @@ def findings(count: int) -> list[Finding]:
 
 
 def written(style: str, count: int = 1) -> str:
-    """The text of so many findings."""
+    """The text about this many findings."""
     return ci.written(style, findings(count), NUMBERS, Path("kept"))
 
 

@@ -1,4 +1,4 @@
-"""`tcdebug fuzz` as a user has it: findings, their states, formats, exit statuses."""
+"""`tcdebug fuzz` as a user runs it: findings, their states, formats, exit statuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUM = "(torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList)"
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Any:
-    """Write a setup file that breaks lowerings; its name."""
+    """Write a setup file that breaks lowerings and return its name."""
 
     def write(what: str, ops: str = SUM) -> str:
         (tmp_path / "planted.py").write_text(PLANTED.format(what=what, ops=ops))
@@ -35,7 +35,7 @@ def planted(tmp_path: Path) -> Any:
 
 
 def hunted(tcdebug: Any, setup: str, *more: str) -> Any:
-    """The first finding of a campaign, which is there."""
+    """The first finding of a campaign, which must exist."""
     done = tcdebug(
         "fuzz", "run", "--examples=400", "--seed=0", "--no-bisect", "--stop-after=1",
         f"--setup={setup}", "-q", "--json", *more,
@@ -45,7 +45,7 @@ def hunted(tcdebug: Any, setup: str, *more: str) -> Any:
 
 
 def finding(tmp_path: Path, slug: str) -> Any:
-    """What is kept of a finding."""
+    """The stored data of a finding."""
     path = tmp_path / ".tcdebug" / "findings" / slug / "finding.json"
     return json.loads(path.read_text())
 

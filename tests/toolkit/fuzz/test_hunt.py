@@ -16,7 +16,7 @@ from tcdebug.strategies.program import Program
 
 
 class Broken:
-    """Judges that programs with a sum fail; `programs` are those that it was asked about."""
+    """Judges that programs with a sum fail; `programs` are those that it judged."""
 
     def __init__(self) -> None:
         self.programs: list[Program] = []
@@ -30,7 +30,7 @@ class Broken:
 
 
 def hunted(folder: Path, start: int, address: str = "") -> tuple[Broken, Found]:
-    """What a hunt meets first that begins with this seed."""
+    """The first failure that a hunt finds from this seed."""
     judge = Broken()
     kept = database(address)
     hunt = Hunt(judge, Findings(folder), "tcdebug", lambda program, verdict: None, kept)

@@ -1,4 +1,4 @@
-"""The oracles on programs written by hand: what fails, what rounding explains, what passes."""
+"""The oracles on handwritten programs: failures, differences explained by rounding, passes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def program(text: str, argument: str = NOISE, exact: bool = False) -> Program:
 
 @dataclass
 class Broken:
-    """A target that changes what eager returns, and calls that a compile."""
+    """A target that changes eager's results and counts as a compile."""
 
     change: Callable[[Any], Any]
     name: str = "broken"
     compiles: int = 1
     late: int = 0
-    """A call that compiles again."""
+    """The number of the call that compiles again."""
     calls: list[int] = field(default_factory=list)
 
     @contextmanager
@@ -66,7 +66,7 @@ class Broken:
 
 
 def verdict(text: str, change: Callable[[Any], Any], **more: Any) -> ProgramVerdict:
-    """How a program ends whose results are changed."""
+    """The verdict on a program whose results are changed."""
     return judge(program(text, **more), Broken(change), lambda phase: None, Path("."))
 
 
@@ -116,7 +116,7 @@ def test_a_flip_behind_a_close_comparison_is_discarded_and_one_without_rounding_
 
 
 def test_what_eagers_rounding_took_apart_may_be_equal() -> None:
-    """A mean that is all but an element: nothing that is near the inputs makes the rest zero."""
+    """A mean of all but one element: no noise in the inputs makes the rest zero."""
     sevenths = "torch.tensor([0.1] * 7 + [0.3] * 200)"
     rest = "torch.logical_not(a0 - a0[:7].sum() / 7)"
     assert not eval(rest, {"torch": torch, "a0": eval(sevenths)}).any()
@@ -128,7 +128,7 @@ def test_what_eagers_rounding_took_apart_may_be_equal() -> None:
 
 
 def test_a_result_that_is_better_than_eagers_passes_beside_random_numbers() -> None:
-    """In bfloat16 eager rounds -log(1 + exp(-6)) to 0; a float64 run has other random numbers."""
+    """In bfloat16, eager rounds -log(1 + exp(-6)) to 0; a float64 run has other random numbers."""
     rows = "torch.tensor([[6.0, 0.0]] + [[1.0, 0.0]] * 99, dtype=torch.bfloat16)"
     beside = "torch.log_softmax(a0, 1) + (torch.rand_like(a0) < -1)"
     assert eval("torch.log_softmax(a0, 1)[0, 0]", {"torch": torch, "a0": eval(rows)}) == 0
@@ -139,7 +139,7 @@ def test_a_result_that_is_better_than_eagers_passes_beside_random_numbers() -> N
 
 
 def test_an_overflow_that_only_eager_has_is_no_fault() -> None:
-    """Of two elements that are the largest float, eager's variance is infinite."""
+    """If two elements are the largest float, eager's variance is infinite."""
     most = torch.finfo(torch.float32).max
     largest = "torch.tensor([float('inf'), float('inf')])"
     spread = f"torch.nan_to_num(a0, 0.0, {most!r}).var(-1)"
@@ -148,7 +148,7 @@ def test_an_overflow_that_only_eager_has_is_no_fault() -> None:
 
 
 def test_what_integers_are_rounded_to_explains_a_difference() -> None:
-    """cos of exp(8) moves by 1e-4 when exp is another number in its last place."""
+    """cos of exp(8) changes by 1e-4 if exp changes in its last place."""
     integers = "torch.tensor([8, 0, 7, -9])"
     off = torch.tensor([5e-4, 1e-7, 0.0, 0.0])
     rounded = verdict("torch.cos(torch.exp(a0))", lambda v: v + off, argument=integers)

@@ -28,7 +28,7 @@ for op in torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList:
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    """Two nodes, each with processes of its own."""
+    """Two nodes, each with its own processes."""
     utilities = pytest.importorskip("ray.cluster_utils")
     made = utilities.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
@@ -67,7 +67,7 @@ def test_a_lost_node_loses_no_finding_and_its_programs_are_drawn_again(
 
 
 def _wait_for(folder: Path, pattern: str) -> None:
-    """Wait until a file is there that is not empty."""
+    """Wait until a file exists that is not empty."""
     end = time.monotonic() + 300
     while not any(os.path.getsize(p) for p in folder.glob(pattern)):
         assert time.monotonic() < end

@@ -1,4 +1,4 @@
-"""What the child that judges programs does to itself is told of the right program."""
+"""Whatever happens to the child that judges programs is attributed to the right program."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tcdebug.strategies.program import Argument, Program, ProgramStep
 
 
 def program(text: str) -> Program:
-    """A program of one line, which the judge below takes for an order."""
+    """A program of one line, which the judge below executes as a command."""
     return Program((Argument("a0", "0", "0"),), (ProgramStep("v0", text, "row"),), ("v0",), ())
 
 
 def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
-    """Do what the line of a program says; the message tells the process that did it."""
+    """Do what the line of a program says. The message names the process that did it."""
     notify("eager")
     notify("forward")
     match program.steps[0].text:
@@ -31,7 +31,7 @@ def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
             os.kill(os.getpid(), signal.SIGSEGV)
         case "hang":
             time.sleep(1000)
-        case "die later":  # as by the kernel, when the machine has no memory left
+        case "die later":  # as the kernel does if the machine has no memory left
             if os.fork() == 0:
                 time.sleep(0.3)
                 os.kill(os.getppid(), signal.SIGKILL)
@@ -41,7 +41,7 @@ def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[ProgramRunner]:
-    """A runner that ends with the test, and its child with it."""
+    """A runner that ends with the test, with its child."""
     made = ProgramRunner(obey, Limits(3.0, 200 << 20), tmp_path / "output.log")
     before = set(psutil.Process().children(recursive=True))
     yield made

@@ -1,4 +1,4 @@
-"""Drawn programs: valid, reproducible, over every row of the tables; they shrink to little."""
+"""Generated programs are valid and reproducible, cover every row of the tables, and shrink."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_float64_run_has_the_same_numbers_in_place_of_infinities() -> None:
 
 
 def test_no_detached_view_is_returned_of_what_is_made_with_a_gradient() -> None:
-    """With another view of it, AOTAutograd makes it again with an assertion."""
+    """If another view of the tensor is returned, AOTAutograd recreates it with an assertion."""
     scope = Scope(lambda strategy: None)
     scope._argument("torch.ones((4, 3), requires_grad=True)", "")
     for op, text in (

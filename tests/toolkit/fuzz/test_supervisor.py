@@ -1,4 +1,4 @@
-"""A node's part of a campaign, without Ray: what it is asked for, and the news of it."""
+"""A node's part of a campaign, without Ray: its task and its news."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for op in torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList:
 
 
 def followed(supervisor: CampaignNode, folder: Path) -> tuple[list[str], str]:
-    """The statuses of all programs, and why it ended; findings are kept in a folder."""
+    """The statuses of all programs, and why the campaign ended. Findings are kept in a folder."""
     statuses: list[str] = []
     while True:
         news = msgspec.msgpack.decode(supervisor.news(), type=News)
@@ -85,8 +85,8 @@ def test_each_node_has_other_seeds_and_its_part_of_the_programs() -> None:
     ("judged", "examples", "seed"),
     [
         ({}, 200, 7),
-        ({11: 70}, 130, 7),  # the other worker is at its first round
-        ({11: 70, 12: 80}, 50, 8),  # two rounds each, one of which may not have been told whole
+        ({11: 70}, 130, 7),  # the other worker is in its first round
+        ({11: 70, 12: 80}, 50, 8),  # two rounds each, one of which may not be reported completely
         ({11: 100, 12: 100}, None, 0),
     ],
 )

@@ -1,4 +1,4 @@
-"""Runs that are written by hand, of what `support` has: what they come to is known."""
+"""Handwritten runs of the events in `support`, with known results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Make = Callable[..., Run]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Write a run of these events: make(line(...), ...)."""
+    """Write a run with these events: make(line(...), ...)."""
 
     def write(*lines: dict[str, Any], name: str = "run") -> Run:
         folder = tmp_path / name

@@ -1,4 +1,4 @@
-"""What differs between runs that are written by hand."""
+"""The differences between handwritten runs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def environment(**variables: str) -> dict[str, Any]:
 
 
 def decision(subject: str, *, allowed: bool) -> dict[str, Any]:
-    """An answer of the gate."""
+    """A decision of the gate."""
     data = {"subject": subject, "ordinal": 0, "allowed": allowed}
     return line("decision", 1, data, unit="fuse.vertical", **GRAPH)
 
 
 def wrote(run: Run, name: str, text: str, stage_name: str) -> dict[str, Any]:
-    """The end of a stage, with the text it left."""
+    """The end of a stage, with its text."""
     (run.path / name).write_text(text)
     return {**stage(stage_name, 1, 0.1, **GRAPH), "data": {"seconds": 0.1, "artifact": name}}
 

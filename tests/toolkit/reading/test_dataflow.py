@@ -1,4 +1,4 @@
-"""Who reads what, from the texts of a compile, which are not run."""
+"""Data flow from the texts of a compile, which are not executed."""
 
 from __future__ import annotations
 

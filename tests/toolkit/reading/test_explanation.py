@@ -1,4 +1,4 @@
-"""What runs that are written by hand are explained as."""
+"""Explanations of handwritten runs."""
 
 from __future__ import annotations
 

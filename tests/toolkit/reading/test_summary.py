@@ -1,4 +1,4 @@
-"""Sums, selections and exports of runs that are written by hand."""
+"""Summaries, selections and exports of handwritten runs."""
 
 from __future__ import annotations
 

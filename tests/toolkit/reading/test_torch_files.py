@@ -1,4 +1,4 @@
-"""Files of TORCH_TRACE, read into a run folder."""
+"""Import of TORCH_TRACE files into a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run with two stages, a kernel, a break and a search, and the page of it."""
+"""A run with two stages, a kernel, a break and a search, and its page."""
 
 from __future__ import annotations
 
@@ -76,19 +76,19 @@ def events() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def searched(tmp_path: Path) -> Run:
-    """A run that has all of it."""
+    """The run with all of these events."""
     return _written(tmp_path / "searched", events())
 
 
 @pytest.fixture
 def compiled(tmp_path: Path) -> Run:
-    """The same without a search."""
+    """The same run without the search."""
     return _written(tmp_path / "compiled", [e for e in events() if e["event"] != "candidate"])
 
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Run:
-    """Two ranks that compile one graph, the second of them otherwise; its loops are fused."""
+    """Two ranks that compile one graph differently. Its loops are fused."""
     from written import line, stage  # noqa: PLC0415 # the path is set above
 
     lines = []

@@ -1,4 +1,4 @@
-"""The page in a browser: it unpacks, searches, compares, and is driven from the keyboard."""
+"""The page in a browser: it unpacks, searches, compares, and reacts to the keyboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as the value of a cell: its report, and what a pass has changed."""
+"""A run in a notebook: its report, and the changes by a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as text: all in one file, nothing from outside, nothing taken for code."""
+"""The page as text: self-contained, and with everything escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to in the WebDriver protocol; no package is needed for it."""
+"""A headless Chromium, controlled by the WebDriver protocol without further packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu"]
 
 
 class Browser:
-    """One session: open a page, run a script in it, press keys."""
+    """One session: opens a page, runs scripts in it, presses keys."""
 
     def __init__(self, port: int, width: int, *more: str) -> None:
         self._root = f"http://127.0.0.1:{port}"
@@ -27,7 +27,7 @@ class Browser:
         self._session = f"/session/{answer['sessionId']}"
 
     def open(self, url: str) -> None:
-        """Load a page and wait until its script says that it is ready."""
+        """Load a page and wait until its script is ready."""
         self._ask("POST", f"{self._session}/url", {"url": url})
         for _ in range(100):
             if self.run("return document.body.dataset.ready"):
@@ -36,12 +36,12 @@ class Browser:
         raise AssertionError(f"the page does not get ready: {self.errors()}")
 
     def run(self, script: str) -> Any:
-        """What a script in the page returns."""
+        """The result of a script in the page."""
         body = {"script": script, "args": []}
         return self._ask("POST", f"{self._session}/execute/sync", body)
 
     def enter(self, selector: str) -> None:
-        """Go into a frame, and wait until its script says that it is ready."""
+        """Enter a frame and wait until its script is ready."""
         found = {"using": "css selector", "value": selector}
         frame = self._ask("POST", f"{self._session}/element", found)
         self._ask("POST", f"{self._session}/frame", {"id": frame})
@@ -58,7 +58,7 @@ class Browser:
         self._ask("POST", f"{self._session}/actions", body)
 
     def errors(self) -> list[str]:
-        """What the console has of errors, refusals of the policy among them."""
+        """The errors in the console, including violations of the content security policy."""
         entries = self._ask("POST", f"{self._session}/se/log", {"type": "browser"})
         return [e["message"] for e in entries if e["level"] == "SEVERE"]
 
@@ -75,7 +75,7 @@ class Browser:
 
 @contextmanager
 def driver() -> Iterator[int]:
-    """A running chromedriver: its port."""
+    """Start chromedriver; its port."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

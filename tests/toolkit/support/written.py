@@ -1,4 +1,4 @@
-"""Events that are written by hand."""
+"""Handwritten events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def line(kind: str, seconds: float, data: dict[str, Any], **envelope: Any) -> dict[str, Any]:
-    """An event that is written so many seconds after the start."""
+    """An event that is written this many seconds after the start."""
     return {
         "ts": "2026-01-01T00:00:00.000000Z", "t_ns": round(seconds * 1e9), "seq": 0,
         "event": kind, "level": "info", "run_id": "r", "pid": 7, "data": data, **envelope,
