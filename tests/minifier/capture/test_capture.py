@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,13 @@ def test_each_graph_between_breaks_is_a_script_that_passes(tmp_path: Path) -> No
     assert (done.status, done.output.splitlines()[-1]) == (0, "it does not fail")
 
 
-def test_a_healthy_script_exits_with_one_for_any_failure(tmp_path: Path) -> None:
+def test_a_healthy_script_exits_with_one_for_any_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled = torch.compile(torch.tanh, backend="aot_eager")
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths
     names = namespace(path)
+    monkeypatch.setattr(sys, "argv", [str(path)])
     for found, status in (
         ({"kind": "ok"}, 0),
         ({"kind": "crash", "phase": "compile", "signal": 6}, 1),
