@@ -47,6 +47,14 @@ def note(text: str) -> None:
     messages().print(f"tcdebug: {escape(text)}")
 
 
+def clipped(text: str, most: int) -> str:
+    """A text of at most so many characters, cut between words, with an ellipsis where it is cut."""
+    if len(text) <= most:
+        return text
+    head = text[:most].rpartition(" ")[0] or text[: most - 1]
+    return f"{head.rstrip(' ,;:')}…"
+
+
 def first_line(text: str, most: int) -> str:
     """The first line of a message, escaped so that brackets are not markup."""
     return escape(text.strip().partition("\n")[0][:most])

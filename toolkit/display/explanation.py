@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from tcdebug.compiler.errors.codes import Code
-from tcdebug.display.console import THEME, results
+from tcdebug.display.console import THEME, clipped, results
+from tcdebug.reading.breaks import read_break
 from tcdebug.reading.explanation import BreakCost, Explanation, RecompileCost
 
 MOST = 6
@@ -22,12 +23,12 @@ def show_explanation(found: Explanation) -> None:
     _part(out, "frames", [_frame_line(found, k) for k in range(len(found.frames))])
     _part(out, "graph breaks", [_break_lines(b) for b in found.breaks])
     _part(out, "recompiles", [_recompile_lines(r) for r in found.recompiles])
-    constants = [[escape(c[:120])] for c in found.constants]
+    constants = [[escape(clipped(c, 120))] for c in found.constants]
     _part(out, "constants: a different value recompiles", constants)
     externs = [[f"{e.op} x{e.calls}  [dim]{escape(e.reason)}[/]"] for e in found.externs]
     _part(out, "left to ATen or a library", externs)
-    _part(out, "fallbacks", [[escape(f[:200])] for f in found.fallbacks])
-    _part(out, "failures", [[f"[bad]{escape(f[:200])}[/]"] for f in found.failures])
+    _part(out, "fallbacks", [[escape(clipped(f, 200))] for f in found.fallbacks])
+    _part(out, "failures", [_failure_lines(f) for f in found.failures])
     out.print(f"[dim]next[/]  tcdebug logs summary {short(found.run)}")
 
 
@@ -66,14 +67,25 @@ def _break_lines(cost: BreakCost) -> list[str]:
     name = f" [dim]{found.id}[/]" if found.id else ""
     lines = [
         f"[path]{short_place(found.where) or '?'}[/]  {escape(cost.source)}",
-        f"  {escape(found.what[:160])}{name}",
+        f"  {escape(clipped(found.what, 160))}{name}",
     ]
     if found.explanation:
-        lines.append(f"  [dim]why[/]   {escape(found.explanation[:200])}")
-    lines += [f"  [good]do[/]    {escape(hint[:200])}" for hint in found.hints[:2]]
+        lines.append(f"  [dim]why[/]   {escape(clipped(found.explanation, 240))}")
+    lines += [f"  [good]do[/]    {escape(hint)}" for hint in found.hints[:2]]
     price = f"{counted(cost.graphs, 'graph')} after the break, {cost.seconds:.1f} s"
     lines.append(f"  [dim]costs[/] {price}; reached {counted(found.times, 'time')}")
     return lines
+
+
+def _failure_lines(text: str) -> list[str]:
+    """A failure; where Dynamo explains it and says what to do, that too."""
+    found = read_break(text, "")
+    if not found.explanation and not found.hints:
+        return [f"[bad]{escape(clipped(' '.join(text.split()), 200))}[/]"]
+    lines = [f"[bad]{escape(clipped(found.what, 160))}[/]"]
+    if found.explanation:
+        lines.append(f"  [dim]why[/]   {escape(clipped(found.explanation, 400))}")
+    return [*lines, *(f"  [good]do[/]    {escape(hint)}" for hint in found.hints)]
 
 
 def _recompile_lines(cost: RecompileCost) -> list[str]:
@@ -82,7 +94,7 @@ def _recompile_lines(cost: RecompileCost) -> list[str]:
     lines = [
         f"{row.compile_id} {escape(row.frame)} [path]{short_place(row.where)}[/]  "
         f"{escape(cost.source)}",
-        f"  {escape(why[:200])}",
+        f"  {escape(clipped(why, 200))}",
     ]
     if cost.advice:
         lines.append(f"  [good]do[/]    {escape(cost.advice)}")

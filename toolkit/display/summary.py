@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from tcdebug.display.console import results
+from tcdebug.display.console import clipped, results
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.summary import RecompileRow, Summary
 
@@ -35,8 +35,8 @@ def show_summary(summary: Summary) -> None:
         for c in summary.caches
     ]
     _part(out, "caches", caches)
-    _part(out, "fallbacks", [escape(f[:200]) for f in summary.fallbacks])
-    _part(out, "failures", [f"[bad]{escape(f[:200])}[/]" for f in summary.failures])
+    _part(out, "fallbacks", [escape(clipped(f, 200)) for f in summary.fallbacks])
+    _part(out, "failures", [f"[bad]{escape(clipped(f, 200))}[/]" for f in summary.failures])
 
 
 def _stages(out: Console, summary: Summary) -> None:
@@ -64,10 +64,11 @@ def break_lines(found: Break) -> list[str]:
     """A graph break: the place, the cause, the explanation and remedies."""
     times = f" [dim]x{found.times}[/]" if found.times > 1 else ""
     name = f" [dim]{found.id}[/]" if found.id else ""
-    lines = [f"[path]{escape(found.where) or '?'}[/]  {escape(found.what[:160])}{name}{times}"]
+    what = escape(clipped(found.what, 160))
+    lines = [f"[path]{escape(found.where) or '?'}[/]  {what}{name}{times}"]
     if found.explanation:
-        lines.append(f"    {escape(found.explanation[:240])}")
-    lines += [f"    [good]do[/] {escape(hint[:240])}" for hint in found.hints[:2]]
+        lines.append(f"    {escape(clipped(found.explanation, 240))}")
+    lines += [f"    [good]do[/] {escape(hint)}" for hint in found.hints[:2]]
     return lines
 
 
@@ -76,7 +77,8 @@ def recompile_line(row: RecompileRow) -> str:
     why = "; ".join(row.changed) or "; ".join(row.reasons)
     cost = f" [dim]{row.seconds:.1f} s[/]" if row.seconds else ""
     frame = f" {escape(row.frame)}" if row.frame else ""
-    return f"{row.compile_id}{frame} [path]{escape(row.where)}[/]  {escape(why[:200])}{cost}"
+    what = escape(clipped(why, 200))
+    return f"{row.compile_id}{frame} [path]{escape(row.where)}[/]  {what}{cost}"
 
 
 def size(count: float) -> str:

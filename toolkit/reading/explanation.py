@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tcdebug.reading.advice import advice
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import (
@@ -20,16 +21,6 @@ from tcdebug.reading.summary import (
 
 RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 CONSTANT = re.compile(r"EQUALS_MATCH: (L\[.+?) == (.+)$")
-
-ADVICE = (
-    (r"scalar change|== ", "torch.compile(..., dynamic=True), or pass the number as a tensor"),
-    (r"size|stride|rank", "mark_dynamic(tensor, dim) before the first call, or dynamic=True"),
-    (r"requires_grad", "call it under the same grad mode, or keep one compiled copy for each"),
-    (r"GLOBAL_STATE|grad_mode", "set grad mode, autocast and threads before the first call"),
-    (r"___check_obj_id|ID_MATCH", "pass the same object in every call, or pass it as an argument"),
-    (r"dtype", "convert to one dtype before the call"),
-)
-"""Remedies for a recompile, by patterns of its reasons or changes. The first match applies."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -137,9 +128,7 @@ def _resumes(compiled: CompileRow, where: str) -> bool:
 
 
 def _recompile(row: RecompileRow) -> RecompileCost:
-    said = " ".join(row.changed) or next(iter(row.reasons), "")  # about the newest graph first
-    advice = next((text for pattern, text in ADVICE if re.search(pattern, said)), "")
-    return RecompileCost(row, source_line(row.where), advice)
+    return RecompileCost(row, source_line(row.where), advice(row.reasons))
 
 
 def _constants(guards: Iterable[Record]) -> list[str]:

@@ -51,7 +51,7 @@ def test_a_break_costs_the_frames_that_go_on_behind_it(make: Make) -> None:
     ("reason", "advice"),
     [
         ("0/0: tensor 'x' size mismatch at index 0. expected 8, actual 6", "mark_dynamic"),
-        ("0/0: tensor 'y' requires_grad mismatch. expected requires_grad=1", "grad mode"),
+        ("0/0: tensor 'y' requires_grad mismatch. expected requires_grad=1", "requires_grad"),
         ("0/0: n == 2", "dynamic=True"),
         ("0/0: something torch never said", ""),
     ],
