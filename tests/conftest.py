@@ -1,4 +1,4 @@
-"""What all tests share: compiles that time nothing, and an interpreter that has torch already."""
+"""For all tests: compiles without timing of guards, and an interpreter that has torch."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from warm_client import READ_AT_IMPORT  # noqa: E402 # it is beside the server
 from warm_popen import warm_popen  # noqa: E402
 
 SETTINGS = {
-    "CUDA_VISIBLE_DEVICES": "",  # a process with a device awake cannot be forked
+    "CUDA_VISIBLE_DEVICES": "",  # a process that has initialised a device cannot be forked
     "OMP_NUM_THREADS": "1",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
-"""What torch reads as it is imported, as repro scripts have it."""
+"""Settings that torch reads at import, as repro scripts have them."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def heard_interrupts() -> None:
-    """Ctrl-C is heard although a shell that starts a job in the background has it ignored."""
+    """Enable Ctrl-C, which a shell disables for background jobs."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def rare_collections() -> None:
-    """A collection looks at a million objects of torch, and compiles make many objects."""
+    """Make garbage collections rare: each visits a million objects of torch."""
     gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def untimed_guards() -> None:
-    """For its log Dynamo times its guards behind a flush of the CPU's caches: 20 ms a compile."""
+    """Skip Dynamo's timing of guards, which flushes the CPU's caches: 20 ms per compile."""
     from torch._dynamo import guards  # noqa: PLC0415 # collection stays fast
 
     given: Any = guards
@@ -54,17 +54,17 @@ def untimed_guards() -> None:
 
 @dataclass(frozen=True)
 class WarmPython:
-    """What to start in place of Python where it is not the import of torch that is tested."""
+    """What to start instead of Python, if the import of torch itself is not tested."""
 
     path: str
-    """A command. What it runs is a child of the server."""
+    """A command. Its program is a child of the server."""
     popen: type[subprocess.Popen[Any]]
-    """Starts the command. What it runs is a child of the process that calls this."""
+    """Starts the command. Its program is a child of the calling process."""
 
 
 @pytest.fixture(scope="session")
 def warm_server() -> Iterator[WarmPython]:
-    """An interpreter that has imported torch, and is forked."""
+    """An interpreter that has imported torch and is forked."""
     environment = {**os.environ, **SETTINGS}
     settings = {k: v for k, v in environment.items() if k.startswith(READ_AT_IMPORT)}
     with tempfile.TemporaryDirectory(prefix="tcdebug-warm-") as folder:
@@ -78,17 +78,17 @@ def warm_server() -> Iterator[WarmPython]:
         ) as server:
             assert server.stdout is not None and server.stdout.readline() == b"ready\n"
             yield WarmPython(str(client), warm_popen(str(client), address, settings))
-            server.kill()  # the end of its input may be held back by what a test has forked
+            server.kill()  # processes that a test has forked may hold its input open
 
 
 @pytest.fixture(scope="session")
 def warm_python(warm_server: WarmPython) -> str:
-    """The command that behaves as Python and need not import torch."""
+    """A command that behaves like Python without importing torch."""
     return warm_server.path
 
 
 @pytest.fixture
 def warm(monkeypatch: pytest.MonkeyPatch, warm_server: WarmPython) -> None:
-    """Python processes that this one starts, sessions too, find torch imported."""
+    """Make Python processes that this one starts, including sessions, find torch imported."""
     monkeypatch.setattr(sys, "executable", warm_server.path)
     monkeypatch.setattr(subprocess, "Popen", warm_server.popen)

@@ -1,8 +1,8 @@
-"""Bugs planted in real units of the compiler: what `tcdebug bisect` has to find.
+"""Bugs planted in real units of the compiler, for `tcdebug bisect` to find.
 
-A plant breaks one unit where it stands, for graphs that hold the trigger `tanh`, in one of four
-ways: an exception, a wrong number, a segfault, a hang. It is patched in by the script that is
-bisected, as a user's own registration would be.
+A plant breaks one unit for graphs that contain the trigger `tanh`, in one of four ways: an
+exception, a wrong number, a segfault, a hang. The script that is bisected patches it in, like a
+user's own registration.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Planted(Exception):
 
 
 def misbehave(kind: str) -> None:
-    """Fail as asked, at compile time; a wrong number is up to the plant."""
+    """Fail in this way at compile time. The plant itself makes wrong numbers."""
     match kind:
         case "exception":
             raise Planted("a planted bug")
@@ -52,14 +52,14 @@ def has_tanh(expr: Expr) -> bool:
 
 
 def doubled(expr: Expr) -> Expr:
-    """The expression times 1.5: wrong, and of the same type."""
+    """The expression times 1.5: wrong, with the same type."""
     if not expr.dtype.is_floating_point:
         return expr
     return call("mul", expr, constant(expr.dtype, 1.5))
 
 
 def plant_pass(unit: str, kind: str) -> None:
-    """A pass on the ATen graph takes tanh for something that changes nothing."""
+    """A pass on the ATen graph replaces tanh by its input."""
     original = pipeline.ATEN[unit]
 
     def broken(graph: torch.fx.Graph) -> bool:
@@ -76,7 +76,7 @@ def plant_pass(unit: str, kind: str) -> None:
 
 
 def plant_pregrad_pass(unit: str, kind: str) -> None:
-    """A pass before autograd takes tanh for something that changes nothing."""
+    """A pass before autograd replaces tanh by its input."""
     original = pipeline.PREGRAD[unit]
 
     def broken(graph: torch.fx.Graph) -> bool:
@@ -93,7 +93,7 @@ def plant_pregrad_pass(unit: str, kind: str) -> None:
 
 
 def plant_decomposition(kind: str) -> None:
-    """decompose.aten.tanh_backward.default, where backward has one."""
+    """decompose.aten.tanh_backward.default, if there is a backward."""
     op = aten.tanh_backward.default
     original = decompose.decompositions()[op]
 
@@ -184,7 +184,7 @@ RUNTIME = {
 
 
 def plant_codegen(kind: str) -> None:
-    """codegen.vectorize, of a kernel that computes tanh; the kernel itself crashes or hangs."""
+    """codegen.vectorize, of a kernel that computes tanh. The kernel itself crashes or hangs."""
     original = CppKernelWriter.write
 
     def broken(self: CppKernelWriter) -> str:
@@ -224,7 +224,7 @@ def plant_reuse(kind: str) -> None:
 
 
 def _live_buffer(writer: wrapper.WrapperWriter, buffer: Any) -> str | None:
-    """A buffer of the same layout that is read later on, in a graph with the trigger."""
+    """A buffer of the same layout that is read later, in a graph with the trigger."""
     steps = writer.schedule.steps
     if not any("tanh" in name for name in writer.buffers):
         return None
@@ -255,4 +255,4 @@ PLANTS: dict[str, Callable[[str], None]] = {
     "codegen.vectorize": plant_codegen,
     "memory.reuse": plant_reuse,
 }
-"""Unit -> what breaks it."""
+"""The plant of each unit."""

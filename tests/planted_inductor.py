@@ -1,7 +1,7 @@
-"""Bugs planted in stock inductor and in what a script adds to it: what a bisection has to find.
+"""Bugs planted in stock inductor, and in a script's additions to it, for a bisection to find.
 
-As `planted`: a plant breaks one unit for graphs that hold tanh, by an exception, a wrong number, a
-segfault or a hang, and is patched in by the script that is bisected.
+As in `planted`, a plant breaks one unit for graphs that contain tanh, by an exception, a wrong
+number, a segfault or a hang. The script that is bisected patches it in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 def plant_pass(kind: str) -> None:
-    """A pass of the script's takes tanh for sin."""
+    """A pass of the script replaces tanh by sin."""
 
     def takes_tanh_for_sin(graph: torch.fx.Graph) -> None:
         for node in graph.nodes:
@@ -31,7 +31,7 @@ def plant_pass(kind: str) -> None:
 
 
 def plant_decomposition(kind: str) -> None:
-    """Softplus is decomposed into something else."""
+    """The decomposition of softplus is wrong."""
 
     def softplus(x: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
         misbehave(kind)
@@ -42,7 +42,7 @@ def plant_decomposition(kind: str) -> None:
 
 
 def plant_lowering(kind: str) -> None:
-    """The lowering of tanh gives its sine."""
+    """The lowering of tanh computes sin."""
 
     def tanh(x: Any) -> Any:
         misbehave(kind)
@@ -52,7 +52,7 @@ def plant_lowering(kind: str) -> None:
 
 
 def plant_fusion(kind: str) -> None:
-    """Where a sum over tanh is fused with a product that reads it, the kernel's relu is wrong."""
+    """If a sum over tanh is fused with a product that reads it, the kernel's relu is wrong."""
     fuse, write = Scheduler.fuse_two_nodes, cpp.CppScheduling.codegen_node
 
     def fuse_two_nodes(self: Any, node1: Any, node2: Any, fused: Any) -> Any:
@@ -74,7 +74,7 @@ def plant_fusion(kind: str) -> None:
 
 
 def computed(node: Any) -> set[Any]:
-    """The operators that loops compute, those inside of others among them."""
+    """The operators that loops compute, including nested ones."""
     parts = [part.node for part in node.get_nodes() if part.node is not None]
     return {origin.target for part in parts for origin in part.origins}
 
@@ -86,7 +86,7 @@ def stored(node: Any) -> set[Any]:
 
 
 def plant_vectorization(kind: str) -> None:
-    """tanh is another function in vectorised kernels."""
+    """Vectorised kernels compute another function for tanh."""
 
     def tanh(x: Any) -> str:
         misbehave(kind)
@@ -96,7 +96,7 @@ def plant_vectorization(kind: str) -> None:
 
 
 def plant_partition(kind: str) -> None:
-    """The partition that recomputes fails on graphs that hold tanh."""
+    """The partition that recomputes fails on graphs that contain tanh."""
     original = compile_fx.min_cut_rematerialization_partition
 
     def partition(joint: Any, *args: Any, **kwargs: Any) -> Any:
@@ -118,4 +118,4 @@ PLANTS: dict[str, Callable[[str], None]] = {
     "fuse.vertical": plant_fusion,
     "codegen.vectorize": plant_vectorization,
 }
-"""Unit -> what breaks it."""
+"""The plant of each unit."""

@@ -1,4 +1,4 @@
-"""What the documentation says is so: generated pages, links, commands, examples, events."""
+"""The documentation is true: generated pages, links, commands, examples, events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 EXAMPLES = sorted((DOCS / "examples").glob("a_*.py"))
 GENERATED_WITH = "2.13.0"
-"""The torch whose tables the committed docs/units.md lists."""
+"""The version of torch whose tables the committed docs/units.md lists."""
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -50,7 +50,7 @@ def generator() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def generated() -> dict[str, str]:
-    """What the code makes today: file name -> text."""
+    """The texts that the code generates today, by file name."""
     files: dict[str, str] = generator().files()
     return files
 
@@ -125,7 +125,7 @@ def fenced_commands(page: Path) -> Iterator[str]:
 
 
 def unknown_flags(command: str) -> list[str]:
-    """What a command line says that the command line interface does not have."""
+    """The options of a command line that the command does not have."""
     words = shlex.split(command, comments=True)[1:]
     if words[0].startswith("-"):
         return []
@@ -150,7 +150,7 @@ def unknown_flags(command: str) -> list[str]:
                 continue
             break  # what follows a script belongs to it
         if not own and word in ("-m", "-c"):
-            break  # and what follows a module, or code
+            break  # what follows a module or code belongs to it
         if word.partition("=")[0] not in flags:
             unknown.append(word)
     return unknown
@@ -177,7 +177,7 @@ def test_a_flag_that_does_not_exist_is_noticed_and_a_script_may_have_its_own() -
 
 
 def run_python(python: str, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A script in a folder of its own, with a kernel cache of its own."""
+    """Run a script in its own folder, with its own kernel cache."""
     return subprocess.run(
         [python, str(path)],
         cwd=folder,
@@ -271,7 +271,7 @@ def test_the_tour_shows_what_the_compiler_makes(tmp_path: Path) -> None:
 
 
 def steady(text: str) -> str:
-    """A transcript without what differs from run to run."""
+    """A transcript without what differs between runs."""
     return re.sub(r"\d{8}-\d{6}|\d+ s, \d+ CPU-s|about \d+ s", "N", text)
 
 

@@ -29,7 +29,7 @@ FORBIDDEN = {
     "compiler": ("tcdebug.minifier", "tcdebug.<toolkit>", "rich", "hypothesis", "torch._inductor"),
     "minifier": ("tcdebug.<toolkit>", "rich", "hypothesis"),
 }
-"""Folder -> what nothing in it imports; tcdebug.<toolkit> is all of tcdebug but the two others."""
+"""The modules that nothing in a folder imports; tcdebug.<toolkit> means the rest of tcdebug."""
 
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 
@@ -42,24 +42,24 @@ LONGER_THAN_WANTED = {
     "compiler/lower/special_functions/chebyshev_rows.py": "a generated table: nothing but numbers",
     "compiler/codegen/cpp/kernel.py": "a kernel as C++: row mode and column mode share one writer",
 }
-"""Source files between what is wanted and what is allowed, each with its reason."""
+"""Source files longer than wanted but allowed, each with its reason."""
 
 PRINTS = {"minifier/sessions/execution.py": 'does what sys.exit("text") does for a script'}
-"""Modules outside of toolkit/display that call print, each with its reason."""
+"""Modules outside toolkit/display that call print, each with its reason."""
 
 
 def relative(path: Path) -> str:
-    """A path as the tables of this file write it."""
+    """A path in the form of this file's tables."""
     return path.relative_to(ROOT).as_posix()
 
 
 def project() -> dict[str, Any]:
-    """pyproject.toml."""
+    """The contents of pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def module_name(path: Path) -> str:
-    """The name a source file is imported by: tcdebug.cli.main for toolkit/cli/main.py."""
+    """The import name of a source file: tcdebug.cli.main for toolkit/cli/main.py."""
     folder, *rest = path.relative_to(ROOT).with_suffix("").parts
     return ".".join([FOLDERS[folder], *(r for r in rest if r != "__init__")])
 
@@ -74,7 +74,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def top_level_imports(path: Path) -> Iterator[str]:
-    """What a module imports when it is imported: not in functions, not for type checkers."""
+    """The imports of a module at import time: not in functions, not for type checkers."""
     stack: list[ast.AST] = [parsed(path)]
     while stack:
         node = stack.pop()
@@ -87,7 +87,7 @@ def top_level_imports(path: Path) -> Iterator[str]:
 
 
 def all_imports(path: Path) -> Iterator[str]:
-    """Everything that a module imports, wherever it stands."""
+    """All imports of a module, in functions too."""
     for node in ast.walk(parsed(path)):
         yield from _imported(node)
 
@@ -144,7 +144,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 
 def _layer(name: str) -> str:
-    """tcdebug.<toolkit>.cli for a module of the toolkit, other names as they are."""
+    """tcdebug.<toolkit>.cli for a module of the toolkit; other names are unchanged."""
     if name == "tcdebug" or name.startswith("tcdebug."):
         inner = (FOLDERS["compiler"], FOLDERS["minifier"])
         if not name.startswith(tuple(f"{i}." for i in inner)) and name not in inner:
@@ -178,7 +178,7 @@ def test_imports_are_absolute() -> None:
 
 
 def circle(graph: Mapping[str, set[str]]) -> str:
-    """A circle of a graph, as text; empty where there is none."""
+    """A cycle of a graph, as text; empty if there is none."""
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> str:
@@ -203,7 +203,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def package(name: str, depth: int) -> str:
-    """The folder of a module, at most so deep in its layer; beside the folders, the module."""
+    """The folder of a module, up to this depth in its layer; outside of folders, the module."""
     path = Path(relative(MODULES[name]))
     folders = path.parent.parts[: depth + 1]
     return "/".join(folders) if len(folders) > 1 else str(path)
@@ -270,7 +270,7 @@ def test_every_file_that_may_be_long_still_is() -> None:
 
 
 MOST_FILES = 16
-"""Python files of a folder, `__init__.py` not counted."""
+"""Maximum number of Python files in a folder, without `__init__.py`."""
 
 
 def test_no_folder_holds_too_many_files() -> None:
@@ -324,7 +324,7 @@ ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \|", re.MULTILINE)
 
 
 def private_uses(path: Path) -> set[str]:
-    """The private names of torch that a file of code or a template mentions."""
+    """The private names of torch in a source file or a template."""
     text = path.read_text()
     if path.suffix != ".py":
         return {f"torch{m}" for m in PRIVATE.findall(text)}

@@ -1,4 +1,4 @@
-"""The linter has nothing to say."""
+"""The linter finds nothing."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Private names of torch: each is in the torch at hand if docs/private-torch.md says so."""
+"""The installed torch has a private name exactly if docs/private-torch.md says so."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ NOT_IMPORTED: Mapping[str, Callable[[], bool]] = {
     "_TorchCompileWrapper": lambda: hasattr(torch, "_TorchCompileWrapper"),
     "_TorchCompileInductorWrapper": lambda: hasattr(torch, "_TorchCompileInductorWrapper"),
 }
-"""Attributes of objects: name -> whether this torch has it."""
+"""Attributes of objects, and whether this torch has them."""
 
 OF_GPUS = {"torch._C._cuda_getCurrentRawStream"}
-"""Names that a build for CPUs does not have."""
+"""Names that a CPU build does not have."""
 
 
 def minor(version: str) -> int:
@@ -39,7 +39,7 @@ def minor(version: str) -> int:
 
 
 def is_there(name: str) -> bool:
-    """Whether the torch at hand has a private name."""
+    """Whether the installed torch has a private name."""
     if name in NOT_IMPORTED:
         return NOT_IMPORTED[name]()
     parts = name.split(".")

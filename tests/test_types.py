@@ -1,4 +1,4 @@
-"""The types hold: mypy --strict over the package as it is imported."""
+"""mypy --strict accepts the package under its import name."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def package_view(folder: Path) -> Path:
-    """The three source folders under the one name that they are installed under."""
+    """The three source folders under the name under which they are installed."""
     package = folder / "tcdebug"
     package.mkdir()
     for child in (ROOT / "toolkit").iterdir():

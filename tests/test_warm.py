@@ -1,4 +1,4 @@
-"""What is started in place of Python behaves as Python does."""
+"""The command that is started instead of Python behaves like Python."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The tests with other versions of torch.
+"""Runs the tests with other versions of torch.
 
     python tests/versions.py 2.11 2.12 2.13 2.14 2.15
     python tests/versions.py 2.12 --only tests/compiler/test_seams.py --planted softplus
 
-Makes a virtual environment for each version, or takes the one of an earlier call: torch of that
+Creates a virtual environment for each version, or reuses that of an earlier call: torch of that
 version, and this checkout with its dev extra. Runs the default tests, or those of --only, and the
-bugs that are planted in inductor. Prints what fell short; the exit status is 1 if anything did.
+bugs planted in inductor. Prints the failures; the exit status is 1 if there are any.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -34,7 +34,7 @@ print(json.dumps([torch.__version__, platform.python_version(), tcdebug.__file__
 
 @dataclass(frozen=True)
 class Shortfall:
-    """A test that failed, or a step that never came to the tests."""
+    """A test that failed, or a step that did not get to the tests."""
 
     what: str
     how: str
@@ -42,7 +42,7 @@ class Shortfall:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """What became of one call of pytest."""
+    """The result of one call of pytest."""
 
     name: str
     passed: int
@@ -51,11 +51,11 @@ class SuiteResult:
 
 
 class NotInstalled(Exception):
-    """An environment cannot be made; the message is the end of what pip printed."""
+    """An environment cannot be created. The message is the end of pip's output."""
 
 
 def facts(python: Path, version: str) -> tuple[str, str] | None:
-    """The versions of torch and Python of an environment; None if it is not fit for the tests."""
+    """The versions of torch and Python in an environment; None if the tests cannot run in it."""
     done = subprocess.run([python, "-c", FACTS], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return None
@@ -86,7 +86,7 @@ def environment(folder: Path, version: str, interpreter: str) -> Path:
 
 
 def run(python: Path, name: str, arguments: Sequence[str], cache: Path) -> SuiteResult:
-    """Run pytest in an environment and read what it writes."""
+    """Run pytest in an environment and read its results."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.xml"
         done = subprocess.run(
@@ -124,19 +124,19 @@ def _shortfalls(cases: Sequence[ElementTree.Element]) -> Iterator[Shortfall]:
 
 
 def suites(only: Sequence[str], planted: str) -> Iterator[tuple[str, list[str]]]:
-    """What is run with every version: the name of a suite, and the arguments of pytest."""
+    """The suites for every version: a name, and the arguments of pytest."""
     yield ("chosen", [*only]) if only else ("default", [f"--deselect={PLANTED}"])
     chosen = ["-k", planted] if planted else []
     yield "planted", [PLANTED, "-m", "slow or not slow", *chosen]
 
 
 def cell(text: str) -> str:
-    """A text as it may stand in a cell of a table."""
+    """A text for a cell of a table."""
     return text.splitlines()[0][:160].replace("|", "\\|") if text else ""
 
 
 def main() -> int:
-    """Run everything, print the tables; the exit status."""
+    """Run everything and print the tables; the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

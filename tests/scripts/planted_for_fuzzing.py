@@ -1,7 +1,7 @@
-"""What `tcdebug fuzz --setup` runs: the bug PLANTED="UNIT KIND", kernels built only if it asks.
+"""The setup file of a campaign: plants the bug PLANTED="UNIT KIND".
 
-An exception of the compiler comes before any kernel is built. With PLANTED="UNIT exception" graphs
-that compile are run by torch then, so that thousands of programs can be drawn in minutes.
+An exception of the compiler occurs before any kernel is built. With PLANTED="UNIT exception", torch
+runs the graphs that compile, so that thousands of programs take minutes.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ planted.PLANTS[unit](kind)
 
 
 def compile_without_kernels(module, direction, this, original=pipeline.compile_aten):
-    """All of the compiler but the C++ compiler."""
+    """Run the whole compiler except the C++ compiler."""
     original(module, direction, this)
     return seams.boxed(lambda arguments: module(*arguments))
 

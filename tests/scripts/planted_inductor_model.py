@@ -1,4 +1,4 @@
-"""A script as a user has it, compiled by inductor, with one bug planted: UNIT KIND BLOCKS."""
+"""A typical script, compiled by inductor, with one planted bug: UNIT KIND BLOCKS."""
 
 import sys
 from pathlib import Path

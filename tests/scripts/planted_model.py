@@ -1,4 +1,4 @@
-"""A script as a user has it, with one bug planted: UNIT KIND BLOCKS."""
+"""A typical script with one planted bug: UNIT KIND BLOCKS."""
 
 import importlib.util
 import sys

@@ -1,7 +1,7 @@
-"""A Python that need not import torch: takes the arguments of `python`, and behaves as that.
+"""A Python without torch: takes the arguments of `python` and behaves like it.
 
-It gives scripts, -c and modules of tcdebug to the warm server. A fresh interpreter runs all else,
-and what has another environment where torch reads it as it is imported.
+It passes scripts, -c and modules of tcdebug to the warm server. A fresh interpreter runs everything
+else, and everything with a different environment if torch reads it at import.
 """
 
 import json
@@ -16,7 +16,7 @@ READ_LATER = {"TORCHINDUCTOR_CACHE_DIR"}
 
 
 def fresh(arguments: list[str], environment: dict[str, str], settings: dict[str, str]) -> bool:
-    """Whether another interpreter has to run this. `settings` are what the server has read."""
+    """Whether another interpreter must run this. `settings` are those that the server has read."""
     module = arguments[:1] == ["-m"] and "".join(arguments[1:2]).partition(".")[0] == "tcdebug"
     if not arguments or (arguments[0].startswith("-") and arguments[0] != "-c" and not module):
         return True
@@ -27,7 +27,7 @@ def fresh(arguments: list[str], environment: dict[str, str], settings: dict[str,
 
 
 def main(address: str, settings: dict[str, str]) -> None:
-    """Have it run; end as it ended."""
+    """Run it on the server, and exit with its status."""
     arguments, environment = sys.argv[1:], dict(os.environ)
     if fresh(arguments, environment, settings):
         os.execv(sys.executable, [sys.executable, *arguments])
@@ -44,7 +44,7 @@ def main(address: str, settings: dict[str, str]) -> None:
 
 
 def send(server: socket.socket, address: str, request: dict[str, object], files: list[int]) -> None:
-    """Ask the server to run something with these as its standard files."""
+    """Ask the server to run something with our standard files."""
     text = json.dumps(request).encode()
     server.connect(address)
     socket.send_fds(server, [len(text).to_bytes(8, "big")], files)

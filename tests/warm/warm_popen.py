@@ -1,7 +1,7 @@
-"""A `subprocess.Popen` whose Python processes are forked from a warm server, and are its children.
+"""A `subprocess.Popen` whose Python processes are forked from a warm server, as our children.
 
-The server must descend from this process. It forks twice, and what is in between ends, so Linux
-makes this process the parent. So waiting, signals, limits and CPU-seconds are those of a child.
+The server must descend from this process. It forks twice and the process in between exits, so Linux
+makes this process the parent. Waiting, signals, limits and CPU-seconds are then those of a child.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def warm_popen(python: str, address: str, settings: dict[str, str]) -> type[subprocess.Popen[Any]]:
-    """The class for a server at an address. It forks what begins with the command `python`."""
+    """The class for a server at an address. It forks processes whose command begins with `python`."""
 
     class WarmPopen(subprocess.Popen):  # type: ignore[type-arg] # of both
         def _execute_child(self, *given: Any) -> None:
@@ -55,7 +55,7 @@ def warm_popen(python: str, address: str, settings: dict[str, str]) -> type[subp
 
 
 def become_child_of(parent: int, *, own_session: bool, bound: bool) -> None:
-    """Wait until `parent` is ours; then what it does to a child before that runs anything."""
+    """Wait until `parent` is our parent, then do what it does to a child before it runs."""
     while os.getppid() != parent:
         os.sched_yield()
     if own_session:

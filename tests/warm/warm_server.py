@@ -1,10 +1,10 @@
-"""An interpreter that has imported torch and tcdebug, and forks itself for what it has to run.
+"""An interpreter that has imported torch and tcdebug, and forks itself for each program.
 
-python warm_server.py SOCKET PYTHON. A test starts PYTHON, which is `warm_client.py`, in its place.
-What runs finds what a fresh interpreter would give it: its arguments, folder, environment, standard
-files, and an empty `__main__`. Only, the modules in `PRELOADED` have been imported. When the client
-goes away, what it started is killed. `tcdebug` gets a server of its own for the processes that it
-starts: see `warm_popen.py`.
+python warm_server.py SOCKET PYTHON. A test starts PYTHON, which is `warm_client.py`, instead of
+Python. A program finds what a fresh interpreter would give it: arguments, folder, environment,
+standard files, and an empty `__main__`. But the modules in `PRELOADED` are imported. If the client
+ends, its program is killed. `tcdebug` gets its own server for the processes that it starts: see
+`warm_popen.py`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FORCED = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE": ("torch._inductor.config", "fx_graph_cache"),
     "TORCHINDUCTOR_AUTOGRAD_CACHE": ("torch._functorch.config", "enable_autograd_cache"),
 }
-"""Settings that repros have and the scripts of users have not, by their variables."""
+"""Settings that repros have and users' scripts do not, by their variables."""
 
 
 def preload() -> None:
@@ -79,7 +79,7 @@ def preload() -> None:
 
 
 def listening(address: str) -> socket.socket:
-    """A socket that clients can connect to."""
+    """A socket to which clients can connect."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
@@ -87,7 +87,7 @@ def listening(address: str) -> socket.socket:
 
 
 def serve(listener: socket.socket, end: list[int]) -> dict[str, Any]:
-    """Serve until a file of `end` does; returns, in a forked process, what that is to run."""
+    """Serve until a file of `end` closes. In a forked process, return what it must run."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -133,16 +133,16 @@ def serve(listener: socket.socket, end: list[int]) -> dict[str, Any]:
         for process, connection in list(clients.items()):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
-                with contextlib.suppress(BrokenPipeError):  # it may have gone
+                with contextlib.suppress(BrokenPipeError):  # the client may have gone
                     connection.send(b"%d" % os.waitstatus_to_exitcode(status))
                 del clients[process]
                 connection.close()
-            elif connection in ready:  # it sends nothing: it has gone
+            elif connection in ready:  # the client sends nothing: it has gone
                 os.kill(process, signal.SIGKILL)
 
 
 def asked(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """What a client wants to be run, and its standard files."""
+    """The request of a client, and its standard files."""
     size, sent, _, _ = connection.recvmsg(8, socket.CMSG_SPACE(3 * 4))
     files = array.array("i")
     files.frombytes(sent[0][2])
@@ -155,9 +155,9 @@ def asked(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def serving_commands(
     request: dict[str, Any], address: str, python: str, settings: dict[str, str]
 ) -> dict[str, Any]:
-    """What this process has to run; one that runs `tcdebug` starts its sessions by fork.
+    """The request that this process must run. One that runs `tcdebug` forks its sessions.
 
-    Its server is forked before anything runs, so that it is as fresh as ours.
+    Its server is forked before anything runs, so that it is as fresh as this one.
     """
     sys.executable = python
     if request["arguments"][0] != "-m":
@@ -204,7 +204,7 @@ def run(arguments: list[str]) -> None:
 
 
 def exit_status(arguments: list[str]) -> int:
-    """Run it, and print what it did not catch."""
+    """Run it, and print exceptions that it did not catch."""
     try:
         run(arguments)
     except SystemExit as end:
@@ -223,7 +223,7 @@ def exit_status(arguments: list[str]) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End as Python does, but for its modules, which take a second to be taken apart."""
+    """Exit as Python does, but without the second that it takes to clear the modules."""
     threading._shutdown()
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError, ValueError):
@@ -241,7 +241,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     preload()
     gc.collect()
-    gc.freeze()  # a collection in a child need not copy what we have
+    gc.freeze()  # a collection in a child need not copy our objects
     listener = listening(address)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
