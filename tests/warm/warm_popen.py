@@ -25,7 +25,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def warm_popen(python: str, address: str, settings: dict[str, str]) -> type[subprocess.Popen[Any]]:
-    """The class for a server at an address. It forks processes whose command begins with `python`."""
+    """The class for a server at an address. It forks commands that begin with `python`."""
 
     class WarmPopen(subprocess.Popen):  # type: ignore[type-arg] # of both
         def _execute_child(self, *given: Any) -> None:
