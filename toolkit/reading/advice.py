@@ -39,7 +39,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         r"size mismatch|\.size\(\)\[\d+\]",
-        "torch._dynamo.mark_dynamic(tensor, dim) before the first call",
+        "mark_dynamic(tensor, dim) before the first call",
     ),
     (r"stride mismatch|\.stride\(\)", "call .contiguous() on the tensor before the call"),
     (r"rank mismatch", "reshape to the same number of dimensions before the call"),
