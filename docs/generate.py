@@ -222,7 +222,7 @@ def units_page() -> str:
     lines = [
         "# Units",
         "",
-        f"{NOTE} Made with torch {version}, whose tables of decompositions are part of it.",
+        f"{NOTE} It includes the decomposition tables of torch {version}.",
         "",
         f"These are the {len(everything)} units that can be switched off, in the order of the",
         "pipeline. `tcdebug units` lists them too. A name includes everything below it: `lower`",
