@@ -155,9 +155,12 @@ def cli() -> None:
 def bisect(**arguments: Any) -> None:
     """Find the compiler step that makes SCRIPT fail.
 
-    Also writes a repro. SCRIPT runs unchanged, with ARGS. Exit status: 0 culprit found and
-    confirmed, 1 failure without a confirmed culprit, 2 usage, 3 internal error, 4 nothing fails,
-    5 fails in eager, 6 budget used up, 130 Ctrl-C (the same command continues from there).
+    Also writes a repro. SCRIPT runs unchanged, with ARGS. Instead of SCRIPT, give -m MODULE,
+    -c CODE, or an installed command such as pytest.
+
+    Exit status: 0 culprit found and confirmed, 1 failure without a confirmed culprit, 2 usage,
+    3 internal error, 4 nothing fails, 5 fails in eager, 6 budget used up, 130 Ctrl-C (the same
+    command continues from there).
     """
     call("bisect", **arguments)
 
@@ -187,7 +190,8 @@ def minify(**arguments: Any) -> None:
 def run(**arguments: Any) -> None:
     """Run SCRIPT and write repros of its failures.
 
-    SCRIPT runs with ARGS. Each compiled graph that fails leaves a repro.
+    SCRIPT runs with ARGS. Each compiled graph that fails leaves a repro. Instead of SCRIPT, give
+    -m MODULE, -c CODE, or an installed command such as pytest.
 
     Exit status: that of the script; 1 when --check found a wrong result or a missing guard;
     128 + n when the process died of signal n.
