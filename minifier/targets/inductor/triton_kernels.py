@@ -1,4 +1,4 @@
-"""What inductor decides for each Triton kernel: how it reduces, and with which configuration."""
+"""Decisions by Triton kernel: the kind of reduction, and the choice of a configuration."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from tcdebug.minifier.targets.inductor.codegen import current_kernel
 
 KERNEL = "torch._inductor.codegen.triton:TritonKernel"
 PERSISTENT = Patch(
-    KERNEL, "should_use_persistent_reduction", "codegen.persistent_reduction is no unit"
+    KERNEL,
+    "should_use_persistent_reduction",
+    "codegen.persistent_reduction cannot be switched off",
 )
 COOPERATIVE = Patch(
-    KERNEL, "should_use_cooperative_reduction", "codegen.cooperative_reduction is no unit"
+    KERNEL,
+    "should_use_cooperative_reduction",
+    "codegen.cooperative_reduction cannot be switched off",
 )
 AUTOTUNER = Patch(
     "torch._inductor.runtime.triton_heuristics:CachingAutotuner",
     "__init__",
-    "codegen.autotune is no unit",
+    "codegen.autotune cannot be switched off",
     takes=("configs", "inductor_meta"),
 )
 PATCHES = (PERSISTENT, COOPERATIVE, AUTOTUNER)
 
 TRITON = {
-    "codegen.persistent_reduction": "hold all that a Triton kernel reduces at once, kernel by "
-    "kernel, instead of in a loop",
-    "codegen.cooperative_reduction": "reduce with several blocks of a kernel, kernel by kernel",
-    "codegen.autotune": "time several configurations of a Triton kernel, instead of taking the "
+    "codegen.persistent_reduction": "load all elements of a reduction at once instead of in a "
+    "loop, kernel by kernel",
+    "codegen.cooperative_reduction": "let several blocks share a reduction, kernel by kernel",
+    "codegen.autotune": "time several configurations of a Triton kernel instead of taking the "
     "first",
 }
 """Units of Triton kernels."""
