@@ -105,7 +105,7 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command. A script without one is told how to be run."""
+        """Find the command. If the word is a script, the error shows how to run it."""
         name = args[0]
         if self.get_command(context, name) is None and not context.resilient_parsing:
             near = difflib.get_close_matches(name, self.list_commands(context), 2, 0.7)

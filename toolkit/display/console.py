@@ -48,7 +48,7 @@ def note(text: str) -> None:
 
 
 def clipped(text: str, most: int) -> str:
-    """A text of at most so many characters, cut between words, with an ellipsis where it is cut."""
+    """A text of at most `most` characters, cut between words, with an ellipsis if it is cut."""
     if len(text) <= most:
         return text
     head = text[:most].rpartition(" ")[0] or text[: most - 1]
