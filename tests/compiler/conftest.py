@@ -20,7 +20,7 @@ def fresh_dynamo() -> Iterator[None]:
     """Resets Dynamo, so that no test sees frames that another one compiled or skipped."""
     import torch  # noqa: PLC0415 # collection stays fast
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

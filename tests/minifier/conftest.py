@@ -25,7 +25,7 @@ def one_thread() -> Iterator[None]:
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

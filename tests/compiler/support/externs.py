@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from judge import gradients
-from stages import Captured, recording_backend
+from stages import Captured, passed, recording_backend
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.lower.stage import lower_graph
@@ -20,7 +20,7 @@ def reasons(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
     """
     torch._dynamo.reset()
     captured = Captured()
-    once = torch.compile(function, backend=recording_backend("scheduled", captured))
+    once = torch.compile(function, backend=recording_backend("aten", captured))
     if any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
         gradients(once, inputs)
     else:
@@ -28,5 +28,5 @@ def reasons(function: Callable[..., Any], *inputs: Any) -> dict[str, str]:
     return {
         op: reason
         for module in captured.aten
-        for _, op, reason in lower_graph(module, Gate()).externs
+        for _, op, reason in lower_graph(passed(module), Gate()).externs
     }

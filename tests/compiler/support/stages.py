@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from judge import compiled
 from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.configuration.options import Options
@@ -80,10 +81,7 @@ def _up_to(
     captured.aten.append(module)
     if stage == "aten":
         return lambda args: fx.Interpreter(module).run(*_emptied(args))
-    for function in ATEN.values():
-        function(module.graph)
-        module.graph.lint()
-    lowered = lower_graph(module, gate).graph
+    lowered = lower_graph(passed(module), gate).graph
     verify(lowered)
     captured.lowered.append(lowered)
     inlined = inline_producers(lowered, gate)
@@ -93,7 +91,21 @@ def _up_to(
     verify_schedule(schedule)
     captured.schedules.append(schedule)
     chosen = {"lowered": lowered, "inlined": inlined, "scheduled": scheduled_graph(schedule)}[stage]
-    return lambda args: interpreter.run(chosen, _emptied(args))
+
+    def interpret(args: list[Any]) -> Sequence[Any]:
+        # Without the mode in which AOTAutograd checks what each operator of a first call aliases.
+        with _disable_current_modes():
+            return interpreter.run(chosen, _emptied(args))
+
+    return interpret
+
+
+def passed(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph after all passes on ATen. It is changed in place."""
+    for function in ATEN.values():
+        function(module.graph)
+        module.graph.lint()
+    return module
 
 
 def _emptied(args: list[Any]) -> list[Any]:
