@@ -141,7 +141,7 @@ def test_a_program_with_two_given_operations_shrinks_to_these_two_and_one_elemen
     program = find(
         programs(rows=[r for _, r in ROWS if r.name in ("sum", "permute", "tanh", "mul", "cat")]),
         wanted,
-        settings=property_settings(1000),
+        settings=settings(property_settings(1000), phases=[Phase.generate, Phase.shrink]),
     )  # fmt: skip
     program = simplified(program, wanted)
     assert program.ops == ("tanh", "sum")
