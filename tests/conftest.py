@@ -63,9 +63,10 @@ class WarmPython:
 
 
 @pytest.fixture(scope="session")
-def warm_server() -> Iterator[WarmPython]:
+def warm_server(pytestconfig: pytest.Config) -> Iterator[WarmPython]:
     """An interpreter that has imported torch and is forked."""
-    environment = {**os.environ, **SETTINGS}
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(pytestconfig.cache.mkdir("inductor"))}
+    environment = {**os.environ, **SETTINGS, **caches}
     settings = {k: v for k, v in environment.items() if k.startswith(READ_AT_IMPORT)}
     with tempfile.TemporaryDirectory(prefix="tcdebug-warm-") as folder:
         address, client = f"{folder}/socket", Path(folder, "python")

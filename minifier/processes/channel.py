@@ -20,7 +20,8 @@ Channel: TypeAlias = "Connection[bytes, bytes]"
 def channel() -> tuple[Channel, Channel]:
     """Return the ends of parent and child. The parent's raises BlockingIOError after `PATIENCE`."""
     ours, theirs = socket.socketpair()
-    timeout = struct.pack("ll", int(PATIENCE), 0)  # a timeval
+    seconds, fraction = divmod(PATIENCE, 1)
+    timeout = struct.pack("ll", int(seconds), int(fraction * 1e6))  # a timeval
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         ours.setsockopt(socket.SOL_SOCKET, option, timeout)
     return Connection(ours.detach()), Connection(theirs.detach())

@@ -53,17 +53,14 @@ def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_said_last(
 
 
 def test_an_exception_in_backward_leaves_a_repro(cold: Command, script: Script) -> None:
+    """Backward alone has a kernel, for which there is no C++ compiler."""
     text = """
-from tcdebug.compiler.lower.tables import LOWERINGS
-from tcdebug.compiler.registry import REGISTRY
-def broken(site, x):
-    raise ValueError("planted")
-REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
-f = torch.compile(lambda x: (x * 2).sin().sum(), backend="tcdebug")
-f(torch.ones(3, requires_grad=True)).backward()
+f = torch.compile(lambda x: x.t() @ x, backend="tcdebug", options={"compiler": "/no/such"})
+f(torch.ones(3, 3, requires_grad=True)).sum().backward()
 """
     done = cold("-m", "tcdebug", "run", script(text))
     assert done.status == 1
+    assert ", in backward\n" in done.stderr
     assert cold(done.last_line.removeprefix("tcdebug: repro ")).status == 1
 
 

@@ -69,13 +69,19 @@ FORCED = {
 
 
 def preload() -> None:
-    """Import what most tests import. Another version of torch may lack some of it."""
+    """Import what most tests import, and find the vector instructions.
+
+    Another version of torch may lack some of it.
+    """
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             module = importlib.import_module(name.removesuffix(".*"))
             inside = pkgutil.iter_modules(module.__path__) if name.endswith(".*") else ()
             for found in inside:
                 importlib.import_module(f"{module.__name__}.{found.name}")
+    with contextlib.suppress(ImportError):
+        cpu_vec_isa = importlib.import_module("torch._inductor.cpu_vec_isa")
+        cpu_vec_isa.pick_vec_isa()  # it compiles six programs for each new cache of inductor
 
 
 def listening(address: str) -> socket.socket:

@@ -30,6 +30,7 @@ from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.processes.threads import one_thread
+from tcdebug.minifier.sessions.execution import leave
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 from tcdebug.strategies.program import Program, script
@@ -206,6 +207,7 @@ def main() -> None:
         worker.judge_again()
     else:
         worker.run()
+    leave(0)  # at once: Python takes a second to free torch
 
 
 def _said(problem: str) -> int:

@@ -135,6 +135,7 @@ def planted(module, inputs):
 """
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("seconds", "status"), [(2 * LONGER_THAN, 1), (0.0, 0)])
 def test_a_repro_of_a_slow_compile_judges_its_duration(
     seconds: float, status: int, tmp_path: Path
