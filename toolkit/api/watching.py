@@ -33,6 +33,11 @@ class Watched(Recorded):
         """The repro scripts, complete when the block has ended."""
         return self._watcher.repros
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended a graph."""
+        return self._watcher.interrupted
+
 
 @contextmanager
 def _events_in(path: Path) -> Iterator[None]:
@@ -64,6 +69,20 @@ def watch(
     `folder` (a run folder), while a graph compiles or first runs; with `every_call`, whenever a
     graph runs, with the inputs of that call.
     """
+    watched = None
+    try:
+        with watching(check=check, every_call=every_call, folder=folder) as watched:
+            yield watched
+    finally:
+        if watched is not None:
+            announce_repros(watched.repros, run=not watched.interrupted)
+
+
+@contextmanager
+def watching(
+    *, check: bool = False, every_call: bool = False, folder: Path | None = None
+) -> Iterator[Watched]:
+    """The same as `watch`, but nothing is run or printed when the block ends."""
     path = folder or run_folder.create("watch")
     log = EventLog(path, own=folder is None)
     watcher = Watcher(path, log, Script.running(), check, every_call)
@@ -78,4 +97,3 @@ def watch(
     finally:
         watcher.journal.close()
         watcher.repros += [p for p in left_running(path) if p not in watcher.repros]
-        announce_repros(watcher.repros, run=not watcher.interrupted)
