@@ -142,7 +142,7 @@ def _imported(backend: Backend) -> str:
 
 
 def simplest(case: Case, path: Path) -> Case:
-    """Return the case with seeded inputs if the results are finite in the same places."""
+    """Return the case with seeded inputs if the same results are finite as with its own."""
     seeded = SimplifyInputs()
     simple = seeded.apply(case, seeded.edits(case))
     if simple is None:

@@ -30,7 +30,7 @@ from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.search.repeats import Rate, Tally
 
 FURTHEST = 8
-"""Questions considered per free job. Some of them are already known, and some are duplicates."""
+"""Questions considered per job. Some of them are already known, and some are duplicates."""
 
 
 @dataclass(eq=False)

@@ -27,7 +27,7 @@ from tcdebug.minifier.reuse.rerun import CallMode, CallResult, CompiledCall, rea
 
 LIMITS = Limits(seconds=120.0)
 ALWAYS = 4
-"""The first calls of a function, this many, are checked whether or not anything has changed."""
+"""The number of first calls of a function that are checked in any case."""
 MOST_CHANGES = 8
 """The limit on changed values in a finding."""
 
