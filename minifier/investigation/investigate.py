@@ -67,9 +67,11 @@ class Investigation(Generic[CandidateType]):
         """Run all steps in order. If the budget is used up, stop with the best result so far."""
         in_budget = True
         try:
-            if self.minimising:
+            if self._slow_to_fail:
+                self._attempt("the search in the whole", self._whole)
+            if self.minimising and not self.branches:
                 self._attempt("the search in the minimised graph", self._fault_by_fault)
-            if self.bisecting and not self.confirmed:
+            if self.bisecting and not (self.confirmed or self._slow_to_fail):
                 self._attempt("the search in the whole", self._whole)
         except BudgetUsed:
             in_budget = False
@@ -80,6 +82,11 @@ class Investigation(Generic[CandidateType]):
         for number, branch in enumerate(self.branches, 1):
             in_budget = self._document(branch, number) and in_budget
         return self._report(self._status(in_budget))
+
+    @property
+    def _slow_to_fail(self) -> bool:
+        """Whether failing runs take long. A bisection has few of them, a minimisation many."""
+        return self.bisecting and self.found.outcome.kind in (Kind.HANG, Kind.SLOW)
 
     def _attempt(self, what: str, step: Callable[[], None]) -> None:
         """Run a step. An exception ends the step, not the investigation. Raises BudgetUsed."""
