@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tcdebug.compiler.patching import Patch
-from tcdebug.minifier.capture import capture, identity
+from tcdebug.minifier.capture import capture, exports, identity
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.processes import sleeping, threads
 from tcdebug.minifier.reuse import calls
@@ -13,6 +13,7 @@ PATCHES: tuple[Patch, ...] = (
     *interception.PATCHES,
     *identity.PATCHES,
     *capture.PATCHES,
+    *exports.PATCHES,
     *threads.PATCHES,
     *sleeping.PATCHES,
     *settings.PATCHES,

@@ -392,6 +392,14 @@ class GraphRecorded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramExported(Event):
+    """Something else ran in place of an exported program, or of one `packaged` by AOTInductor."""
+
+    kind: ClassVar[str] = "program.exported"
+    packaged: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateRan(Event):
     """A candidate was run, or its answer was already known (`cached`)."""
 
@@ -592,6 +600,7 @@ EVENTS: tuple[type[Event], ...] = (
     GraphFailure,
     OtherFailure,
     GraphRecorded,
+    ProgramExported,
     CandidateRan,
     BisectPlan,
     BisectStep,

@@ -49,12 +49,13 @@ def find_graph_layer(
     """
     if not failure.interrupted:
         rate = asked.rate(base, failure, FURTHER)
-        passes = passes_needed(rate, len(ladder.BELOW), confidence)
+        passes = passes_needed(rate, len(ladder.below(backend)), confidence)
         if passes is None:
             return LayerFinding(notes=("it fails too rarely to tell which layer is at fault",))
         asked.need(passes)
-    layer, rungs = asked.searched(lambda ask: ladder.climb_down(ask, base))
-    suspects = ladder.in_doubt(failure, rungs)
+    layers = ladder.below(backend)
+    layer, rungs = asked.searched(lambda ask: ladder.climb_down(ask, base, layers))
+    suspects = ladder.in_doubt(failure, rungs, layers)
     notes = [_note(layer, rungs, backend)]
     if len(suspects) > 1:
         notes = [f"any of {', '.join(suspects)} may be at fault"]

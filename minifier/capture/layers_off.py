@@ -17,9 +17,25 @@ from torch._dynamo import convert_frame
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import patched
+from tcdebug.minifier.capture.exports import (
+    StandIn,
+    compiled_by,
+    export_is_identity,
+    in_eager,
+    packages_replaced,
+)
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.cases.layer_names import CACHES, CUDAGRAPHS, DYNAMO, GUARDS, STAND_INS
+from tcdebug.minifier.cases.layer_names import (
+    AOTINDUCTOR,
+    CACHES,
+    CUDAGRAPHS,
+    DYNAMO,
+    EXPORT,
+    GUARDS,
+    STAND_INS,
+)
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.targets.backends import EAGER, INDUCTOR
 from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
 
 Enter = Callable[[], Callable[[], None]]
@@ -34,6 +50,10 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
+        if DYNAMO in toggles.off or EXPORT in toggles.off:
+            stack.enter_context(export_is_identity(log))
+        if (stand_in := _in_place_of_packages(toggles)) is not None:
+            stack.enter_context(packages_replaced(stand_in, log))
         if DYNAMO in toggles.off:
             stack.enter_context(compile_is_identity(log))
         elif stand_ins:
@@ -49,6 +69,16 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         if any(name in toggles.off for name in GUARDS.values()):
             stack.enter_context(each_call(_Anew().enter, log))
         yield
+
+
+def _in_place_of_packages(toggles: Toggles) -> StandIn | None:
+    """Return what runs in place of what AOTInductor packages; None if it packages as usual."""
+    stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
+    if DYNAMO in toggles.off or EXPORT in toggles.off or stand_ins[:1] == [EAGER]:
+        return in_eager
+    if stand_ins:
+        return compiled_by(stand_ins[0])
+    return compiled_by(INDUCTOR) if AOTINDUCTOR in toggles.off else None
 
 
 def each_call(enter: Enter, log: EventLog) -> AbstractContextManager[None]:

@@ -6,18 +6,21 @@ the script nor change what it sees next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
+from tcdebug.minifier.capture.exports import jit_settings
 from tcdebug.minifier.cases.case import Case, from_captured
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.lineage import lineage
 from tcdebug.minifier.cases.source import for_eager
 from tcdebug.minifier.repros.script_setup import sets_up
-from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 from tcdebug.minifier.targets.describe import describe
 
 Wrap = Callable[..., Any]
@@ -41,9 +44,43 @@ class Recorder:
 
     def wrap(self, backend: Any) -> Any:
         """Return the backend that replaces the one a script gave to torch.compile."""
-        if not self.active or isinstance(backend, Recording) or sets_up(backend):
+        recorded = isinstance(getattr(backend, "compiler_fn", backend), Recording)
+        if not self.active or recorded or sets_up(backend):
             return backend
         return Recording(self, describe(self.forced or backend, self.run_dir))
+
+
+    def judge_program(
+        self, program: Any, settings: Mapping[str, Any]
+    ) -> Callable[..., Any] | None:
+        """Judge an exported program in place of packaging it; return what runs it in eager.
+
+        Return None while a candidate is judged, which packages its own program.
+        It is judged as torch.compile would compile it, which is faster, and as AOTInductor does.
+        Its later calls are judged in the first way only.
+        """
+        if not self.active:
+            return None
+        module = program.module()
+        just_in_time = self.forced or Backend(
+            INDUCTOR, INDUCTOR, options=jit_settings(settings), run_dir=self.run_dir
+        )
+        ahead_of_time = Backend(
+            AOTINDUCTOR_BACKEND, AOTINDUCTOR_BACKEND, options=dict(settings), run_dir=self.run_dir
+        )
+        compiled = self._recorded(module, just_in_time)
+        if program.example_inputs is not None:
+            args, kwargs = copy.deepcopy(program.example_inputs)
+            with torch.no_grad():
+                compiled(*args, **kwargs)
+                if not self.forced:
+                    self._recorded(module, ahead_of_time)(*args, **kwargs)
+        return compiled
+
+    def _recorded(self, module: torch.nn.Module, backend: Backend | str) -> Callable[..., Any]:
+        given = describe(backend, self.run_dir) if isinstance(backend, str) else backend
+        compiled: Callable[..., Any] = torch.compile(module, backend=Recording(self, given))
+        return compiled
 
 
 @dataclass(eq=False)

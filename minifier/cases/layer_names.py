@@ -20,6 +20,13 @@ STAND_INS: dict[str, str] = {
 }
 """Layer -> the backend of torch that runs everything before that layer; the first layer first."""
 
+EXPORT = "layer.export"
+"""torch.export. With it switched off, an exported program is the module that it was made of."""
+AOTINDUCTOR = "layer.aotinductor"
+"""What AOTInductor adds to inductor. With it switched off, torch.compile compiles the program."""
+AOTINDUCTOR_BACKEND = "aotinductor"
+"""The name of AOTInductor as a backend of torch.compile; see `targets.aotinductor`."""
+
 ORDER = (DYNAMO, *STAND_INS)
 """The layers in the order in which a compile passes through them."""
 

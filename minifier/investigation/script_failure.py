@@ -54,7 +54,8 @@ class ScriptFailure:
 
         Raises BudgetUsed.
         """
-        return replace(self, finding=self.search.within_backend())
+        with waiting_sessions() as self.runs.interpreters:
+            return replace(self, finding=self.search.within_backend())
 
     @property
     def has_units(self) -> bool:
@@ -147,7 +148,7 @@ def judge_script(
         if not failure.failed:
             return None
         say("it fails; looking for the layer at fault")
-        search = Search(runs.ask, failure, {(): failure})
+        search = Search(runs.ask, failure, {(): failure}, runs.exports)
         return ScriptFailure(job, failure, search.find(), runs, search)
 
 

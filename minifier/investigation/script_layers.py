@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tcdebug.minifier.cases.layer_names import (
+    AOTINDUCTOR,
     CACHE,
     CACHES,
     CUDAGRAPHS,
     DYNAMO,
+    EXPORT,
     GUARDS,
     ORDER,
     SCRIPT,
@@ -29,6 +31,8 @@ Ask = Callable[[tuple[Off, ...]], Mapping[Off, Outcome]]
 
 IN_WORDS = {
     SCRIPT: "it fails in the same way in eager",
+    EXPORT: "torch.export: it passes with the modules in place of their exported programs",
+    AOTINDUCTOR: "AOTInductor: it passes with torch.compile and inductor in place of its packages",
     DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
     "layer.autograd": "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
     "layer.decompositions": (
@@ -89,6 +93,8 @@ class Search:
     ask: Ask
     failure: Outcome
     runs: dict[Off, Outcome] = field(default_factory=dict)
+    used: Callable[[], frozenset[str]] = frozenset
+    """Which of export and AOTInductor the script was seen to use."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
@@ -99,6 +105,8 @@ class Search:
         if self._same(DYNAMO):
             return self._settled(SCRIPT)
         if self._passes(DYNAMO) and self._same("layer.autograd"):
+            if EXPORT in self.used() and self._passes_with(EXPORT):
+                return self._settled(EXPORT)
             return self._with_guards(DYNAMO, "layer.autograd")
         self._run(("layer.decompositions",), ("layer.backend",))
         lowest = next((layer for layer in ORDER if self._same(layer)), "")
@@ -129,7 +137,12 @@ class Search:
         return self._settled(layer)
 
     def within_backend(self) -> ScriptLayer:
-        """The backend, its caches, or its reuse of code, where `find` has found the backend."""
+        """Distinguish the backend from its caches and its reuse of code, and from AOTInductor.
+
+        `find` has to have found the backend.
+        """
+        if AOTINDUCTOR in self.used() and self._passes_with(AOTINDUCTOR):
+            return self._settled(AOTINDUCTOR)
         guards = GUARDS["layer.backend"]
         self._run((CACHE,), (guards,))
         if self._passes(CACHE):
@@ -147,6 +160,10 @@ class Search:
     def _run(self, *questions: Off) -> None:
         fresh = tuple(q for q in questions if q not in self.runs)
         self.runs |= self.ask(fresh)
+
+    def _passes_with(self, off: str) -> bool:
+        self._run((off,))
+        return self._passes(off)
 
     def _passes(self, *off: str) -> bool:
         return self.runs[off].kind is Kind.OK
@@ -191,6 +208,10 @@ def described(off: Off) -> str:
             parts.append("with every call compiled anew")
         elif name == CUDAGRAPHS:
             parts.append("without CUDA graphs")
+        elif name == EXPORT:
+            parts.append("with nothing exported")
+        elif name == AOTINDUCTOR:
+            parts.append("with torch.compile in place of AOTInductor")
         elif name == CACHE:
             parts.append("with all caches off")
         else:

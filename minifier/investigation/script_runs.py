@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import CandidateRan
+from tcdebug.compiler.events.log import EventLog, decoded
+from tcdebug.compiler.events.schema import CandidateRan, ProgramExported
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, EXPORT
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -81,6 +83,15 @@ class ScriptRuns:
         self.processes = 2 - self.left
         self._tighten(failure)
         return failure
+
+    def exports(self) -> frozenset[str]:
+        """Return which of export and AOTInductor was replaced in a run."""
+        found = set()
+        for file in Path(self.job.run_dir).glob("events*.jsonl"):
+            for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
+                if record["event"] == ProgramExported.kind:
+                    found.add(AOTINDUCTOR if record["data"]["packaged"] else EXPORT)
+        return frozenset(found)
 
     def _tighten(self, failure: Outcome) -> None:
         self.hunted = failure

@@ -7,6 +7,7 @@ the same way. It is announced only after it has been run; see `verify.verify`.
 from __future__ import annotations
 
 import difflib
+import inspect
 import platform
 import string
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ import torch
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.placement import devices
 from tcdebug.minifier.cases.source import module_source, readable_names
@@ -35,7 +37,8 @@ from tcdebug.minifier.repros.repro_judging import (
     judging_texts,
 )
 from tcdebug.minifier.repros.verify import SECONDS
-from tcdebug.minifier.targets.ladder import BELOW
+from tcdebug.minifier.targets.aotinductor import aotinductor
+from tcdebug.minifier.targets.ladder import below
 
 MOST_CHANGES = 12
 """The number of lines shown of the difference from a passing graph."""
@@ -110,14 +113,14 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         off=repr(list(repro.off)),
         units=repr(list(repro.culprits)),
         **judging_texts(case, repro.outcome, repro.limits),
-        layers=repr(BELOW),
+        layers=repr(below(repro.call["backend"])),
         devices=repr(devices(case)),
         seconds=repro.seconds,
         runs=repro.runs,
         calls=MOST_CALLS if devices(case) else 1,
         environment=(_NO_CACHES if repro.call["backend"] == "inductor" else "")
         + environment.text(repro.variables),
-        setup=repro.setup,
+        setup=_backend_text(repro.call) + repro.setup,
         graph="\n".join([*source.imports, "", "", source.text]),
         inputs=given.text(has_data=bool(given.stored or constants)),
         widened=given.widened,
@@ -131,6 +134,14 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
     )
     path.write_text(text)
     return given.kind
+
+
+def _backend_text(call: Mapping[str, Any]) -> str:
+    """Return the definition of a backend that torch does not register."""
+    if call["backend"] != AOTINDUCTOR_BACKEND:
+        return ""
+    source = inspect.getsource(aotinductor)
+    return f"from typing import Any\n\n\n@torch._dynamo.register_backend\n{source}\n\n"
 
 
 _RUN_FAILING = """It exits with 1 if it fails like this, with 0 if it does not fail,

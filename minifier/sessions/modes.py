@@ -16,6 +16,11 @@ from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import ConfigSnapshot
 from tcdebug.minifier.capture.capture import Capture
+from tcdebug.minifier.capture.exports import (
+    export_is_identity,
+    in_eager,
+    packages_replaced,
+)
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.watcher import Watcher
@@ -48,12 +53,17 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     session = ChildSession(job, one_thread()) if child else DeviceSession(job, one_thread())
     if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
         warm_up()
-    patches.enter_context(compile_patched(session.recorder.wrap, EventLog(Path(job.run_dir))))
+    log = EventLog(Path(job.run_dir))
+    patches.enter_context(compile_patched(session.recorder.wrap, log))
+    patches.enter_context(packages_replaced(session.recorder.judge_program, log))
 
 
 def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Compile nothing."""
-    patches.enter_context(compile_is_identity(EventLog(Path(job.run_dir))))
+    """Compile and export nothing."""
+    log = EventLog(Path(job.run_dir))
+    patches.enter_context(compile_is_identity(log))
+    patches.enter_context(export_is_identity(log))
+    patches.enter_context(packages_replaced(in_eager, log))
 
 
 def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
@@ -64,6 +74,7 @@ def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(captures_switched(toggles, log))
     switching = Switching(toggles, folder, job.backend, patches)
     patches.enter_context(compile_patched(switching.wrap, log))
+    patches.enter_context(packages_replaced(switching.package, log))
 
 
 def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.exports import compiled_by, in_eager
 from tcdebug.minifier.targets import dynamo
-from tcdebug.minifier.targets.backends import EMBEDDED
+from tcdebug.minifier.targets.backends import EAGER, EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.targets.ladder import AUTOGRAD, BELOW, autograd_asked, rung
 
@@ -44,6 +45,16 @@ class Switching:
     counts: dict[str, int] = field(default_factory=dict)
     _switched: bool = False
     _autograd_switched: bool = False
+
+    def package(self, program: Any, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+        """Return what runs in place of a program packaged by AOTInductor; None if it is packaged.
+
+        The toggles are in force while it is compiled.
+        """
+        backend = self.wrap(INDUCTOR)
+        if backend == EAGER:
+            return in_eager(program, settings)
+        return None if backend == INDUCTOR else compiled_by(backend)(program, settings)
 
     def wrap(self, backend: Any) -> Any:
         """Return what compiles instead of the backend that the script gave to torch.compile."""

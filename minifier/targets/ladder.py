@@ -6,11 +6,11 @@ same names work for a candidate, for `--off` and for a repro script.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.gate.toggles import Toggles, belongs
-from tcdebug.minifier.cases.layer_names import STAND_INS
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, AOTINDUCTOR_BACKEND, STAND_INS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 AUTOGRAD = "layer.autograd"
@@ -20,6 +20,9 @@ AUTOGRAD_FAMILY = "autograd"
 
 BELOW = {layer: STAND_INS[layer] for layer in reversed(STAND_INS)}
 """Layer -> the backend of torch that replaces it and all layers above it, the last layer first."""
+
+BELOW_AOTINDUCTOR = {AOTINDUCTOR: "inductor", **BELOW}
+"""The same for AOTInductor, which is a layer on top of inductor."""
 
 LAST = "layer.capture"
 """The layer at fault if even the backend `eager` fails: Dynamo. It cannot be switched off."""
@@ -36,7 +39,7 @@ class Rung:
 
 def rung(toggles: Toggles) -> str:
     """Return the backend that replaces the layers that are off; empty if none is off."""
-    off = [backend for layer, backend in BELOW.items() if layer in toggles.off]
+    off = [backend for layer, backend in BELOW_AOTINDUCTOR.items() if layer in toggles.off]
     return off[-1] if off else ""
 
 
@@ -54,14 +57,21 @@ def only_autograd(toggles: Toggles) -> bool:
     return rung(toggles) == BELOW[DECOMPOSITIONS]
 
 
-def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[str, list[Rung]]:
+def below(backend: str) -> Mapping[str, str]:
+    """Return the layers of a backend, and the backends that replace them."""
+    return BELOW_AOTINDUCTOR if backend == AOTINDUCTOR_BACKEND else BELOW
+
+
+def climb_down(
+    ask: Callable[[Toggles, str], Outcome], base: Toggles, layers: Mapping[str, str] = BELOW
+) -> tuple[str, list[Rung]]:
     """Switch layers off from the top. Return the layer that makes it pass if off, and all rungs.
 
     A rung that fails in a different way is not a pass, because one fault may show itself in another
     way there. See `in_doubt` for the layers that remain possible.
     """
     seen: list[Rung] = []
-    for layer, backend in BELOW.items():
+    for layer, backend in layers.items():
         outcome = ask(base.without(off=[layer]), f"{backend} instead")
         seen.append(Rung(layer, backend, outcome))
         if outcome.kind is Kind.OK:
@@ -69,14 +79,16 @@ def climb_down(ask: Callable[[Toggles, str], Outcome], base: Toggles) -> tuple[s
     return LAST, seen
 
 
-def in_doubt(failure: Outcome, rungs: Sequence[Rung]) -> list[str]:
+def in_doubt(
+    failure: Outcome, rungs: Sequence[Rung], below: Mapping[str, str] = BELOW
+) -> list[str]:
     """Return the layers between the last rung that fails in the same way and the one that passes.
 
     There is more than one if rungs in between fail in a different way. Any of these layers may be
     at fault. Failures of the same kind count as the same, because a single fault makes each backend
     above it fail at a different place. A wrong result and an exception do not.
     """
-    layers = [*BELOW, LAST]
+    layers = [*below, LAST]
     same = [k for k, rung in enumerate(rungs, 1) if rung.outcome.kind is failure.kind]
     passes = bool(rungs) and rungs[-1].outcome.kind is Kind.OK
     return layers[same[-1] if same else 0 : len(rungs) if passes else None]

@@ -16,7 +16,15 @@ import torch
 
 from tcdebug.compiler.gate.toggles import ALL, BadToggle, Toggles, belongs
 from tcdebug.compiler.units import units as embedded_units
-from tcdebug.minifier.cases.layer_names import CACHE, CACHES, GUARDS, ORDER, SCRIPT
+from tcdebug.minifier.cases.layer_names import (
+    AOTINDUCTOR,
+    CACHE,
+    CACHES,
+    EXPORT,
+    GUARDS,
+    ORDER,
+    SCRIPT,
+)
 
 OPEN = (
     "pregrad", "passes", "joint", "postgrad", "freezing", "pass", "option", "config",
@@ -115,7 +123,8 @@ def _fixed() -> tuple[str, ...]:
     """Return the units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
     from tcdebug.minifier.targets.inductor.units import units  # noqa: PLC0415 - start-up time
 
-    return (*(unit.name for unit in units()), *ORDER, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
+    layers = (*ORDER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
+    return (*(unit.name for unit in units()), *layers)
 
 
 def _families() -> str:

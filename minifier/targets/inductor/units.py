@@ -13,7 +13,7 @@ from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
 from tcdebug.minifier.targets.inductor.triton_kernels import TRITON
-from tcdebug.minifier.targets.ladder import BELOW, DECOMPOSITIONS
+from tcdebug.minifier.targets.ladder import BELOW_AOTINDUCTOR, DECOMPOSITIONS
 
 FUSION = {
     "fuse.inline": "compute a value inside its readers instead of storing it, node by node",
@@ -57,7 +57,7 @@ def units() -> Iterator[Unit]:
         yield Unit(name, summary)
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
     yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")
-    for layer, backend in BELOW.items():
+    for layer, backend in BELOW_AOTINDUCTOR.items():
         yield Unit(layer, f"everything above the backend {backend}, as a whole")
 
 

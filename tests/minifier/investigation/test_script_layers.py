@@ -24,7 +24,7 @@ AOT_ANEW = ("layer.autograd.guards",)
 Runs = Mapping[Off, Outcome]
 
 
-def found(runs: Runs) -> tuple[ScriptLayer, list[Off]]:
+def found(runs: Runs, used: frozenset[str] = frozenset()) -> tuple[ScriptLayer, list[Off]]:
     """Return the finding and the questions, if all runs pass except these."""
     asked: list[Off] = []
 
@@ -32,7 +32,7 @@ def found(runs: Runs) -> tuple[ScriptLayer, list[Off]]:
         asked.extend(questions)
         return {off: runs.get(off, PASSES) for off in questions}
 
-    search = Search(ask, FAILS, {(): FAILS})
+    search = Search(ask, FAILS, {(): FAILS}, lambda: used)
     finding = search.find()
     if finding.settled and finding.layer == "layer.backend":
         finding = search.within_backend()
@@ -66,6 +66,27 @@ FAILING: dict[str, tuple[Off, ...]] = {
 def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple[Off, ...]) -> None:
     finding, _ = found(dict.fromkeys(failing, FAILS))
     assert (finding.layer, finding.settled) == (layer, True)
+
+
+@pytest.mark.parametrize(
+    ("layer", "failing"),
+    [("layer.export", (DYNAMO, AOT, DECOMPOSED)), ("layer.aotinductor", ())],
+)
+def test_export_and_aotinductor_are_layers_of_a_script_that_uses_them(
+    layer: str, failing: tuple[Off, ...]
+) -> None:
+    finding, asked = found(dict.fromkeys(failing, FAILS), frozenset({layer}))
+    assert (finding.layer, finding.settled) == (layer, True)
+    assert asked[-1] == (layer,)
+    without, asked = found(dict.fromkeys(failing, FAILS))
+    assert without.layer != layer
+    assert (layer,) not in asked
+
+
+def test_inductor_is_at_fault_where_torch_compile_fails_in_place_of_aotinductor_too() -> None:
+    failing = dict.fromkeys((("layer.aotinductor",), CACHES, BACKEND_ANEW), FAILS)
+    finding, _ = found(failing, frozenset({"layer.aotinductor", "layer.export"}))
+    assert (finding.layer, finding.settled) == ("layer.backend", True)
 
 
 def test_a_missing_guard_is_found_although_a_cache_returns_the_same_code() -> None:

@@ -1,0 +1,166 @@
+"""Programs that a script exports and compiles with AOTInductor, and what runs in place of them.
+
+A script that exports never calls torch.compile. What it loads from a package is replaced here, so
+that its layers can be switched off, and its graphs judged, like those of any other script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import ProgramExported
+from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.targets.backends import INDUCTOR
+
+EXPORT = Patch("torch.export", "export", "a script in eager still exports its programs")
+PACKAGE = Patch(
+    "torch._inductor",
+    "aoti_compile_and_package",
+    "no program of AOTInductor is seen",
+    takes=("exported_program", "package_path", "inductor_configs"),
+)
+LOAD = Patch("torch._inductor.package", "load_package", PACKAGE.purpose, takes=("path",))
+PATCHES = (EXPORT, PACKAGE, LOAD)
+
+StandIn = Callable[[Any, Mapping[str, Any]], Callable[..., Any] | None]
+"""Takes an exported program and its settings of inductor. Returns what runs in place of its
+package, or None if the program is to be compiled."""
+
+
+class Unexported(ExportedProgram):
+    """A module in place of its exported program. It can be called, and has no graph."""
+
+    def __init__(self, module: Any, args: Any, kwargs: Any) -> None:
+        self.unexported = module
+        self._example_inputs = (tuple(args), dict(kwargs or {}))
+
+    def module(self, check_guards: bool = True) -> Any:
+        """Return the module itself."""
+        return self.unexported
+
+    def run_decompositions(self, *_args: Any, **_kwargs: Any) -> Unexported:
+        """Return this program: a module is not decomposed."""
+        return self
+
+
+@contextlib.contextmanager
+def export_is_identity(log: EventLog) -> Iterator[None]:
+    """Run what the program exports in this block as the module that it was."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def export(mod: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
+            if not called_by_user(sys._getframe(1)):
+                return original(mod, args, kwargs, **options)
+            log.emit(ProgramExported(packaged=False))
+            return Unexported(mod, args, kwargs)
+
+        return export
+
+    with patched(EXPORT, make, log):
+        yield
+
+
+@contextlib.contextmanager
+def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
+    """Run `stand_in` of each program in this block in place of the package AOTInductor makes."""
+    with contextlib.ExitStack() as patches:
+        packages = _Packages(stand_in, log, patches)
+        patches.enter_context(patched(PACKAGE, packages.packaging, log))
+        yield
+
+
+def in_eager(program: Any, settings: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return an exported program as a module: nothing is compiled."""
+    module: Callable[..., Any] = program.module()
+    return module
+
+
+def compiled_by(backend: str) -> StandIn:
+    """Return what compiles an exported program with a backend of torch.compile."""
+
+    def stand_in(program: Any, settings: Mapping[str, Any]) -> Callable[..., Any]:
+        options = jit_settings(settings) if backend == INDUCTOR else None
+        compiled: Callable[..., Any] = torch.compile(
+            program.module(), backend=backend, options=options or None
+        )
+        return compiled
+
+    return stand_in
+
+
+def jit_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a package that inductor has under torch.compile, too."""
+    return {name: v for name, v in settings.items() if not name.startswith("aot_inductor.")}
+
+
+@dataclass
+class _Packages:
+    """The packages of a process that were never compiled."""
+
+    stand_in: StandIn
+    log: EventLog
+    patches: contextlib.ExitStack
+    calls: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+    """What runs in place of each package, by its file."""
+
+    def packaging(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make what stands in place of `aoti_compile_and_package`."""
+
+        def package(exported_program: Any, *args: Any, **options: Any) -> Any:
+            settings = options.get("inductor_configs") or {}
+            call = self.stand_in(exported_program, settings)
+            if call is None:
+                return original(exported_program, *args, **options)
+            self.log.emit(ProgramExported(packaged=True))
+            if not self.calls:  # its module takes long to import
+                self.patches.enter_context(patched(LOAD, self.loading, self.log))
+            file = options.get("package_path") or _new_file()
+            if not hasattr(file, "write"):
+                Path(file).touch()
+            self.calls[_key(file)] = call
+            return file
+
+        return package
+
+    def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make what stands in place of `load_package`."""
+
+        def load(path: Any, *args: Any, **options: Any) -> Any:
+            call = self.calls.get(_key(path))
+            return original(path, *args, **options) if call is None else LoadedProgram(call)
+
+        return load
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """What a script loads from a package that was never compiled."""
+
+    call: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the stand-in. A package records no gradients."""
+        with torch.no_grad():
+            return self.call(*args, **kwargs)
+
+
+def _new_file() -> str:
+    number, path = tempfile.mkstemp(prefix="tcdebug-", suffix=".pt2")
+    os.close(number)
+    return path
+
+
+def _key(file: Any) -> Any:
+    return id(file) if hasattr(file, "write") else os.path.realpath(file)

@@ -1,0 +1,129 @@
+"""What runs in place of exported programs and of AOTInductor's packages."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.exports import (
+    export_is_identity,
+    in_eager,
+    jit_settings,
+    packages_replaced,
+)
+from tcdebug.minifier.capture.layers_off import layers_off
+from tcdebug.minifier.capture.recorder import Recorder
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.targets.backends import Backend
+
+SILENT = EventLog(None)
+ONES = torch.ones(2, 3)
+
+
+class Counting(torch.nn.Module):
+    """Adds the number of its calls, which an export turns into a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.weight = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The input and the number of the call."""
+        self.calls += 1
+        return x + self.weight + self.calls
+
+
+def packaged(**options: Any) -> Any:
+    program = torch.export.export(Counting(), (ONES,))
+    return torch._inductor.aoti_compile_and_package(program, **options)
+
+
+def twice(call: Any) -> list[float]:
+    return [call(ONES)[0, 0].item() for _ in range(2)]
+
+
+def test_in_eager_an_exported_program_is_the_module_itself() -> None:
+    with export_is_identity(SILENT):
+        program = torch.export.export(Counting(), (ONES,))
+    assert isinstance(program, torch.export.ExportedProgram)
+    assert twice(program.module()) == [2.0, 3.0]
+    assert program.run_decompositions() is program
+    assert program.example_inputs == ((ONES,), {})
+    assert twice(torch.export.export(Counting(), (ONES,)).module()) == [2.0, 2.0]
+
+
+def test_the_stand_in_of_a_program_runs_in_place_of_its_package(tmp_path: Path) -> None:
+    named, buffer = str(tmp_path / "named.pt2"), io.BytesIO()
+    with packages_replaced(in_eager, SILENT):
+        files = [packaged(), packaged(package_path=named), packaged(package_path=buffer)]
+        loaded = [torch._inductor.aoti_load_package(file) for file in files]
+        assert files[1:] == [named, buffer]
+        assert os.path.exists(named)
+    assert [twice(call) for call in loaded] == [[2.0, 2.0]] * 3
+    assert not loaded[0](ONES).requires_grad  # as of a package
+
+
+def test_what_has_no_stand_in_is_packaged_and_loaded_by_torch() -> None:
+    program: Any = torch.nn.Linear(2, 2)
+    with (
+        packages_replaced(lambda program, settings: None, SILENT),
+        pytest.raises(ValueError, match="Only ExportedProgram is supported"),
+    ):
+        torch._inductor.aoti_compile_and_package(program)
+    with packages_replaced(in_eager, SILENT):
+        packaged()
+        with pytest.raises(Exception, match="zip archive"):
+            torch._inductor.aoti_load_package("none.pt2")
+
+
+def test_settings_of_the_package_itself_are_not_given_to_torch_compile() -> None:
+    settings = {"max_autotune": True, "aot_inductor.package": True}
+    assert jit_settings(settings) == {"max_autotune": True}
+
+
+@pytest.mark.parametrize(
+    ("layer", "values", "exported"),
+    [
+        ("layer.dynamo", [2.0, 3.0], '"packaged":false'),
+        ("layer.export", [2.0, 3.0], '"packaged":false'),
+        ("layer.autograd", [2.0, 2.0], '"packaged":true'),
+        ("layer.decompositions", [2.0, 2.0], '"packaged":true'),
+    ],
+)
+def test_layers_are_off_in_a_package_too(
+    layer: str, values: list[float], exported: str, tmp_path: Path
+) -> None:
+    with layers_off(Toggles.parse([layer]), EventLog(tmp_path)):
+        assert twice(torch._inductor.aoti_load_package(packaged())) == values
+    (events,) = tmp_path.glob("events*.jsonl")
+    assert exported in events.read_text()
+
+
+def test_a_program_is_judged_just_in_time_and_ahead_of_time() -> None:
+    judged: list[tuple[str, int, int, list[str]]] = []
+
+    def judge(case: Case, backend: Backend, ordinal: int, call: int) -> None:
+        judged.append((backend.name, ordinal, call, sorted(backend.options)))
+        assert not torch.is_grad_enabled()
+
+    recorder = Recorder(judge, "")
+    settings = {"max_autotune": True, "aot_inductor.package": True}
+    with packages_replaced(recorder.judge_program, SILENT):
+        loaded = torch._inductor.aoti_load_package(packaged(inductor_configs=settings))
+        expected = [
+            ("inductor", 0, 0, ["max_autotune"]),
+            ("aotinductor", 1, 0, ["aot_inductor.package", "max_autotune"]),
+        ]
+        assert judged == expected
+        loaded(ONES)
+        assert judged == expected  # it was judged with this layout
+    recorder.active = False
+    assert recorder.judge_program(None, {}) is None  # a candidate packages its own program

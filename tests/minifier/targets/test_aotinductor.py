@@ -1,0 +1,42 @@
+"""AOTInductor as a backend of torch.compile, and the repros that use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from captured import captured
+
+from tcdebug.minifier.cases.ambient import Ambient
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.repros.repro import Repro, write
+from tcdebug.minifier.repros.verify import verify
+
+
+def test_it_refuses_to_lose_gradients() -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="aotinductor")
+    with pytest.raises(RuntimeError, match=r"under torch\.no_grad"):
+        compiled(torch.ones(2, requires_grad=True))
+    torch._dynamo.reset()
+
+
+def test_a_repro_has_the_backend_and_needs_no_tcdebug(tmp_path: Path) -> None:
+    case = captured(lambda x: x + 1, torch.ones(2))
+    write(case, Repro(Outcome(Kind.OK), {"backend": "aotinductor"}), tmp_path / "repro.py")
+    text = (tmp_path / "repro.py").read_text()
+    assert "@torch._dynamo.register_backend\ndef aotinductor(module: Any, inputs: Any" in text
+    assert "\n        from tcdebug" not in text.partition("def switched")[0]
+
+
+@pytest.mark.slow
+def test_a_graph_is_exported_packaged_and_loaded(tmp_path: Path) -> None:
+    compiled = torch.compile(lambda x, n: x.sin() * n, backend="aotinductor", dynamic=True)
+    for size in (4, 6):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x, size), x.sin() * size)
+    case = captured(lambda x: x + 1, torch.ones(2))
+    ambient = Ambient.current()
+    repro = Repro(Outcome(Kind.OK), {"backend": "aotinductor"}, ambient=ambient)
+    write(case, repro, tmp_path / "repro.py")
+    assert verify(tmp_path / "repro.py").status == 0
