@@ -107,6 +107,7 @@ def set_up(then):
     import runpy{alone}
     script = found_script()
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
+    packaging = torch._inductor.aoti_compile_and_package
 
     def stopping(backend):
         def stop(module, inputs):
@@ -126,6 +127,16 @@ def set_up(then):
         stop.tcdebug_setup = True
         return stop
 
+    def package(program, *args, **kwargs):
+        for _ in ("as torch.compile compiles it", "as AOTInductor does"):
+            if len(seen) == GRAPH:
+                torch._inductor.aoti_compile_and_package = packaging
+                torch._dynamo.optimize, sys.argv = original, arguments
+                then()
+                raise Reached
+            seen.append(program)
+        return packaging(program, *args, **kwargs)
+
     def called_by_user(frame):  # rather than by torch, which compiles `scan` and others itself
         torch_folder = os.path.dirname(torch.__file__) + os.sep
         while frame is not None:
@@ -144,6 +155,7 @@ def set_up(then):
         return original(backend if left_alone else stopping(backend), *args, **kwargs)
 
     torch._dynamo.optimize = optimize
+    torch._inductor.aoti_compile_and_package = package
     os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph in this process
     sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})
@@ -154,6 +166,7 @@ def set_up(then):
     except (Reached, SystemExit):  # a program that catches one may end with the other
         pass
     finally:
+        torch._inductor.aoti_compile_and_package = packaging
         torch._dynamo.optimize, sys.argv = original, arguments
 '''
 
