@@ -20,6 +20,7 @@ from tcdebug.reading.graphs import BEFORE, TEXTS
 from tcdebug.reading.run_dir import NoRun, Record, Run, find
 from tcdebug.reading.spans import spans
 from tcdebug.reading.summary import Summary, graph_name, of_kind, place, summarise
+from tcdebug.report.faults import FaultView, faults
 
 OF_COMPILES = ("compile.", "stage.", "pass", "decision", "kernel", "extern", "cache", "remark")
 """Prefixes of event kinds that each candidate of a search repeats. They are omitted."""
@@ -103,6 +104,7 @@ class RunView(msgspec.Struct):
     lines: dict[str, str]
     guards: list[Guards]
     fuzzed: Fuzzed | None
+    faults: list[FaultView]
 
 
 class Texts:
@@ -180,6 +182,7 @@ def view(shown: Seen, texts: Texts) -> RunView:
         _lines(records),
         [_guards(r) for r in of_kind(records, "guard.summary")],
         _fuzzed(every),
+        faults(found),
     )
 
 

@@ -53,7 +53,15 @@ function readPlace() {
   state.step = parts.has("s") ? Number(parts.get("s")) : -1;
 }
 
+/* A tab that would be empty is hidden. */
+const FILLED = {
+  stages: (r) => r.graphs.length, fusion: (r) => r.graphs.some((g) => g.flow), kernels: (r) => r.kernels.length,
+  timeline: (r) => r.spans.length, search: (r) => r.history.length,
+};
+const filled = (tab) => !FILLED[tab] || Boolean(FILLED[tab](run()));
+
 function show() {
+  if (!filled(state.tab)) state.tab = "overview";
   for (const section of document.querySelectorAll(".overview")) {
     section.hidden = state.tab !== "overview" || Number(section.dataset.run) !== state.run;
   }
@@ -61,6 +69,7 @@ function show() {
   for (const tab of TABS.slice(1)) if ($(tab)) $(tab).hidden = state.tab !== tab;
   for (const button of $("tabs").children) {
     button.setAttribute("aria-current", button.dataset.tab === state.tab);
+    button.hidden = !filled(button.dataset.tab);
   }
   if ($("run")) $("run").value = state.run;
   ({ stages: drawStages, fusion: drawFusion, kernels: drawKernels, timeline: drawTimeline, search: drawSearch })[state.tab]?.();
@@ -85,6 +94,7 @@ function rows() {
 
 function drawStages() {
   const list = rows();
+  if (state.step < 0 && list.length) [state.graph, state.step] = [list[0][0].name, list[0][2]];
   const tree = $("tree");
   tree.replaceChildren();
   let last = null;

@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tcdebug.commands import report
+from tcdebug.minifier.investigation.report import (
+    Culprit,
+    Report,
+    ReportedFailure,
+    ReportedFault,
+    StageDiff,
+)
 from tcdebug.reading.run_dir import Run
 from tcdebug.report.data import Texts, seen, view
+from tcdebug.report.faults import faults
 from tcdebug.report.page import packed, render, unpacked
 
 
@@ -74,3 +83,50 @@ def test_the_command_writes_one_file_or_says_why_not(
     assert capsys.readouterr().out == f"{target}\n"
     assert report.run(run_names=[str(compiled.path)], output=tmp_path / "no" / "page.html") == 2
     assert report.run(run_names=["no such run"], output=target) == 2
+
+
+@pytest.fixture
+def bisected(searched: Run) -> Run:
+    """The run of a search with its report, its short repro and the diff of a stage."""
+    (searched.path / "short.py").write_text("import torch\n\nf = torch.sin  # <short>\n")
+    culprit = Culprit("lower.aten.sin.default", "sin", "0a1b", 3)
+    stages = StageDiff("lower (forward)", "passes (forward)", lines=[" same", "-    x", "+    y"])
+    failure = ReportedFailure("wrong", "forward | wrong value", "forward", "output 0: 3 of 3")
+    fault = ReportedFault(
+        failure, [culprit], confirmed=True, repro=str(searched.path / "repro.py"), nodes=1,
+        short=str(searched.path / "short.py"), fails="python repro.py", stages=stages,
+    )  # fmt: skip
+    found = Report("confirmed", failure, culprits=[culprit], faults=[fault], confirmed=True)
+    (searched.path / "report.json").write_bytes(msgspec.json.encode(found))
+    return searched
+
+
+def test_a_search_opens_on_the_failure_the_culprit_the_diff_and_the_repro(bisected: Run) -> None:
+    page = render([bisected])
+    overview = page[page.index('class="overview"') :]
+    order = [
+        "wrong in forward", "output 0: 3 of 3", "<b>lower.aten.sin.default</b> at sin",
+        '<span class="gone">-    x</span>', '<span class="added">+    y</span>',
+        "f = torch.sin  # &lt;short&gt;", "Graph breaks",
+    ]  # fmt: skip
+    places = [overview.index(text) for text in order]
+    assert places == sorted(places)
+    assert "of which compiling" not in overview
+    assert "0 kernels" not in overview
+
+
+def test_without_a_short_form_the_graph_of_the_repro_is_shown(bisected: Run) -> None:
+    (bisected.path / "short.py").unlink()
+    assert faults(report_of(bisected))[0].code == ""
+    graph = "class Graph(torch.nn.Module):\n    pass\n"
+    text = f"import torch\n\n{graph}\n\ndef cotangents(o):\n    pass\n"
+    (bisected.path / "repro.py").write_text(text)
+    assert faults(report_of(bisected))[0].code == graph
+
+
+def report_of(run: Run) -> Report:
+    return msgspec.json.decode((run.path / "report.json").read_bytes(), type=Report)
+
+
+def test_a_run_that_compiled_says_what_it_cost(compiled: Run) -> None:
+    assert "of which compiling" in render([compiled])
