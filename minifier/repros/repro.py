@@ -159,7 +159,7 @@ _NO_CACHES = f"""
 
 
 _ADDED = """
-ADDED = {added!r}  # inductor settings that tcdebug adds so that random numbers match eager
+ADDED = {added!r}  # inductor settings that tcdebug adds
 
 
 def settings():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -44,12 +45,13 @@ from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 from tcdebug.minifier.targets import Target
-from tcdebug.minifier.targets.backends import EMBEDDED
+from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 
 LEAST_SECONDS = 5.0
 """The smallest time limit of a candidate in seconds, because the machine may be busy."""
 LEAST_OF_OTHERS = 15.0
 """The same for other compilers: a first run that crashed had not built all its kernels."""
+AUTOTUNE_CACHE = "autotune_local_cache"
 COLD = 3.0
 """A repro script may take this many times as long as a warm candidate."""
 COLD_SECONDS = 60.0
@@ -249,8 +251,16 @@ class GraphSubject:
             facts.failure, self.target.call(), facts.culprits, self.ambient, setup,
             self._seconds(facts), self._speed_limits, tuple(facts.base.texts()),
             variables, facts.passing, facts.runs,
-            added=self.target.added(),
+            added=self._added(facts.candidate),
         )  # fmt: skip
+
+    def _added(self, candidate: Case) -> Mapping[str, Any]:
+        """Return the settings of inductor that a repro needs besides the user's.
+
+        A configuration in a cache would hide a fault in the choice between configurations.
+        """
+        inductor_on_gpu = devices(candidate) and self.target.call()["backend"] == INDUCTOR
+        return {**self.target.added(), **({AUTOTUNE_CACHE: False} if inductor_on_gpu else {})}
 
     @property
     def _speed_limits(self) -> SpeedLimits:

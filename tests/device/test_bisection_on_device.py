@@ -184,6 +184,7 @@ class Planted:
 
 
 SCRIPTS = {
+    "hang": Planted(on_gpu(assembly("{ L: bra L; mov.f32 $0, $1; }")), "forward | hang"),
     "exception": Planted(
         on_gpu(LOWERING.replace("TEXT", 'raise RuntimeError("planted")')),
         "compile | LoweringException | ",
@@ -216,7 +217,6 @@ SCRIPTS = {
         "forward | CUDA error: device-side assert triggered",
     ),
     "memory": Planted(on_gpu(NO_MEMORY), "forward | CUDA out of memory"),
-    "hang": Planted(on_gpu(assembly("{ L: bra L; mov.f32 $0, $1; }")), "forward | hang"),
     "backward": Planted(
         on_gpu(WRONG.replace("tanh", "cos"), TRAINING),
         "backward | wrong value", "lower.aten.cos.default",

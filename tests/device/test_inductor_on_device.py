@@ -90,17 +90,25 @@ def test_a_wrong_relu_of_triton_goes_with_its_lowering() -> None:
                 assert torch.allclose(torch.compile(relu)(x), relu(x)) is right
 
 
-@pytest.mark.parametrize(
-    ("unit", "size"), [("codegen.persistent_reduction", 64), ("codegen.autotune", 1 << 15)]
-)
-def test_a_decision_about_a_triton_kernel_is_asked_and_taken(unit: str, size: int) -> None:
-    def total(x: torch.Tensor) -> torch.Tensor:
-        return (x * 2).sum(-1)
+def row_sums(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).sum(-1)
 
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).neg()
+
+
+@pytest.mark.parametrize(
+    ("unit", "function", "size"),
+    [("codegen.persistent_reduction", row_sums, 64), ("codegen.autotune", doubled, 1 << 17)],
+)
+def test_a_decision_about_a_triton_kernel_is_asked_and_taken(
+    unit: str, function: Callable[[torch.Tensor], torch.Tensor], size: int
+) -> None:
     x = torch.ones(4, size, device="cuda")
     for off in ([], [unit]):
         torch._dynamo.reset()
         with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
-            torch.testing.assert_close(torch.compile(total)(x), total(x))
+            torch.testing.assert_close(torch.compile(function)(x), function(x))
             asked = [d.allowed for d in gate.decisions if d.unit == unit]
         assert asked == [not off]
