@@ -90,25 +90,26 @@ def test_a_wrong_relu_of_triton_goes_with_its_lowering() -> None:
                 assert torch.allclose(torch.compile(relu)(x), relu(x)) is right
 
 
-def row_sums(x: torch.Tensor) -> torch.Tensor:
-    return (x * 2).sum(-1)
+def row_sums(x: torch.Tensor, factor: int) -> torch.Tensor:
+    return (x * factor).sum(-1)
 
 
-def doubled(x: torch.Tensor) -> torch.Tensor:
-    return (x * 2).neg()
+def negated(x: torch.Tensor, factor: int) -> torch.Tensor:
+    return (x * factor).neg()
 
 
 @pytest.mark.parametrize(
     ("unit", "function", "size"),
-    [("codegen.persistent_reduction", row_sums, 64), ("codegen.autotune", doubled, 1 << 17)],
+    [("codegen.persistent_reduction", row_sums, 64), ("codegen.autotune", negated, 1 << 17)],
 )
 def test_a_decision_about_a_triton_kernel_is_asked_and_taken(
-    unit: str, function: Callable[[torch.Tensor], torch.Tensor], size: int
+    unit: str, function: Callable[[torch.Tensor, int], torch.Tensor], size: int
 ) -> None:
     x = torch.ones(4, size, device="cuda")
-    for off in ([], [unit]):
+    for factor, off in ((2, []), (3, [unit])):  # a process loads equal kernels once
         torch._dynamo.reset()
         with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
-            torch.testing.assert_close(torch.compile(function)(x), function(x))
+            actual = torch.compile(function, dynamic=False)(x, factor)
+            torch.testing.assert_close(actual, function(x, factor))
             asked = [d.allowed for d in gate.decisions if d.unit == unit]
         assert asked == [not off]
