@@ -44,14 +44,14 @@ def find_graph_layer(
 ) -> LayerFinding:
     """Climb down the ladder of torch's own backends with a graph that fails under `backend`.
 
-    Every pass is repeated as often as the rate of the failure asks for, unless the failing run had
-    to be interrupted. Raises BudgetUsed.
+    Every pass is repeated as often as the failure rate requires, unless the failing run had to be
+    interrupted. Raises BudgetUsed.
     """
     if not failure.interrupted:
         rate = asked.rate(base, failure, FURTHER)
         passes = passes_needed(rate, len(ladder.below(backend)), confidence)
         if passes is None:
-            return LayerFinding(notes=("it fails too rarely to tell which layer is at fault",))
+            return LayerFinding(notes=("it fails too rarely to find the layer at fault",))
         asked.need(passes)
     layers = ladder.below(backend)
     layer, rungs = asked.searched(lambda ask: ladder.climb_down(ask, base, layers))

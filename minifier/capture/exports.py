@@ -1,4 +1,4 @@
-"""Programs that a script exports and compiles with AOTInductor, and what runs in place of them.
+"""Replaces the programs that a script exports and compiles with AOTInductor.
 
 A script that exports never calls torch.compile. What it loads from a package is replaced here, so
 that its layers can be switched off, and its graphs judged, like those of any other script.
@@ -35,12 +35,12 @@ LOAD = Patch("torch._inductor.package", "load_package", PACKAGE.purpose, takes=(
 PATCHES = (EXPORT, PACKAGE, LOAD)
 
 StandIn = Callable[[Any, Mapping[str, Any]], Callable[..., Any] | None]
-"""Takes an exported program and its settings of inductor. Returns what runs in place of its
-package, or None if the program is to be compiled."""
+"""Takes an exported program and its inductor settings. Returns what runs instead of its package,
+or None if the program is to be compiled."""
 
 
 class Unexported(ExportedProgram):
-    """A module in place of its exported program. It can be called, and has no graph."""
+    """A module that replaces its exported program. It can be called, but has no graph."""
 
     def __init__(self, module: Any, args: Any, kwargs: Any) -> None:
         self.unexported = module
@@ -57,7 +57,7 @@ class Unexported(ExportedProgram):
 
 @contextlib.contextmanager
 def export_is_identity(log: EventLog) -> Iterator[None]:
-    """Run what the program exports in this block as the module that it was."""
+    """Let programs that are exported in this block run as the modules that they were."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def export(mod: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
@@ -74,7 +74,7 @@ def export_is_identity(log: EventLog) -> Iterator[None]:
 
 @contextlib.contextmanager
 def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
-    """Run `stand_in` of each program in this block in place of the package AOTInductor makes."""
+    """Run each program's `stand_in` in this block instead of the package that AOTInductor makes."""
     with contextlib.ExitStack() as patches:
         packages = _Packages(stand_in, log, patches)
         patches.enter_context(patched(PACKAGE, packages.packaging, log))
@@ -82,7 +82,7 @@ def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
 
 
 def in_eager(program: Any, settings: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return an exported program as a module: nothing is compiled."""
+    """Return an exported program as a module, without compiling anything."""
     module: Callable[..., Any] = program.module()
     return module
 
@@ -101,7 +101,7 @@ def compiled_by(backend: str) -> StandIn:
 
 
 def jit_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a package that inductor has under torch.compile, too."""
+    """Return the settings of a package that inductor also has under torch.compile."""
     return {name: v for name, v in settings.items() if not name.startswith("aot_inductor.")}
 
 
@@ -113,10 +113,10 @@ class _Packages:
     log: EventLog
     patches: contextlib.ExitStack
     calls: dict[Any, Callable[..., Any]] = field(default_factory=dict)
-    """What runs in place of each package, by its file."""
+    """The replacement of each package, by its file."""
 
     def packaging(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Make what stands in place of `aoti_compile_and_package`."""
+        """Make the replacement of `aoti_compile_and_package`."""
 
         def package(exported_program: Any, *args: Any, **options: Any) -> Any:
             settings = options.get("inductor_configs") or {}
@@ -135,7 +135,7 @@ class _Packages:
         return package
 
     def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Make what stands in place of `load_package`."""
+        """Make the replacement of `load_package`."""
 
         def load(path: Any, *args: Any, **options: Any) -> Any:
             call = self.calls.get(_key(path))

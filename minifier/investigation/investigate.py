@@ -85,7 +85,7 @@ class Investigation(Generic[CandidateType]):
 
     @property
     def _slow_to_fail(self) -> bool:
-        """Whether failing runs take long. A bisection has few of them, a minimisation many."""
+        """Return whether failing runs take long. Minimising has many of them, bisecting has few."""
         return self.bisecting and self.found.outcome.kind in (Kind.HANG, Kind.SLOW)
 
     def _attempt(self, what: str, step: Callable[[], None]) -> None:

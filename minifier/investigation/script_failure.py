@@ -46,7 +46,7 @@ class ScriptFailure:
 
     @property
     def in_backend(self) -> bool:
-        """Whether the backend is at fault, which `within_backend` looks into."""
+        """Whether the backend is at fault, which `within_backend` narrows down."""
         return self.finding.settled and self.finding.layer == BACKEND
 
     def within_backend(self) -> ScriptFailure:

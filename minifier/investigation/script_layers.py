@@ -94,12 +94,12 @@ class Search:
     failure: Outcome
     runs: dict[Off, Outcome] = field(default_factory=dict)
     used: Callable[[], frozenset[str]] = frozenset
-    """Which of export and AOTInductor the script was seen to use."""
+    """The layers of export and AOTInductor that the script was seen to use."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
 
-        Where it is the backend, `within_backend` asks about its caches and its reuse of code.
+        If the backend is at fault, `within_backend` asks about its caches and its reuse of code.
         """
         self._run((DYNAMO,), ("layer.autograd",))
         if self._same(DYNAMO):
