@@ -31,16 +31,15 @@ SETTINGS = {
 """Settings that torch reads at import, as repro scripts have them."""
 
 
+def pytest_configure() -> None:
+    """Collect garbage rarely: torch has a million objects to look at, and compiles make many."""
+    gc.set_threshold(100_000, 50, 50)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def heard_interrupts() -> None:
     """Enable Ctrl-C, which a shell disables for background jobs."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def rare_collections() -> None:
-    """Make garbage collections rare: each visits a million objects of torch."""
-    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
