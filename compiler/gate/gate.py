@@ -64,6 +64,13 @@ class Gate:
         """
         return replace(self, scope=scope)
 
+    def turn_to(self, scope: str) -> None:
+        """Make all later decisions for another graph of the same compile.
+
+        For a compiler whose steps share one gate and take one graph after another.
+        """
+        self.scope = scope
+
     def allows(self, unit: str, subject: str) -> bool:
         """Whether a step may be taken. Call it once per step, when nothing else prevents the step.
 

@@ -52,7 +52,7 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
     def graph_run(original: Function) -> Function:
         @functools.wraps(original)
         def run(self: Any, *args: Any) -> Any:
-            gate.scope = "backward" if self.is_backward else "forward"
+            gate.turn_to("backward" if self.is_backward else "forward")
             with config.patch(asked(gate, LOWERING)):
                 return original(self, *args)
 

@@ -104,6 +104,17 @@ def test_scoped_gates_share_counts_and_decisions_and_each_keeps_its_scope() -> N
     assert gate.scope == ""
 
 
+def test_a_gate_that_turns_to_another_graph_decides_as_the_gate_of_that_graph() -> None:
+    turned = Gate(graph_id="g")
+    turned.allows("fuse.vertical", "a+b")
+    turned.turn_to("backward")
+    turned.allows("fuse.vertical", "a+b")
+    other = Gate(graph_id="g").scoped("backward")
+    other.allows("fuse.vertical", "a+b")
+    assert [d.ordinal for d in turned.decisions] == [0, 1]
+    assert turned.decisions[0].site != turned.decisions[1].site == other.decisions[0].site
+
+
 def test_another_attempt_has_the_same_sites_and_continues_to_count() -> None:
     first = Gate(graph_id="g").scoped("forward")
     first.allows("fuse.inline", "a")
