@@ -68,7 +68,7 @@ def hosted(case: Case) -> tuple[Lineage, tuple[CaseInput, ...]]:
     Raises NotMovable for device tensors that are not plain strided ones, and for constants of the
     graph that are on a device.
     """
-    for name, value in _constants(case.module, case.graph):
+    for name, value in held_tensors(case.module, case.graph):
         if value.device.type != HOST:
             raise NotMovable(f"the graph itself holds a tensor on {value.device}: {name}")
     family = lineage(case.values())
@@ -123,12 +123,15 @@ def _moved(family: Lineage, device_of: Callable[[int, str], str]) -> Lineage:
     return replace(family, members=members, memories=tuple(memories))
 
 
-def _constants(module: fx.GraphModule, graph: fx.Graph) -> Iterator[tuple[str, torch.Tensor]]:
+def held_tensors(
+    module: fx.GraphModule, graph: fx.Graph
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors that a graph reads as attributes, with their names; of subgraphs too."""
     for name, value in attributes(module, graph).items():
         if isinstance(value, torch.Tensor):
             yield name, value
         elif isinstance(value, fx.GraphModule):
-            yield from _constants(value, value.graph)
+            yield from held_tensors(value, value.graph)
 
 
 class OnHost(TorchFunctionMode):

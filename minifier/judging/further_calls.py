@@ -1,48 +1,60 @@
-"""Further calls of a graph that was right in its first call.
+"""Several calls of a compiled graph in one run.
 
-On a GPU, results may change from call to call because of a race between threads, or because CUDA
-graphs are recorded in the second call and replayed from the third on. Calls cost little once the
-graph is compiled.
+On a GPU the results may change from call to call: because of a race between threads, or because
+CUDA graphs are recorded in the second call and replayed from the third on. Calls cost little once
+the graph is compiled.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
 
-from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.placement import held_tensors
 
 Results = TypeVar("Results")
 
 LEAST_CALLS, MOST_CALLS = 3, 10
-"""The least number of calls of a graph, including the first, and the most if they are fast."""
+"""The minimum and the maximum of calls of a graph, including the first."""
 ENOUGH_SECONDS = 0.5
-"""After this many seconds and `LEAST_CALLS`, no further call starts."""
+"""After this time no further call begins, if there were `LEAST_CALLS`."""
+MOST_BYTES = 256 << 20
+"""Limit on the results that are kept, because other candidates need memory too."""
 
 
-def judged_calls(
-    first: Results, again: Callable[[], Results], judge: Callable[[Results], Outcome]
-) -> Outcome:
-    """Judge the results of a first call and, on a GPU, of further calls until one fails.
+def can_be_repeated(case: Case) -> bool:
+    """Return whether every call of a graph starts from the same state.
 
-    Raises what a call raises. Running out of memory ends the calls instead, because the results of
-    eager take memory.
+    A graph that holds tensors itself may change them.
     """
-    found = judge(first)
+    return not any(held_tensors(case.module, case.graph))
+
+
+def results_of_calls(
+    call: Callable[[], Results],
+    copied: Callable[[Results], Results],
+    tensors: Callable[[Results], Sequence[torch.Tensor]],
+) -> list[Results]:
+    """Return the results of one call and, on a GPU, of further ones.
+
+    They are copies, because the replay of a CUDA graph overwrites earlier results. Raises what a
+    call raises. If memory runs out in a further call, the results so far are returned.
+    """
+    first = call()
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
-        return found
+        return [first]
+    size = sum(tensor.nbytes for tensor in tensors(first))
+    kept = [copied(first)]
     began = time.monotonic()
-    for call in range(2, MOST_CALLS + 1):
-        if found.failed or (call > LEAST_CALLS and time.monotonic() - began > ENOUGH_SECONDS):
+    while len(kept) < MOST_CALLS and size * (len(kept) + 1) <= MOST_BYTES:
+        if len(kept) >= LEAST_CALLS and time.monotonic() - began > ENOUGH_SECONDS:
             break
         try:
-            found = judge(again())
-        except torch.OutOfMemoryError:
+            kept.append(copied(call()))
+        except torch.OutOfMemoryError:  # the results of eager and of earlier calls take memory
             break
-        if found.failed:
-            found = replace(found, message=f"{found.message}, in call {call}")
-    return found
+    return kept

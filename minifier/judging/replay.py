@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +18,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, r
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.draws import with_equal_draws
-from tcdebug.minifier.judging.further_calls import judged_calls
+from tcdebug.minifier.judging.further_calls import can_be_repeated, results_of_calls
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.targets import Target
@@ -37,6 +36,20 @@ class Results:
     outputs: list[Any]
     gradients: list[Any]
     inputs: list[Any]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return all tensors among them."""
+        values = (*self.outputs, *self.gradients, *self.inputs)
+        return [value for value in values if isinstance(value, torch.Tensor)]
+
+    def copied(self) -> Results:
+        """Return copies with the same strides."""
+
+        def copies(values: Sequence[Any]) -> list[Any]:
+            return [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
+
+        with torch.no_grad():
+            return Results(copies(self.outputs), copies(self.gradients), copies(self.inputs))
 
 
 class GraphInputs(Protocol):
@@ -163,12 +176,13 @@ def judge(
                 with EndlessKernels(eager_seconds):
                     return run(compiled, case, _after_compile(at.follow), mark=True)
 
-            actual = call()
+            # copies of results do not share memory as the results do
+            if referee not in (None, Referee.LAYOUT) and can_be_repeated(case):
+                results = results_of_calls(call, Results.copied, Results.tensors)
+            else:
+                results = [call()]
             if extra is not None and at.compiles:
                 found = extra(case, module, compiled, lambda: at.compiles)
-            if referee is not None and at.phase != "capture":
-                referees = partial(compare, case, module, eager, referee=referee)
-                found = judged_calls(actual, call, referees)
     except Exception as error:
         cause = root_cause(error)
         message = f"{type(cause).__name__}: {cause}"
@@ -178,6 +192,24 @@ def judge(
         return Outcome(Kind.EXCEPTION, at.phase, signature, message)
     if at.phase == "capture":
         return Outcome(Kind.INVALID, at.phase, message="Dynamo found nothing to compile in it")
+    if referee is not None:
+        found = _compare_all(case, module, eager, results, referee)
+    return found
+
+
+def _compare_all(
+    case: Case,
+    module: torch.nn.Module,
+    eager: Results,
+    calls: Sequence[Results],
+    referee: Referee,
+) -> Outcome:
+    """Compare the results of several calls with eager's. The first that differ decide."""
+    for number, actual in enumerate(calls, 1):
+        found = compare(case, module, eager, actual, referee)
+        if found.failed or found.kind is Kind.INVALID:
+            later = f", in call {number}" if number > 1 else ""
+            return replace(found, message=f"{found.message}{later}")
     return found
 
 

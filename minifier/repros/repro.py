@@ -26,7 +26,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.placement import devices
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.stored import save_tensors
-from tcdebug.minifier.judging.further_calls import MOST_CALLS
+from tcdebug.minifier.judging.further_calls import MOST_CALLS, can_be_repeated
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro_judging import (
@@ -117,7 +117,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         devices=repr(devices(case)),
         seconds=repro.seconds,
         runs=repro.runs,
-        calls=MOST_CALLS if devices(case) else 1,
+        calls=MOST_CALLS if devices(case) and can_be_repeated(case) else 1,
         environment=(_NO_CACHES if repro.call["backend"] == "inductor" else "")
         + environment.text(repro.variables),
         setup=_backend_text(repro.call) + repro.setup,

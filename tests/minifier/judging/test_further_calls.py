@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.further_calls import judged_calls
+import torch
+from captured import captured
 
-OUTCOMES = {
-    "right": Outcome(Kind.OK),
-    "wrong": Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0"),
-}
+from tcdebug.minifier.judging.further_calls import can_be_repeated, results_of_calls
+from tcdebug.minifier.judging.replay import Results
 
 
-def test_without_a_gpu_only_the_first_call_is_judged() -> None:
-    calls: list[str] = []
-
-    def again() -> str:
-        calls.append("again")
-        return "wrong"
-
-    assert judged_calls("right", again, lambda results: OUTCOMES[results]).kind is Kind.OK
-    assert calls == []
+def results(value: float) -> Results:
+    return Results([torch.full((2, 3), value).t(), 3], [None], [torch.zeros(2)])
 
 
-def test_a_first_call_that_fails_is_the_outcome() -> None:
-    found = judged_calls("wrong", lambda: "right", lambda results: OUTCOMES[results])
-    assert found == OUTCOMES["wrong"]
+def test_without_a_gpu_there_is_one_call() -> None:
+    calls: list[Results] = []
+
+    def call() -> Results:
+        calls.append(results(1.0))
+        return calls[-1]
+
+    assert results_of_calls(call, Results.copied, Results.tensors) == calls
+    assert len(calls) == 1
+
+
+def test_copies_keep_their_values_and_strides() -> None:
+    first = results(1.0)
+    copy = first.copied()
+    first.outputs[0].fill_(2.0)
+    torch.testing.assert_close(copy.outputs[0], torch.ones(3, 2))
+    assert copy.outputs[0].stride() == (1, 3)
+    assert (copy.outputs[1], copy.gradients) == (3, [None])
+    assert len(copy.tensors()) == 2
+
+
+def test_a_graph_that_holds_a_tensor_is_called_once() -> None:
+    counter = torch.zeros(1)
+    assert can_be_repeated(captured(torch.sin, torch.ones(2)))
+    held = captured(lambda x: x + counter, torch.ones(2))
+    assert can_be_repeated(held) is not any(n.op == "get_attr" for n in held.graph.nodes)
