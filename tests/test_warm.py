@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ def test_a_process_ends_as_it_would_end(warm_python: str, tmp_path: Path, text: 
     warm, fresh = (run(p, tmp_path, "-c", text) for p in (warm_python, sys.executable))
     assert (warm.returncode, warm.stdout) == (fresh.returncode, fresh.stdout)
     assert warm.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
+
+
+def test_threads_start_processes_side_by_side(warm: None) -> None:
+    def status(number: int) -> int:
+        return subprocess.run([sys.executable, "-c", f"exit({number})"], check=False).returncode
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(status, range(32))) == list(range(32))
 
 
 def test_torch_is_there_before_a_script_imports_it_and_not_in_another_environment(

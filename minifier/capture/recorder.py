@@ -63,7 +63,11 @@ class Recorder:
             return None
         module = program.module()
         just_in_time = self.forced or Backend(
-            INDUCTOR, INDUCTOR, options=jit_settings(settings), run_dir=self.run_dir
+            INDUCTOR,
+            INDUCTOR,
+            options=jit_settings(settings),
+            run_dir=self.run_dir,
+            in_place_of="AOTInductor",
         )
         ahead_of_time = Backend(
             AOTINDUCTOR_BACKEND, AOTINDUCTOR_BACKEND, options=dict(settings), run_dir=self.run_dir

@@ -121,6 +121,11 @@ class Session:
             self.job.bisect, self.job.minimise, self.job.confidence,
             lambda report: self.write(report, PARTIAL),
         )  # fmt: skip
+        if backend.in_place_of:
+            investigation.notes.append(
+                f"the script compiles this graph with {backend.in_place_of}; the search and the "
+                f"repro compile it with torch.compile and {backend.name}"
+            )
         try:
             self._tighten(oracle, case, base, outcome)
             return investigation.run()

@@ -35,6 +35,8 @@ class Backend:
     mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     run_dir: str = ""
+    in_place_of: str = ""
+    """What the script compiles with, where this backend is asked first because it is faster."""
     artifacts: bool = False
     """Whether the texts of stages are kept in the run folder."""
 

@@ -82,3 +82,59 @@ def test_a_cache_that_only_a_second_process_reads_is_found(
 def test_a_script_that_fails_in_eager_alone_does_not_fail(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", script(HEALTHY))
     assert (done.status, done.json["status"]) == (4, "no_failure")
+
+
+EXPORTED = """
+class Counting(torch.nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x + self.calls
+
+eager, run = Counting(), torch.export.export(Counting(), (torch.zeros(2),)).module()
+for _ in range(2):
+    torch.testing.assert_close(run(torch.zeros(2)), eager(torch.zeros(2)))
+"""
+
+PACKAGED = """
+class Sums(torch.nn.Module):
+    def forward(self, x):
+        return (x.sin() + 1).sum(-1)
+
+program = torch.export.export(Sums(), (torch.zeros(2, 3),))
+package = torch._inductor.aoti_compile_and_package(program)
+x = torch.randn(2, 3)
+torch.testing.assert_close(torch._inductor.aoti_load_package(package)(x), Sums()(x))
+"""
+
+NOT_AHEAD = """
+from torch._inductor import compile_fx
+def broken(*args, **kwargs):
+    raise RuntimeError("planted")
+compile_fx.compile_fx_aot = broken
+"""
+
+
+def test_an_export_that_burns_in_a_value_is_at_fault_as_a_layer(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(EXPORTED))
+    assert (done.status, done.json["layer"]) == (0, "layer.export")
+    assert done.json["faults"][0]["passes"] == "python repro.py --off=layer.export"
+
+
+@pytest.mark.slow
+def test_aotinductor_is_at_fault_where_inductor_alone_is_right(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(NOT_AHEAD + PACKAGED))
+    assert (done.status, done.json["layer"]) == (0, "layer.aotinductor")
+    repro = done.json["repro"]
+    assert python(repro).status == 1
+    assert python(repro, "--off=layer.aotinductor").status == 0
+
+
+@pytest.mark.slow
+def test_a_healthy_package_does_not_fail(tcdebug: Command, script: Script) -> None:
+    assert tcdebug("bisect", "--json", script(PACKAGED)).status == 4

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from typing import Any
 
 from warm_client import fresh, send
@@ -26,6 +27,7 @@ def prctl(option: int, value: int) -> None:
 
 def warm_popen(python: str, address: str, settings: dict[str, str]) -> type[subprocess.Popen[Any]]:
     """The class for a server at an address. It forks commands that begin with `python`."""
+    adopting = threading.Lock()  # the setting is that of all threads of this process
 
     class WarmPopen(subprocess.Popen):  # type: ignore[type-arg] # of both
         def _execute_child(self, *given: Any) -> None:
@@ -43,11 +45,11 @@ def warm_popen(python: str, address: str, settings: dict[str, str]) -> type[subp
             }  # fmt: skip
             pipes = zip((stdin, stdout, stderr), (0, 1, 2), strict=True)
             files = [own if pipe == -1 else pipe for pipe, own in pipes]
-            prctl(ADOPT_ORPHANS, 1)
-            with socket.socket(socket.AF_UNIX) as server:
+            with adopting, socket.socket(socket.AF_UNIX) as server:
+                prctl(ADOPT_ORPHANS, 1)
                 send(server, address, request, files)
                 self.pid = int(server.recv(64))
-            prctl(ADOPT_ORPHANS, 0)
+                prctl(ADOPT_ORPHANS, 0)
             self._child_created = True
             self._close_pipe_fds(*given[10:16])  # type: ignore[attr-defined] # known to no stub
 
@@ -56,7 +58,9 @@ def warm_popen(python: str, address: str, settings: dict[str, str]) -> type[subp
 
 def become_child_of(parent: int, *, own_session: bool, bound: bool) -> None:
     """Wait until `parent` is our parent, then do what it does to a child before it runs."""
-    while os.getppid() != parent:
+    while (found := os.getppid()) != parent:
+        if found == 1:  # it was not adopted: no one waits for it
+            os._exit(1)
         os.sched_yield()
     if own_session:
         os.setsid()
