@@ -6,6 +6,7 @@ in every process. An expression may be used several times; the code generator co
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -84,8 +85,9 @@ class Constant(Expr):
     value: Number
 
     def __post_init__(self) -> None:
-        # the bits tell -0.0 from 0.0, and NaNs from each other
-        bits = struct.pack("<d", self.value).hex() if isinstance(self.value, float) else ""
+        # the bits distinguish -0.0 from 0.0; all NaNs are one constant, as in kernels
+        is_number = isinstance(self.value, float) and not math.isnan(self.value)
+        bits = struct.pack("<d", self.value).hex() if is_number else ""
         self._finish(type(self.value).__name__, str(self.value), bits)
 
 

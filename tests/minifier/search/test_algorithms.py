@@ -145,9 +145,9 @@ def test_every_planted_set_is_found_in_few_questions(size: int, data: st.DataObj
 def most_questions(size: int, culprits: int) -> int:
     """Count per culprit: whether those found suffice, a search for it, and one question without it.
 
-    One more question is for the guess with which a search starts.
+    A search asks up to two more questions for the guess with which it starts.
     """
-    return culprits * (size.bit_length() + 3) + 3
+    return culprits * (size.bit_length() + 4) + 3
 
 
 @PROPERTY
