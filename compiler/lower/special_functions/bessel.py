@@ -9,7 +9,7 @@ each.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, nan, pi, sqrt
+from math import inf, log, nan, pi, sqrt
 
 import torch
 
@@ -22,6 +22,9 @@ aten = torch.ops.aten
 
 I_SPLIT, K_SPLIT, J_SPLIT = 7.0, 1.5, 6.0
 """The arguments at which the near series ends and the far series starts: I, K, and J with Y."""
+
+TINY = 1e-30
+"""Below this, numbers are scaled up for a logarithm."""
 
 
 def _exp(x: Term) -> Term:
@@ -73,15 +76,20 @@ def _k(near: Term, far: Term, x: Term, *, scaled: bool) -> Term:
     return where(x < 0, nan, where(x.equals(0), inf, value))
 
 
+def _log_of_half(x: Term) -> Term:
+    """log(x / 2), also of the smallest numbers, half of which is rounded."""
+    tiny = x < TINY
+    value = where(tiny, x * 2.0**60, x * 0.5).apply("log")
+    return where(tiny, value - 61 * log(2), value)
+
+
 def _k0(x: Term, *, scaled: bool) -> Term:
-    log = (x * 0.5).apply("log")
-    near = rows.K0_NEAR.at(x * x) - log * rows.I0_SMALL.at(x * x)
+    near = rows.K0_NEAR.at(x * x) - _log_of_half(x) * rows.I0_SMALL.at(x * x)
     return _k(near, rows.K0_FAR.at(K_SPLIT / x), x, scaled=scaled)
 
 
 def _k1(x: Term, *, scaled: bool) -> Term:
-    log = (x * 0.5).apply("log")
-    near = log * rows.I1_SMALL.at(x * x) * x + rows.K1_NEAR.at(x * x) / x
+    near = _log_of_half(x) * rows.I1_SMALL.at(x * x) * x + rows.K1_NEAR.at(x * x) / x
     return _k(near, rows.K1_FAR.at(K_SPLIT / x), x, scaled=scaled)
 
 
@@ -175,16 +183,15 @@ def j1(x: Term) -> Term:
 
 def y0(x: Term) -> Term:
     """The Bessel function of the second kind of order 0."""
-    log = x.apply("log") * (2 / pi)
-    near = rows.Y0_NEAR.at(x * x) + log * _near_j0(x)
+    scaled = x.apply("log") * (2 / pi)
+    near = rows.Y0_NEAR.at(x * x) + scaled * _near_j0(x)
     value = where(x <= J_SPLIT, near, _far_y0(x))
     return where(x < 0, nan, where(x.equals(0), -inf, value))
 
 
 def y1(x: Term) -> Term:
     """The Bessel function of the second kind of order 1."""
-    log = x.apply("log")
-    near = x * rows.Y1_NEAR.at(x * x) + (_near_j1(x) * log - 1 / x) * (2 / pi)
+    near = x * rows.Y1_NEAR.at(x * x) + (_near_j1(x) * x.apply("log") - 1 / x) * (2 / pi)
     value = where(x <= J_SPLIT, near, _far_y1(x))
     return where(x < 0, nan, where(x.equals(0), -inf, value))
 

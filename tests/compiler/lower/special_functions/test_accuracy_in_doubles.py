@@ -34,7 +34,7 @@ class Bound:
 
 BOUNDS: dict[str, tuple[Bound, ...]] = {
     "i0": (Bound(-709, 709, 5),),
-    "i0e": (Bound(-1e9, 1e9, 7),),
+    "i0e": (Bound(-1e9, 1e9, 8),),
     "i1": (Bound(-709, 709, 11),),
     "i1e": (Bound(-1e9, 1e9, 9),),
     "k0": (Bound(0, 2, 7), Bound(1.9, 700, 4)),
@@ -74,6 +74,7 @@ GRID = [
     *(split + off for split in (1.5, 2, 6, 7, 10, -2) for off in (0, 1e-9)),
     *(k + off for k in range(-4, 1) for off in (-1e-3, -1e-9, 1e-5)),
     *(600.5, 700.1, 709.0, 713.5, -700.1, -26.0, -25.5, 745.0, 1e300),
+    *(5e-324, 1.5e-323, 1e-310, 1e-31),
 ]  # fmt: skip
 DRAWN = st.one_of(st.floats(-30, 30), st.floats(0, 1), st.floats(-1000, 1000), st.floats())
 
