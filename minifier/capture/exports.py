@@ -22,7 +22,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import ProgramExported
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.processes.callers import called_by_user
-from tcdebug.minifier.targets.backends import INDUCTOR
+from tcdebug.minifier.targets.backends import EAGER, INDUCTOR
 
 EXPORT = Patch("torch.export", "export", "a script in eager still exports its programs")
 PACKAGE = Patch(
@@ -87,8 +87,13 @@ def in_eager(program: Any, settings: Mapping[str, Any]) -> Callable[..., Any]:
     return module
 
 
-def compiled_by(backend: str) -> StandIn:
-    """Return what compiles an exported program with a backend of torch.compile."""
+def compiled_by(backend: Any) -> StandIn:
+    """Return what compiles an exported program with a backend of torch.compile.
+
+    With the backend `eager` the program is not even captured.
+    """
+    if backend == EAGER:
+        return in_eager
 
     def stand_in(program: Any, settings: Mapping[str, Any]) -> Callable[..., Any]:
         options = jit_settings(settings) if backend == INDUCTOR else None

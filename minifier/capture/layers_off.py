@@ -26,7 +26,6 @@ from tcdebug.minifier.capture.exports import (
 )
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.cases.layer_names import (
-    AOTINDUCTOR,
     CACHES,
     CUDAGRAPHS,
     DYNAMO,
@@ -35,8 +34,8 @@ from tcdebug.minifier.cases.layer_names import (
     STAND_INS,
 )
 from tcdebug.minifier.processes.callers import called_by_user
-from tcdebug.minifier.targets.backends import EAGER, INDUCTOR
 from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
+from tcdebug.minifier.targets.ladder import rung
 
 Enter = Callable[[], Callable[[], None]]
 """Called before a call of a compiled function. Its result is called after that call."""
@@ -73,12 +72,10 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
 
 def _in_place_of_packages(toggles: Toggles) -> StandIn | None:
     """Return what runs in place of what AOTInductor packages; None if it packages as usual."""
-    stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
-    if DYNAMO in toggles.off or EXPORT in toggles.off or stand_ins[:1] == [EAGER]:
+    if DYNAMO in toggles.off or EXPORT in toggles.off:
         return in_eager
-    if stand_ins:
-        return compiled_by(stand_ins[0])
-    return compiled_by(INDUCTOR) if AOTINDUCTOR in toggles.off else None
+    backend = rung(toggles)
+    return compiled_by(backend) if backend else None
 
 
 def each_call(enter: Enter, log: EventLog) -> AbstractContextManager[None]:

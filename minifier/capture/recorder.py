@@ -49,42 +49,38 @@ class Recorder:
             return backend
         return Recording(self, describe(self.forced or backend, self.run_dir))
 
+    def judge_program(self, program: Any, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+        """Judge an exported program instead of packaging it; return what runs it in eager.
 
-    def judge_program(
-        self, program: Any, settings: Mapping[str, Any]
-    ) -> Callable[..., Any] | None:
-        """Judge an exported program in place of packaging it; return what runs it in eager.
-
-        Return None while a candidate is judged, which packages its own program.
-        It is judged as torch.compile would compile it, which is faster, and as AOTInductor does.
-        Its later calls are judged in the first way only.
+        Return None while a candidate is judged, which packages its own program. The program is
+        judged as inductor compiles it just in time, which is faster, and as AOTInductor does. Its
+        later calls are judged in the first way only.
         """
         if not self.active:
             return None
         module = program.module()
-        just_in_time = self.forced or Backend(
-            INDUCTOR,
-            INDUCTOR,
-            options=jit_settings(settings),
-            run_dir=self.run_dir,
-            in_place_of="AOTInductor",
-        )
-        ahead_of_time = Backend(
-            AOTINDUCTOR_BACKEND, AOTINDUCTOR_BACKEND, options=dict(settings), run_dir=self.run_dir
-        )
-        compiled = self._recorded(module, just_in_time)
+        compiled: list[Callable[..., Any]] = [
+            torch.compile(module, backend=Recording(self, backend))
+            for backend in self._backends_of_programs(settings)
+        ]
         if program.example_inputs is not None:
             args, kwargs = copy.deepcopy(program.example_inputs)
             with torch.no_grad():
-                compiled(*args, **kwargs)
-                if not self.forced:
-                    self._recorded(module, ahead_of_time)(*args, **kwargs)
-        return compiled
+                for call in compiled:
+                    call(*args, **kwargs)
+        return compiled[0]
 
-    def _recorded(self, module: torch.nn.Module, backend: Backend | str) -> Callable[..., Any]:
-        given = describe(backend, self.run_dir) if isinstance(backend, str) else backend
-        compiled: Callable[..., Any] = torch.compile(module, backend=Recording(self, given))
-        return compiled
+    def _backends_of_programs(self, settings: Mapping[str, Any]) -> list[Backend]:
+        if self.forced:
+            return [describe(self.forced, self.run_dir)]
+        just_in_time = Backend(
+            INDUCTOR, INDUCTOR, options=jit_settings(settings), run_dir=self.run_dir,
+            in_place_of="AOTInductor",
+        )  # fmt: skip
+        ahead_of_time = Backend(
+            AOTINDUCTOR_BACKEND, AOTINDUCTOR_BACKEND, options=dict(settings), run_dir=self.run_dir
+        )
+        return [just_in_time, ahead_of_time]
 
 
 @dataclass(eq=False)

@@ -12,9 +12,9 @@ from typing import Any
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.capture.exports import compiled_by, in_eager
+from tcdebug.minifier.capture.exports import compiled_by
 from tcdebug.minifier.targets import dynamo
-from tcdebug.minifier.targets.backends import EAGER, EMBEDDED, INDUCTOR
+from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.targets.ladder import AUTOGRAD, BELOW, autograd_asked, rung
 
@@ -52,9 +52,9 @@ class Switching:
         The toggles are in force while it is compiled.
         """
         backend = self.wrap(INDUCTOR)
-        if backend == EAGER:
-            return in_eager(program, settings)
-        return None if backend == INDUCTOR else compiled_by(backend)(program, settings)
+        if backend == INDUCTOR and not rung(self.toggles):
+            return None
+        return compiled_by(backend)(program, settings)
 
     def wrap(self, backend: Any) -> Any:
         """Return what compiles instead of the backend that the script gave to torch.compile."""
