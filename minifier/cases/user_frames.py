@@ -1,10 +1,11 @@
-"""Reads the user's source lines from stack traces that torch writes. It does not import torch."""
+"""Reads exceptions and the user's lines from printed tracebacks. It does not import torch."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import takewhile
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
 OF_THE_USER = "from user code:\n"
@@ -31,3 +32,16 @@ def lines_of_error(text: str) -> list[str]:
     stack, _, _ = rest.partition("\n\n")
     lines = [line for file, line in frames(stack) if not of_torch or not file.startswith(of_torch)]
     return lines[::-1]
+
+
+def last_exception(text: str) -> str:
+    """Return the exception of the last traceback, with its message up to an empty line.
+
+    Empty if there is no traceback.
+    """
+    _, found, rest = text.rpartition("Traceback (most recent call last):")
+    lines = rest.splitlines() if found else []
+    for place, line in enumerate(lines):
+        if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
+            return "\n".join(takewhile(bool, lines[place:]))
+    return ""

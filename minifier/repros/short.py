@@ -16,6 +16,8 @@ import torch
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt, normalised
 from tcdebug.minifier.cases.source import module_source, readable_names
+from tcdebug.minifier.cases.user_frames import last_exception
+from tcdebug.minifier.judging.compare import TOLERANCE
 from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro import Repro
 from tcdebug.minifier.repros.verify import Verified, verify
@@ -25,12 +27,8 @@ SECONDS = 120.0
 MOST_MESSAGE = 80
 """The limit on the failure's message in the first line, in characters."""
 KINDS = (Kind.WRONG, Kind.EXCEPTION, Kind.CRASH)
-TOLERANCES = {
-    torch.float16: (2e-3, 1e-4),
-    torch.bfloat16: (1.6e-2, 1e-3),
-    torch.float32: (1e-4, 1e-5),
-}
-"""dtype -> rtol and atol, as in `judging.compare`. Other dtypes use those of assert_close."""
+COARSEST = (torch.float16, torch.bfloat16, torch.float32)
+"""The dtypes whose tolerance is that of the referee. Others use those of assert_close."""
 
 FORWARD = """{inputs}
 
@@ -96,7 +94,7 @@ def call_text(call: dict[str, object]) -> str:
 
 def fails_alike(result: Verified, outcome: Outcome) -> bool:
     """Return whether a short form ended in the same failure as the outcome."""
-    last = _last_exception(result.output)
+    last = last_exception(result.output)
     match outcome.kind:
         case Kind.WRONG:
             return result.status == 1 and last.startswith("AssertionError: ")
@@ -111,12 +109,6 @@ def fails_alike(result: Verified, outcome: Outcome) -> bool:
 
 def _tensors(case: Case) -> Iterator[torch.Tensor]:
     return (i.value for i in case.inputs if isinstance(i.value, torch.Tensor))
-
-
-def _last_exception(text: str) -> str:
-    """Return the first line of the last exception in a text."""
-    trace = text.rpartition("Traceback (most recent call last):")[2].splitlines()
-    return next((line for line in trace[1:] if line and not line[0].isspace()), "")
 
 
 def _function(source: str) -> str:
@@ -136,7 +128,7 @@ def _comparison(outcome: Outcome, case: Case) -> str:
     if outcome.kind is not Kind.WRONG:
         return ""
     dtypes = [t.dtype for t in _tensors(case)]
-    found = [TOLERANCES[d] for d in TOLERANCES if d in dtypes]
+    found = [TOLERANCE[dtype] for dtype in COARSEST if dtype in dtypes]
     tolerance = f", rtol={found[0][0]}, atol={found[0][1]}" if found else ""
     strides = ", check_stride=True" if outcome.signature.endswith("wrong strides") else ""
     return f"torch.testing.assert_close(compiled, eager, equal_nan=True{tolerance}{strides})\n"

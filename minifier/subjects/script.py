@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from importlib.metadata import version
-from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -22,6 +21,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, normalised, signal_name
+from tcdebug.minifier.cases.user_frames import last_exception
 from tcdebug.minifier.judging.check import most_decisions, run_check
 from tcdebug.minifier.judging.endings import outcome_of as ending_of
 from tcdebug.minifier.oracles.answers import Answers
@@ -217,10 +217,5 @@ def outcome_of(status: int | None, text: str) -> Outcome:
 
 
 def _last_exception(text: str) -> str:
-    """Return the end of the last traceback: the exception, and its message up to an empty line."""
-    _, found, rest = text.rpartition("Traceback (most recent call last):")
-    lines = rest.splitlines() if found else []
-    for place, line in enumerate(lines):
-        if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
-            return "\n".join(takewhile(bool, lines[place:]))
-    return text.strip().rpartition("\n")[2]
+    """Return the exception of the last traceback, or the last line if there is no traceback."""
+    return last_exception(text) or text.strip().rpartition("\n")[2]
