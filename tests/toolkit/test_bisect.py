@@ -12,16 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_scripts import WRONG_SIN
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
-
-WRONG_SIN = """
-from tcdebug.compiler.lower.tables import LOWERINGS
-from tcdebug.compiler.registry import REGISTRY
-right = LOWERINGS[torch.ops.aten.sin.default]
-REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
-"""
 
 NO_COS = """
 from tcdebug.compiler.lower.tables import LOWERINGS

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from planted_scripts import WRONG_SIN
+
 from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
 from tcdebug.supervision.supervisor import WHOLE_SCRIPTS
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
-
-PLANT = """
-from tcdebug.compiler.lower.tables import LOWERINGS
-from tcdebug.compiler.registry import REGISTRY
-right = LOWERINGS[torch.ops.aten.sin.default]
-REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
-"""
 
 INITIALISE = """
 torch.cuda.device_count = lambda: 1  # where there is none, its initialisation fails
@@ -39,7 +34,7 @@ raise SystemExit(0 if torch.allclose(got, f(x)) else 1)
 def test_what_a_script_sets_up_before_it_initialises_cuda_is_in_force_in_forked_candidates(
     tcdebug: Command, script: Script
 ) -> None:
-    done = tcdebug("bisect", "--json", script(PLANT + INITIALISE + RUN))
+    done = tcdebug("bisect", "--json", script(WRONG_SIN + INITIALISE + RUN))
     report = done.json
     assert done.status == 0, done.stderr
     assert report["status"] == "confirmed"

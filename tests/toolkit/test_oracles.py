@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_scripts import WRONG_SIN
 
 from tcdebug.cli.main import cli
 from tcdebug.minifier.cases.criteria import ORACLES
@@ -15,12 +16,7 @@ from tcdebug.minifier.cases.criteria import ORACLES
 Command = Callable[..., Any]
 Script = Callable[[str], str]
 
-TWO_FAULTS = """
-from tcdebug.compiler.lower.tables import LOWERINGS
-from tcdebug.compiler.registry import REGISTRY
-right = LOWERINGS[torch.ops.aten.sin.default]
-REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
-def broken(site, *args):
+TWO_FAULTS = WRONG_SIN + """def broken(site, *args):
     raise ValueError("planted")
 REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
 torch.compile(lambda x: torch.sin(x) + 1, backend="tcdebug")(torch.ones(3))

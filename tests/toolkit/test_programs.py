@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import pytest
+from planted_scripts import WRONG_SIN_FIXTURE
 
 from tcdebug.cli.program import as_script, code_text
 
@@ -37,23 +38,7 @@ print(__name__, sys.argv[1:], __package__)
 plant()
 torch.compile(f, backend="tcdebug")(torch.ones(3))
 """
-TEST = """
-import pytest
-import torch
-from tcdebug.compiler.lower.tables import LOWERINGS
-from tcdebug.compiler.registry import REGISTRY
-
-
-@pytest.fixture
-def planted(monkeypatch):
-    right = LOWERINGS[torch.ops.aten.sin.default]
-    wrong = lambda site, x: right(site, right(site, x))
-    monkeypatch.setitem(REGISTRY.lowerings, torch.ops.aten.sin.default, wrong)
-
-
-def test_healthy():
-    torch.compile(torch.cos, backend="tcdebug")(torch.ones(3))
-
+TEST = WRONG_SIN_FIXTURE + """
 
 def test_wrong(planted):
     x = torch.ones(3)

@@ -8,27 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_scripts import WRONG_SIN_FIXTURE
 
 Command = Callable[..., Any]
 
-TEST = """
-import pytest
-import torch
-from tcdebug.compiler.lower.tables import LOWERINGS
-from tcdebug.compiler.registry import REGISTRY
-
+TEST = WRONG_SIN_FIXTURE + """
 f = torch.compile(torch.sin, backend="tcdebug")
-
-
-@pytest.fixture
-def planted(monkeypatch):
-    right = LOWERINGS[torch.ops.aten.sin.default]
-    wrong = lambda site, x: right(site, right(site, x))
-    monkeypatch.setitem(REGISTRY.lowerings, torch.ops.aten.sin.default, wrong)
-
-
-def test_healthy():
-    torch.compile(torch.cos, backend="tcdebug")(torch.ones(3))
 
 
 def test_wrong(planted):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_scripts import WRONG_SIN
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
@@ -52,12 +53,7 @@ def test_one_graph_as_a_test_runs_where_nothing_else_is(
     assert "1 passed" in result.stdout
 
 
-WRONG = """
-from tcdebug.compiler.lower.tables import LOWERINGS
-from tcdebug.compiler.registry import REGISTRY
-right = LOWERINGS[torch.ops.aten.sin.default]
-REGISTRY.lowerings[torch.ops.aten.sin.default] = lambda site, x: right(site, right(site, x))
-f = torch.compile(lambda x: torch.sin(x).sum(), backend="tcdebug")
+WRONG = WRONG_SIN + """f = torch.compile(lambda x: torch.sin(x).sum(), backend="tcdebug")
 f(torch.ones(2, 4))
 """
 
