@@ -24,8 +24,9 @@ import msgspec
 import torch
 
 from tcdebug.compiler.errors.codes import CODES
+from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import ENVELOPE
-from tcdebug.compiler.events.schema import EVENTS, Event
+from tcdebug.compiler.events.schema import EVENTS
 from tcdebug.compiler.units import Unit, units
 
 DOCS = Path(__file__).parent
@@ -200,9 +201,10 @@ def event_writers() -> dict[type[Event], str]:
 
 
 def _events_made(tree: ast.Module) -> set[str]:
+    modules = {event.__module__ for event in EVENTS}
     local: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "tcdebug.compiler.events.schema":
+        if isinstance(node, ast.ImportFrom) and node.module in modules:
             local.update({alias.asname or alias.name: alias.name for alias in node.names})
     called = {
         node.func.id

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tcdebug.compiler.events import run_folder
-from tcdebug.compiler.events.schema import Event
+from tcdebug.compiler.events.event import Event
 
 if TYPE_CHECKING:
     from tcdebug.compiler.events.writer import EventLogger

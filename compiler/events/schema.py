@@ -1,7 +1,7 @@
-"""The event schema: one frozen dataclass per kind. docs/events.md is generated from this file.
+"""The events of a compile, and the schema of all events: one frozen dataclass per kind.
 
 The types of all fields can be written as JSON. `events/log.py` adds an envelope to every event
-(time, process, compile, stage), which docs/events.md lists too.
+(time, process, compile, stage). docs/events.md is generated from `EVENTS` and lists it too.
 """
 
 from __future__ import annotations
@@ -10,53 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """The base class of all events. A subclass sets its kind and level."""
-
-    kind: ClassVar[str] = ""
-    level: ClassVar[str] = "info"
-
-
-@dataclass(frozen=True, slots=True)
-class RunStart(Event):
-    """A command started: its arguments and working directory."""
-
-    kind: ClassVar[str] = "run.start"
-    command: str
-    argv: list[str]
-    cwd: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnd(Event):
-    """A command ended: its exit status and the seconds it took."""
-
-    kind: ClassVar[str] = "run.end"
-    exit_status: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class EnvSnapshot(Event):
-    """The versions and environment variables that a compile depends on."""
-
-    kind: ClassVar[str] = "env.snapshot"
-    tcdebug: str
-    torch: str
-    python: str
-    platform: str
-    threads: int
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSnapshot(Event):
-    """The torch settings that a script or its environment changed, as lines of Python."""
-
-    kind: ClassVar[str] = "config.snapshot"
-    changed: list[str]
+from tcdebug.compiler.events.event import Event
+from tcdebug.compiler.events.run_events import RUN_EVENTS
+from tcdebug.compiler.events.search_events import SEARCH_EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,223 +313,8 @@ class CacheUsed(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class GraphFailure(Event):
-    """A graph failed in comparison with eager. `minifier/cases/outcome.py` has the kinds."""
-
-    kind: ClassVar[str] = "failure"
-    level: ClassVar[str] = "error"
-    failure: str
-    signature: str
-    direction: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class OtherFailure(Event):
-    """A candidate failed in a different way from the failure searched for. Its repro is kept."""
-
-    kind: ClassVar[str] = "failure.other"
-    level: ClassVar[str] = "warning"
-    failure: str
-    signature: str
-    nodes: int
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class GraphRecorded(Event):
-    """The script called a compiled graph: `ordinal` among its graphs, nodes, number of the call."""
-
-    kind: ClassVar[str] = "graph.recorded"
-    ordinal: int
-    nodes: int
-    call: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramExported(Event):
-    """Something else ran in place of an exported program, or of one `packaged` by AOTInductor."""
-
-    kind: ClassVar[str] = "program.exported"
-    packaged: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateRan(Event):
-    """A candidate was run, or its answer was already known (`cached`)."""
-
-    kind: ClassVar[str] = "candidate"
-    number: int
-    purpose: str
-    toggles: list[str]
-    nodes: int
-    outcome: str
-    signature: str
-    cached: bool
-    seconds: float
-    cpu_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class BisectPlan(Event):
-    """A bisection started: how many items it searches, and how many reruns it expects at most."""
-
-    kind: ClassVar[str] = "bisect.plan"
-    over: str
-    size: int
-    expected: int
-
-
-@dataclass(frozen=True, slots=True)
-class BisectStep(Event):
-    """A bisection narrowed the range of the first bad step to (low, high]."""
-
-    kind: ClassVar[str] = "bisect.step"
-    over: str
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True)
-class BisectResult(Event):
-    """The culprit: the decision without which the failure goes away."""
-
-    kind: ClassVar[str] = "bisect.result"
-    subject: str
-    ordinal: int
-    confirmed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MinifyStep(Event):
-    """A reduction made the case smaller."""
-
-    kind: ClassVar[str] = "minify.step"
-    reduction: str
-    nodes_before: int
-    nodes_after: int
-
-
-@dataclass(frozen=True, slots=True)
-class GuardMissing(Event):
-    """Dynamo reused a graph in a call for which a new capture gives a different one.
-
-    `call` counts the calls of the function from 1. `where` and `detail` say what came out wrong.
-    `changed` lists the values that the call could read and that changed since the capture. `line`,
-    `reused` and `fresh` describe the first operation that differs: its source line, the operation
-    that ran, and the one in the new capture.
-    """
-
-    kind: ClassVar[str] = "guard.missing"
-    level: ClassVar[str] = "error"
-    frame: str
-    call: int
-    where: str
-    detail: str
-    changed: list[str]
-    line: str
-    reused: str
-    fresh: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReproWrite(Event):
-    """A repro script was written. It is reported to the user only after `repro.verify`."""
-
-    kind: ClassVar[str] = "repro.write"
-    path: str
-    nodes: int
-    inputs: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReproVerify(Event):
-    """A repro script was run in a fresh process and a clean folder, to see whether it fails."""
-
-    kind: ClassVar[str] = "repro.verify"
-    path: str
-    reproduced: bool
-    exit_status: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class FuzzCase(Event):
-    """A generated program was judged: passed, failed, known, discarded or invalid.
-
-    `message` says why it did not pass. `ops` are the operators it was drawn from, `fused` the
-    pairs that the compiler put into one kernel.
-    """
-
-    kind: ClassVar[str] = "fuzz.case"
-    level: ClassVar[str] = "debug"
-    status: str
-    signature: str
-    message: str
-    ops: list[str]
-    pairs: list[str]
-    fused: list[str]
-    dynamic: bool
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class FuzzFinding(Event):
-    """A generated program failed in a new way and was saved. `ops` are those left after shrinking.
-
-    `culprits` are the units that a bisection named; empty if there was no bisection.
-    """
-
-    kind: ClassVar[str] = "fuzz.finding"
-    level: ClassVar[str] = "error"
-    signature: str
-    ops: list[str]
-    path: str
-    examples: int
-    culprits: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class FuzzAgain(Event):
-    """A finding was judged again: the name of its folder, and the new result."""
-
-    kind: ClassVar[str] = "fuzz.again"
-    finding: str
-    status: str
-    signature: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStart(Event):
-    """A process was started to run a script or a candidate."""
-
-    kind: ClassVar[str] = "worker.start"
-    level: ClassVar[str] = "debug"
-    purpose: str
-    worker_pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerExit(Event):
-    """A process that ran a script or a candidate ended.
-
-    `exit_status` is its exit status, or the negative number of the signal that ended it.
-    """
-
-    kind: ClassVar[str] = "worker.exit"
-    level: ClassVar[str] = "debug"
-    purpose: str
-    worker_pid: int
-    exit_status: int
-    seconds: float
-
-
 EVENTS: tuple[type[Event], ...] = (
-    RunStart,
-    RunEnd,
-    EnvSnapshot,
-    ConfigSnapshot,
+    *RUN_EVENTS,
     CompileStart,
     CompileEnd,
     CompileFail,
@@ -597,21 +338,5 @@ EVENTS: tuple[type[Event], ...] = (
     ExternCalled,
     Fallback,
     CacheUsed,
-    GraphFailure,
-    OtherFailure,
-    GraphRecorded,
-    ProgramExported,
-    CandidateRan,
-    BisectPlan,
-    BisectStep,
-    BisectResult,
-    MinifyStep,
-    GuardMissing,
-    ReproWrite,
-    ReproVerify,
-    FuzzCase,
-    FuzzFinding,
-    FuzzAgain,
-    WorkerStart,
-    WorkerExit,
+    *SEARCH_EVENTS,
 )

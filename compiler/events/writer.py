@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from tcdebug.compiler.events.schema import Event
+from tcdebug.compiler.events.event import Event
 
 
 class _LineFile:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import BisectPlan, BisectResult, BisectStep
+from tcdebug.compiler.events.search_events import BisectPlan, BisectResult, BisectStep
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.bisection.suspects import passing_unit

@@ -16,7 +16,8 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Fallback, GraphRecorded, ReproWrite
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
 from tcdebug.compiler.patching import Patch, misfit, patched
 from tcdebug.minifier.capture.journal import without_large_storages
 from tcdebug.minifier.cases.ambient import Ambient

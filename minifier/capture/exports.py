@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import ProgramExported
+from tcdebug.compiler.events.search_events import ProgramExported
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER, INDUCTOR

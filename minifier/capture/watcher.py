@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import GraphRecorded, ReproWrite
+from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
 from tcdebug.minifier.capture.journal import Journal, Scene
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import flatten, from_captured

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tcdebug.compiler.errors.exceptions import CompileError
-from tcdebug.compiler.events.schema import GraphFailure
+from tcdebug.compiler.events.search_events import GraphFailure
 from tcdebug.compiler.gate.gate import Decision
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import ReproVerify, ReproWrite
+from tcdebug.compiler.events.search_events import ReproVerify, ReproWrite
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.branch import Branch

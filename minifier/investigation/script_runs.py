@@ -16,7 +16,7 @@ import msgspec
 
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog, decoded
-from tcdebug.compiler.events.schema import CandidateRan, ProgramExported
+from tcdebug.compiler.events.search_events import CandidateRan, ProgramExported
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, EXPORT
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import CandidateRan
+from tcdebug.compiler.events.search_events import CandidateRan
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome

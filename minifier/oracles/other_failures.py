@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Fallback, OtherFailure
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import OtherFailure
 from tcdebug.minifier.cases.outcome import Outcome
 
 MOST = 16

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Fallback, MinifyStep
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import MinifyStep
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction import CaseReduction
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Fallback, GuardMissing
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import GuardMissing
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.reuse.calls import compiled_calls
 from tcdebug.minifier.reuse.differences import ValueDifference, differences

@@ -22,7 +22,8 @@ import msgspec
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Fallback, WorkerStart
+from tcdebug.compiler.events.run_events import WorkerStart
+from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.capture.handover import (
     Handover,
     NotTransferable,

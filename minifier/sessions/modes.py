@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import ConfigSnapshot
+from tcdebug.compiler.events.run_events import ConfigSnapshot
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.minifier.capture.exports import (
     export_is_identity,

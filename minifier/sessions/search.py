@@ -17,7 +17,8 @@ import msgspec
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Fallback, GraphRecorded
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import GraphRecorded
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases.case import Case

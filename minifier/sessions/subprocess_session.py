@@ -11,7 +11,7 @@ import msgspec
 
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import WorkerStart
+from tcdebug.compiler.events.run_events import WorkerStart
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.child_search import process_name
 from tcdebug.minifier.sessions.modes import MODES

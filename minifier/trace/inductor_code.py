@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from tcdebug.compiler.events.schema import Event, ExternCalled, KernelWritten
+from tcdebug.compiler.events.event import Event
+from tcdebug.compiler.events.schema import ExternCalled, KernelWritten
 
 KERNEL = re.compile(r"^(\w+) = async_compile\.(\w+)\((?:\[(.*?)\])?", re.MULTILINE)
 CALL = re.compile(r"^ +([\w.]+)\((.*)\)", re.MULTILINE)

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
+from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import (
     CacheUsed,
     CompileMetrics,
-    Event,
     GraphBreak,
     GuardSummary,
     Recompile,

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import BisectResult, RunEnd
+from tcdebug.compiler.events.run_events import RunEnd
+from tcdebug.compiler.events.search_events import BisectResult
 from tcdebug.display import tables
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Hunt

@@ -15,7 +15,7 @@ import msgspec
 from tcdebug.cli.options import USAGE
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import RunEnd, RunStart
+from tcdebug.compiler.events.run_events import RunEnd, RunStart
 from tcdebug.display.console import error, write
 from tcdebug.display.fuzz import FuzzProgress, show_findings, show_tally
 from tcdebug.fuzz.campaign import BadJob, Campaign, WorkerFailed

@@ -9,7 +9,7 @@ import msgspec
 
 from tcdebug.cli.options import USAGE
 from tcdebug.commands.run import INTERRUPTED, status_of
-from tcdebug.compiler.events.schema import ReproVerify
+from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
 from tcdebug.minifier.processes.job import Job, start_in_foreground

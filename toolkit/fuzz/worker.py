@@ -19,7 +19,7 @@ import torch
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import FuzzAgain, FuzzCase, FuzzFinding
+from tcdebug.compiler.events.search_events import FuzzAgain, FuzzCase, FuzzFinding
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Enough, Found, Hunt

@@ -21,7 +21,13 @@ import msgspec
 from tcdebug import __version__
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import EnvSnapshot, RunEnd, RunStart, WorkerExit, WorkerStart
+from tcdebug.compiler.events.run_events import (
+    EnvSnapshot,
+    RunEnd,
+    RunStart,
+    WorkerExit,
+    WorkerStart,
+)
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
 from tcdebug.minifier.bisection.layers import LayerFinding

@@ -23,14 +23,8 @@ from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import ENVELOPE, EventLog, event_fields
 from tcdebug.compiler.events.run_folder import read_info
-from tcdebug.compiler.events.schema import (
-    EVENTS,
-    Fallback,
-    GraphFailure,
-    KernelWritten,
-    PassRan,
-    StageStart,
-)
+from tcdebug.compiler.events.schema import EVENTS, Fallback, KernelWritten, PassRan, StageStart
+from tcdebug.compiler.events.search_events import GraphFailure
 
 KINDS = {event.kind: event for event in EVENTS}
 

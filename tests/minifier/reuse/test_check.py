@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Event, GuardMissing
+from tcdebug.compiler.events.search_events import GuardMissing
 from tcdebug.minifier.reuse.check import GuardCheck
 from tests.minifier.support.changed_values import CHANGED
 from tests.minifier.support.stale_reuse import STALE, Compile, Scenario

@@ -8,7 +8,7 @@ from pathlib import Path
 from tcdebug.cli.options import USAGE
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import RunEnd, RunStart
+from tcdebug.compiler.events.run_events import RunEnd, RunStart
 from tcdebug.display.console import error, note, write
 from tcdebug.reading.torch_files import NoTrace, import_files, trace_files
 

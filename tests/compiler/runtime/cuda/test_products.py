@@ -14,8 +14,9 @@ from programs import f32
 from stages import capture
 
 from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Event, ProductChosen, Remark
+from tcdebug.compiler.events.schema import ProductChosen, Remark
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Reduction
