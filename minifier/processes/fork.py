@@ -1,8 +1,9 @@
 """Does work in a forked child, which may crash, hang or exhaust memory.
 
 The child starts as a copy of this process. Everything that a script has set up is in force in it:
-imports, monkeypatches, registrations, options, and data; and torch is warm. The parent must not
-have used OpenMP with several threads (see `threads`), because a forked thread pool hangs.
+imports, monkeypatches, registrations, options, data, and random numbers; and torch is warm. The
+parent must not have used OpenMP with several threads (see `threads`), because a forked thread pool
+hangs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import random
 import signal
 import sys
 from collections.abc import Callable
@@ -48,6 +50,7 @@ def fork(
     sys.stdout.flush()
     sys.stderr.flush()
     baseline = resident(os.getpid())
+    numbers = random.getstate()
     try:
         pid = system_call()
     except OSError:
@@ -55,7 +58,7 @@ def fork(
         theirs.close()
         raise
     if pid == 0:
-        _child(work, ours, theirs, output, bind)
+        _child(work, ours, theirs, output, bind, numbers)
     theirs.close()
     return Child(pid, limits, ours, fork=system_call, baseline=baseline)
 
@@ -83,11 +86,13 @@ def fork_past_handlers() -> int:
 
 
 def _child(
-    work: Work, ours: Channel, theirs: Channel, output: Path | None, bind: Callable[[], None]
-) -> NoReturn:
+    work: Work, ours: Channel, theirs: Channel, output: Path | None, bind: Callable[[], None],
+    numbers: tuple[object, ...],
+) -> NoReturn:  # fmt: skip
     """Run the work in the child. Never returns."""
     status = 1
     try:
+        random.setstate(numbers)  # Python seeds it anew in each fork
         os.setsid()
         bind()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -53,6 +54,15 @@ def test_an_answer_comes_back() -> None:
 
 def test_an_empty_answer_is_an_answer() -> None:
     assert ended(lambda notify: b"").answer == b""
+
+
+@pytest.mark.parametrize("system_call", [os.fork, fork_past_handlers])
+def test_a_child_draws_the_random_numbers_that_come_next_here(system_call: Fork) -> None:
+    def draw() -> bytes:
+        return repr([random.random(), torch.rand(1).item()]).encode()
+
+    children = [ended(lambda notify: draw(), system_call=system_call) for _ in range(2)]
+    assert [child.answer for child in children] == [draw(), children[0].answer]
 
 
 def test_the_work_is_done_in_another_process() -> None:
