@@ -18,6 +18,7 @@ from torch import fx
 
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.minifier.cases.lineage import Change, lineage
+from tcdebug.minifier.cases.user_frames import frames
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ class Case:
     def values(self) -> list[Any]:
         """Return the values of the inputs."""
         return [i.value for i in self.inputs]
+
+    def user_lines(self) -> list[str]:
+        """Return each node's innermost user line, without duplicates: "file:3 in f: code"."""
+        traces = (list(frames(node.meta.get("stack_trace") or "")) for node in self.calls)
+        return list(dict.fromkeys(trace[-1][1] for trace in traces if trace))
 
     def with_graph(self, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None) -> Case:
         """Return a case with another graph over the same module, without unused inputs."""

@@ -100,7 +100,7 @@ class ScriptRuns:
 
     def _side_by_side(self, questions: tuple[Off, ...]) -> dict[Off, Outcome]:
         with contextlib.ExitStack() as stack:
-            going = [_Going(self, off, stack.enter_context(own_caches())) for off in questions]
+            going = [_Going(self, off, stack.enter_context(kernel_cache())) for off in questions]
             try:
                 for run in going:
                     run.start()
@@ -178,7 +178,7 @@ class _Going:
 
 
 @contextlib.contextmanager
-def own_caches() -> Iterator[Path]:
+def kernel_cache() -> Iterator[Path]:
     """Create a cache folder for inductor that is empty except for previously compiled kernels.
 
     Kernels are cached by their source, so they are valid for any compile. Without them a compile

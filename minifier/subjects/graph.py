@@ -23,7 +23,6 @@ from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.environment import variables_to_try
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.placement import devices, placed
-from tcdebug.minifier.cases.provenance import user_lines
 from tcdebug.minifier.cases.surroundings import surroundings
 from tcdebug.minifier.judging.custom_operators import custom_operators, misregistered
 from tcdebug.minifier.judging.endings import outcome_of
@@ -277,7 +276,7 @@ class GraphSubject:
 
     def lines(self, candidate: Case) -> list[str]:
         """Return the user's lines that Dynamo recorded for the remaining nodes."""
-        return user_lines(candidate)
+        return candidate.user_lines()
 
     def misregistered(self, candidate: Case) -> list[str]:
         """Return opcheck's objections to the custom operators that remain in a candidate.

@@ -35,8 +35,8 @@ def test_every_declared_patch_is_listed() -> None:
     tables = [ROOT / "minifier" / "patches.py", *families]
     listed = "".join(table.read_text() for table in tables)
     declaring = [path for path in SOURCES if re.search(r"\bPatch\(", path.read_text())]
+    assert ROOT / "minifier" / "targets" / "dynamo" / "frame.py" in declaring
     assert [p for p in declaring if f"*{p.stem}.PATCHES" not in listed] == []
-    assert len(declaring) == 20
 
 
 def replaced(path: Path) -> Iterator[str]:

@@ -19,7 +19,6 @@ from tcdebug.minifier.capture.handover import (
 )
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured
-from tcdebug.minifier.cases.provenance import user_lines
 from tcdebug.minifier.cases.source import module_source
 from tcdebug.minifier.targets.backends import Backend
 
@@ -64,7 +63,7 @@ def test_a_graph_with_branches_operators_and_regions_arrives_unchanged(tmp_path:
     other.graph.lint()
     assert other.key == case.key
     assert module_source(other.module).text == module_source(case.module).text
-    assert user_lines(other) == user_lines(case) != []
+    assert other.user_lines() == case.user_lines() != []
 
 
 def test_views_leaves_and_parameters_arrive_unchanged(tmp_path: Path) -> None:
