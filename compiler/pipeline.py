@@ -50,6 +50,7 @@ from tcdebug.compiler.events.schema import (
 )
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.gated import SUPERVISION
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.ir.printer import print_graph
@@ -71,6 +72,7 @@ from tcdebug.compiler.schedule.provenance import origins
 from tcdebug.compiler.schedule.remarks import remarks
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
+from tcdebug.compiler.stages.gated_passes import GatedPasses
 from tcdebug.compiler.stages.recovery import copied, recovering
 from tcdebug.compiler.stages.stage import Stages
 
@@ -162,12 +164,20 @@ def compile_captured(
     """
     this = begin(module, inputs, options, log, counts, overrides)
     if options.on_error != "fallback":
-        return compile_joint(module, inputs, this)
+        return compile_supervised(module, inputs, this)
     return recovering(
-        lambda toggles: compile_joint(copied(module), inputs, this.under(toggles)),
+        lambda toggles: compile_supervised(copied(module), inputs, this.under(toggles)),
         options.toggles,
         this.log,
     )
+
+
+def compile_supervised(
+    module: fx.GraphModule, inputs: Sequence[Any], this: Compile
+) -> Callable[..., Any]:
+    """Compile a graph. Gated passes that run meanwhile ask the gate of this compile."""
+    with SUPERVISION.of_compile(GatedPasses(this.gate.scoped("capture"), this.log)):
+        return compile_joint(module, inputs, this)
 
 
 def compile_joint(

@@ -7,6 +7,7 @@
     with tcdebug.switched_off("fuse"): ...     compile without some units, inductor's too
     tcdebug.compile(graph, inputs)             compile a bare FX graph with the embedded compiler
     @tcdebug.register_pass()                   add a pass to it; also _lowering, _decomposition
+    @tcdebug.gated("fuse_norm")                make a pass of your own compiler a unit
     $ tcdebug bisect script.py                 find the compiler step at fault, with a repro
 
 Names are imported when they are used. `import tcdebug.compiler` loads nothing of the toolkit.
@@ -32,6 +33,8 @@ EXPORTS = {
     "set_dim_gears": "tcdebug.compiler.configuration.dim_gears",
     "register_decomposition": "tcdebug.compiler.registration",
     "register_lowering": "tcdebug.compiler.registration",
+    "gated": "tcdebug.compiler.gate.gated",
+    "BadGate": "tcdebug.compiler.gate.gated",
     "register_pass": "tcdebug.compiler.registration",
     "BadOption": "tcdebug.compiler.configuration.options",
     "BadRegistration": "tcdebug.compiler.registration",
@@ -43,6 +46,7 @@ EXPORTS = {
 """The module of each public name."""
 
 __all__ = [
+    "BadGate",
     "BadOption",
     "BadRegistration",
     "BadToggle",
@@ -53,6 +57,7 @@ __all__ = [
     "Toggles",
     "__version__",
     "compile",
+    "gated",
     "get_backend",
     "recorded",
     "register_decomposition",

@@ -140,6 +140,14 @@ CODES = (
         "Correct the name: the message has those that are near.",
     ),
     Code(
+        "TCD018",
+        "a pass cannot be gated",
+        "`tcdebug.gated` takes a name of letters, digits, `_`, `-` and dots, and is applied to "
+        "something that is called with a graph. A class is not a pass, and a required pass has "
+        "nothing to do otherwise.",
+        "Gate the function, the object, or the method of the class that runs the pass.",
+    ),
+    Code(
         "TCD101",
         "a stage of the compiler failed",
         "The message names the stage and, where they are known, the unit and the node. The cause "

@@ -141,7 +141,10 @@ class StageEnd(Event):
 
 @dataclass(frozen=True, slots=True)
 class PassRan(Event):
-    """A pass ran, or the gate denied it. `artifact` is the graph after it, if it changed."""
+    """A pass ran, or the gate denied it.
+
+    `artifact` is the graph after it. The embedded compiler keeps it only if it changed.
+    """
 
     kind: ClassVar[str] = "pass"
     allowed: bool

@@ -34,19 +34,20 @@ class GraphText:
 
     def __init__(self) -> None:
         self._types: dict[int, tuple[Any, str]] = {}
-        self._lines: dict[fx.Node, tuple[Any, Any, Any, str]] = {}
+        self._lines: dict[fx.Node, tuple[tuple[Any, ...], str]] = {}
 
-    def write(self, module: fx.GraphModule, name: str = "forward") -> str:
+    def write(self, graph: fx.Graph | fx.GraphModule, name: str = "forward") -> str:
         """The text of a graph, followed by the graphs that its nodes call."""
-        return "\n\n".join(self._functions(module, name)) + "\n"
+        graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
+        return "\n\n".join(self._functions(graph, name)) + "\n"
 
-    def _functions(self, module: fx.GraphModule, name: str) -> Iterator[str]:
-        yield self._function(module.graph, name)
-        for node in module.graph.nodes:
+    def _functions(self, graph: fx.Graph, name: str) -> Iterator[str]:
+        yield self._function(graph, name)
+        for node in graph.nodes:
             if node.op == "get_attr":
-                inner = getattr(module, node.target, None)
+                inner = getattr(graph.owning_module, node.target, None)
                 if isinstance(inner, fx.GraphModule):
-                    yield from self._functions(inner, node.target)
+                    yield from self._functions(inner.graph, node.target)
 
     def _function(self, graph: fx.Graph, name: str) -> str:
         arguments: list[str] = []
@@ -71,16 +72,13 @@ class GraphText:
         return "\n".join([head, *lines])
 
     def _line(self, node: fx.Node) -> str:
-        """The line of a node, cached while its arguments and its value are the same objects.
-
-        A pass may replace the arguments or the value of a node. No pass renames a node.
-        """
-        args, kwargs, value = node.args, node.kwargs, _value(node)
+        """The line of a node, cached while everything that it shows is the same object."""
+        shown = (node.args, node.kwargs, _value(node), node.target, node.op, node.name)
         known = self._lines.get(node)
-        if known and known[0] is args and known[1] is kwargs and known[2] is value:
-            return known[3]
+        if known and all(now is then for now, then in zip(shown, known[0], strict=True)):
+            return known[1]
         line = f"{INDENT}{node.name}{self._typed(node)} = {_call(node)}"
-        self._lines[node] = args, kwargs, value, line
+        self._lines[node] = shown, line
         return line
 
     def _typed(self, node: fx.Node) -> str:

@@ -36,6 +36,7 @@ from tcdebug.minifier.cases.layer_names import (
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
 from tcdebug.minifier.targets.ladder import rung
+from tcdebug.minifier.targets.program_passes import program_passes
 
 Enter = Callable[[], Callable[[], None]]
 """Called before a call of a compiled function. Its result is called after that call."""
@@ -48,6 +49,7 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
     Compiles that torch makes for its own purposes keep their layers, but not their caches.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(program_passes(toggles, EventLog(log.folder, artifacts=False)))
         stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
         if DYNAMO in toggles.off or EXPORT in toggles.off:
             stack.enter_context(export_is_identity(log))

@@ -27,6 +27,9 @@ AOTINDUCTOR = "layer.aotinductor"
 AOTINDUCTOR_BACKEND = "aotinductor"
 """The name of AOTInductor as a backend of torch.compile; see `targets.aotinductor`."""
 
+PROGRAM_PASSES = "user"
+"""All gated passes of the program, wherever they run; a prefix of their units."""
+
 ORDER = (DYNAMO, *STAND_INS)
 """The layers in the order in which a compile passes through them."""
 

@@ -10,7 +10,12 @@ from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.bisection.layers import LayerFinding
-from tcdebug.minifier.cases.layer_names import DYNAMO, SCRIPT, STAND_INS
+from tcdebug.minifier.cases.layer_names import (
+    DYNAMO,
+    PROGRAM_PASSES,
+    SCRIPT,
+    STAND_INS,
+)
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.cases.user_frames import lines_of_error
 from tcdebug.minifier.investigation.report import (
@@ -30,7 +35,7 @@ from tcdebug.minifier.subjects.script import LONGER
 from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 BACKEND = "layer.backend"
-HAS_UNITS = ("layer.autograd", "layer.decompositions", BACKEND)
+HAS_UNITS = ("layer.autograd", "layer.decompositions", BACKEND, PROGRAM_PASSES)
 """Layers that contain units, so that a search for the unit says more."""
 
 
@@ -148,7 +153,7 @@ def judge_script(
         if not failure.failed:
             return None
         say("it fails; looking for the layer at fault")
-        search = Search(runs.ask, failure, {(): failure}, runs.exports)
+        search = Search(runs.ask, failure, {(): failure}, runs.used)
         return ScriptFailure(job, failure, search.find(), runs, search)
 
 

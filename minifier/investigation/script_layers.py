@@ -19,6 +19,7 @@ from tcdebug.minifier.cases.layer_names import (
     EXPORT,
     GUARDS,
     ORDER,
+    PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
 )
@@ -31,6 +32,7 @@ Ask = Callable[[tuple[Off, ...]], Mapping[Off, Outcome]]
 
 IN_WORDS = {
     SCRIPT: "it fails in the same way in eager",
+    PROGRAM_PASSES: "passes of the program: it passes with all gated passes off",
     EXPORT: "torch.export: it passes with the modules in place of their exported programs",
     AOTINDUCTOR: "AOTInductor: it passes with torch.compile and inductor in place of its packages",
     DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
@@ -94,7 +96,7 @@ class Search:
     failure: Outcome
     runs: dict[Off, Outcome] = field(default_factory=dict)
     used: Callable[[], frozenset[str]] = frozenset
-    """The layers of export and AOTInductor that the script was seen to use."""
+    """Which of export, AOTInductor and gated passes the script was seen to use."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
@@ -103,6 +105,8 @@ class Search:
         """
         self._run((DYNAMO,), ("layer.autograd",))
         if self._same(DYNAMO):
+            if PROGRAM_PASSES in self.used() and self._passes_with(PROGRAM_PASSES):
+                return self._settled(PROGRAM_PASSES)
             return self._settled(SCRIPT)
         if self._passes(DYNAMO) and self._same("layer.autograd"):
             if EXPORT in self.used() and self._passes_with(EXPORT):
@@ -208,6 +212,8 @@ def described(off: Off) -> str:
             parts.append("with every call compiled anew")
         elif name == CUDAGRAPHS:
             parts.append("without CUDA graphs")
+        elif name == PROGRAM_PASSES:
+            parts.append("without its gated passes")
         elif name == EXPORT:
             parts.append("with nothing exported")
         elif name == AOTINDUCTOR:

@@ -16,8 +16,9 @@ import msgspec
 
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog, decoded
+from tcdebug.compiler.events.schema import PassRan
 from tcdebug.compiler.events.search_events import CandidateRan, ProgramExported
-from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, EXPORT
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, EXPORT, PROGRAM_PASSES
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -84,13 +85,15 @@ class ScriptRuns:
         self._tighten(failure)
         return failure
 
-    def exports(self) -> frozenset[str]:
-        """Return which of export and AOTInductor was replaced in a run."""
+    def used(self) -> frozenset[str]:
+        """Return which of export, AOTInductor and gated passes was seen in a run."""
         found = set()
         for file in Path(self.job.run_dir).glob("events*.jsonl"):
             for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
                 if record["event"] == ProgramExported.kind:
                     found.add(AOTINDUCTOR if record["data"]["packaged"] else EXPORT)
+                elif record["event"] == PassRan.kind and record.get("stage") == PROGRAM_PASSES:
+                    found.add(PROGRAM_PASSES)
         return frozenset(found)
 
     def _tighten(self, failure: Outcome) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import ConfigSnapshot
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.minifier.capture.exports import (
     export_is_identity,
@@ -24,6 +25,7 @@ from tcdebug.minifier.capture.exports import (
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
 from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.threads import one_thread
@@ -36,6 +38,7 @@ from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
+from tcdebug.minifier.targets.program_passes import program_passes
 from tcdebug.minifier.trace.torch_trace import traced
 
 
@@ -59,8 +62,10 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 
 def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Compile and export nothing."""
+    """Compile and export nothing, and run no gated pass that can be left out."""
     log = EventLog(Path(job.run_dir))
+    without_passes = Toggles.parse([PROGRAM_PASSES])
+    patches.enter_context(program_passes(without_passes, EventLog(log.folder, artifacts=False)))
     patches.enter_context(compile_is_identity(log))
     patches.enter_context(export_is_identity(log))
     patches.enter_context(packages_replaced(in_eager, log))
@@ -73,6 +78,7 @@ def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     log = EventLog(folder)
     patches.enter_context(captures_switched(toggles, log))
     switching = Switching(toggles, folder, job.backend, patches)
+    patches.enter_context(program_passes(toggles, log, switching.counts))
     patches.enter_context(compile_patched(switching.wrap, log))
     patches.enter_context(packages_replaced(switching.package, log))
 
@@ -146,6 +152,8 @@ def _with_settings(job: Job, patches: contextlib.ExitStack) -> EventLog:
     """
     log = EventLog(Path(job.run_dir))
     patches.callback(lambda: log.emit(ConfigSnapshot(list(assignments()))))
-    if (toggles := Options.from_env().toggles).texts():
+    toggles = Options.from_env().toggles
+    patches.enter_context(program_passes(toggles, log))
+    if toggles.texts():
         patches.enter_context(switched(toggles, log))
     return log

@@ -72,5 +72,6 @@ class Switching:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
             self._switched = True
-            self.patches.enter_context(inductor.switched(self.toggles, EventLog(self.folder)))
+            log = EventLog(self.folder)
+            self.patches.enter_context(inductor.switched(self.toggles, log, self.counts))
         return self.forced or backend

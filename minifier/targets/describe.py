@@ -31,6 +31,8 @@ def describe(backend: Any, run_dir: str) -> Backend:
         inner = backend.compiler_fn
         if isinstance(name, str) and name in torch._dynamo.list_backends(exclude_tags=()):
             inner = name
+        elif not hasattr(inner, "__name__"):
+            name = type(inner).__name__  # torch names an object by its address
     elif isinstance(backend, str):
         name = backend
     else:

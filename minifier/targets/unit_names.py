@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import torch
 
+from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.gate.toggles import ALL, BadToggle, Toggles, belongs
 from tcdebug.compiler.units import units as embedded_units
 from tcdebug.minifier.cases.layer_names import (
@@ -28,7 +29,7 @@ from tcdebug.minifier.cases.layer_names import (
 
 OPEN = (
     "pregrad", "passes", "joint", "postgrad", "freezing", "pass", "option", "config",
-    "dynamo.frame", "autograd.config",
+    "dynamo.frame", "autograd.config", PROGRAM,
 )  # fmt: skip
 """Families in which a program, or torch during a compile, creates names."""
 OPERATORS = re.compile(
@@ -74,9 +75,9 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     families = list(dict.fromkeys(n.partition(".")[0] for n in names))
     family, dot, _ = name.partition(".")
     candidates = [n for n in names if n.startswith(f"{family}.")] or names
-    found = difflib.get_close_matches(name, candidates, MOST_NEAR)
+    found = difflib.get_close_matches(name, candidates if dot else families, MOST_NEAR)
     if not found and not dot:
-        found = difflib.get_close_matches(name, families, MOST_NEAR)
+        found = difflib.get_close_matches(name, candidates, MOST_NEAR)
     tails = {n.rpartition(".")[2]: n for n in reversed(names)}
     return found or [tails[t] for t in difflib.get_close_matches(name, tails, MOST_NEAR)]
 

@@ -15,8 +15,7 @@ from torch._functorch import config as functorch_config
 from torch._inductor import config
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import DecisionTaken
-from tcdebug.compiler.gate.gate import Decision, Gate
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.cases.settings import described, set_back
@@ -34,6 +33,7 @@ from tcdebug.minifier.targets.inductor.options import allowed_options
 from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
 from tcdebug.minifier.targets.inductor.texts import texts_kept
 from tcdebug.minifier.targets.inductor.warm import register, warm_up, warm_up_for_devices
+from tcdebug.minifier.targets.program_passes import logging_gate
 
 __all__ = ["PATCHES", "allowed_options", "register", "switched", "warm_up", "warm_up_for_devices"]
 
@@ -62,18 +62,16 @@ PATCHES: tuple[Patch, ...] = (
 
 
 @contextlib.contextmanager
-def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
+def switched(
+    toggles: Toggles, log: EventLog, counts: dict[str, int] | None = None
+) -> Iterator[Gate]:
     """Let compiles in this block ask a gate, and log its decisions.
 
-    A log that keeps artifacts gets the texts of the stages too. A patch that does not fit this
-    version of torch is logged as a `fallback` event, and its units are not asked about.
+    Gates that share `counts` number their decisions in one sequence. A log that keeps artifacts
+    gets the texts of the stages too. A patch that does not fit this version of torch is logged as a
+    `fallback` event, and its units are not asked about.
     """
-
-    def record(decision: Decision, scope: str) -> None:
-        event = DecisionTaken(decision.subject, decision.ordinal, decision.allowed)
-        log.emit(event, unit=decision.unit, site=decision.site, direction=scope)
-
-    gate = Gate(toggles, record=record)
+    gate = logging_gate(toggles, log, counts)
     with contextlib.ExitStack() as stack:
         defaults = settings.units()
         off = [n for n in defaults if not gate.allows(f"config.{n}", described(CONFIG, n))]

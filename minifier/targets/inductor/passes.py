@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.gated import SUPERVISION, unit_of
 from tcdebug.compiler.patching import Patch, misfit, owner_of, patched
+from tcdebug.compiler.stages.gated_passes import GatedPasses
 from tcdebug.minifier.targets.inductor.pass_names import (
     REQUIRED,
     function_name,
     outermost_function,
     pattern_name,
 )
+from tcdebug.minifier.trace.compile_direction import compile_direction
 
 Function = Callable[..., Any]
 
@@ -89,9 +93,14 @@ OUTSIDE = "pass"
 
 @contextlib.contextmanager
 def passes(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Let every optional pass, and every match of an optional pattern, ask the gate."""
+    """Let every optional pass, and every match of an optional pattern, ask the gate.
+
+    Gated passes of the program ask it too, wherever they run.
+    """
     seam = _Seam(gate)
     with contextlib.ExitStack() as stack:
+        gated = GatedPasses(gate, log, seam.inside_gated, compile_direction)
+        stack.enter_context(SUPERVISION.of_process(gated))
         for patch, family in STAGES:
             stack.enter_context(patched(patch, functools.partial(seam.stage, family), log))
         for patch in CALLED_DIRECTLY:
@@ -130,7 +139,7 @@ class _Seam:
             family = FAMILIES.get(observer.subsystem, self._families[-1])
             if observer.passname in REQUIRED:
                 family = REQUIRED_FAMILY
-            elif not isinstance(getattr(pass_fn, "__self__", None), self._group):
+            elif not (unit_of(pass_fn) or self._applies_group(pass_fn)):
                 subject = function_name(pass_fn) or observer.passname
                 if not self._gate.allows(f"{family}.{observer.passname}", subject):
                     return None
@@ -180,6 +189,14 @@ class _Seam:
                 original(entry, match, graph, node)
 
         return apply
+
+    def inside_gated(self, unit: str, required: bool) -> AbstractContextManager[None]:
+        """Return a context in which patterns belong to a gated pass of the program."""
+        return self._within(REQUIRED_FAMILY if required else unit)
+
+    def _applies_group(self, pass_fn: Function) -> bool:
+        """Return whether a pass applies a group of patterns, each of which asks for itself."""
+        return isinstance(getattr(pass_fn, "__self__", None), self._group)
 
     @contextlib.contextmanager
     def _within(self, family: str) -> Iterator[None]:

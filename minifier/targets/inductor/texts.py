@@ -11,12 +11,12 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 
-from torch._functorch._aot_autograd.logging_utils import get_aot_compilation_context
 from torch._inductor.debug import ir_post_fusion_log, ir_pre_fusion_log
 from torch._logging._internal import trace_log
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import StageText
+from tcdebug.minifier.trace.compile_direction import compile_direction
 from tcdebug.minifier.trace.torch_trace import handler_added
 
 TRACED = (
@@ -47,10 +47,8 @@ def texts_kept(log: EventLog) -> Iterator[None]:
     numbers = itertools.count()
 
     def keep(stage: str, text: str, suffix: str) -> None:
-        graphs, _, _ = get_aot_compilation_context()
-        direction = graphs[0].rpartition("_")[2] if graphs else ""  # 0_forward
         path = log.save(f"ir/{next(numbers):02}-{stage}.{suffix}", text)
-        log.emit(StageText(path), stage=stage, direction=direction)
+        log.emit(StageText(path), stage=stage, direction=compile_direction())
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(handler_added(trace_log, _Traced(keep)))

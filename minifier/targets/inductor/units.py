@@ -8,6 +8,7 @@ import torch
 from torch._inductor import lowering
 from torch._inductor.decomposition import select_decomp_table
 
+from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.units import Unit
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
@@ -34,6 +35,7 @@ def units() -> Iterator[Unit]:
     yield Unit("dynamo.line", "capture a frame up to a statement, statement by statement")
     for name, summary in AUTOGRAD_UNITS.items():
         yield Unit(name, f"{summary}, with {DECOMPOSITIONS} off or by name")
+    yield Unit(PROGRAM, f"{PROGRAM}.NAME: each pass that the program gates, and patterns in it")
     yield Unit("option", "option.NAME: each option that a script passes to torch.compile")
     yield Unit("config", "config.NAME: each setting that a script or variable changed")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
