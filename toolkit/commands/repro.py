@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.cli.options import USAGE
-from tcdebug.commands.run import INTERRUPTED, status_of
+from tcdebug.commands.run import INTERRUPTED
 from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
@@ -16,6 +16,7 @@ from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.minifier.repros.as_test import is_repro, write_test
 from tcdebug.minifier.repros.verify import PASSES, verify
 from tcdebug.reading.run_dir import NoRun, Run, find
+from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,8 @@ from tcdebug.display.guards import show_missing_guards
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.processes.job import NO_BACKEND, SCRIPT_FAILED, Job, start_in_foreground
-from tcdebug.minifier.processes.process import Child, finished
-from tcdebug.minifier.processes.tree import send_signal
 from tcdebug.reading.run_dir import find
+from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.recorded_graphs import fallbacks
 from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import begin
@@ -61,30 +58,6 @@ def run(
     announce_repros(repros, hints=not quiet)
     show_missing_guards(missing)
     return ending
-
-
-def status_of(child: Child) -> int | None:
-    """The exit status of a script in the foreground, negative for a signal; None after Ctrl-C.
-
-    The first Ctrl-C is passed to the script. A second one kills it.
-    """
-    try:
-        status = finished(child).returncode
-        assert status is not None, "a script in the foreground has no limits"
-        return status
-    except KeyboardInterrupt:
-        _stop(child)
-        return None
-
-
-def _stop(child: Child) -> None:
-    try:
-        if not sys.stdin.isatty():  # at a terminal the script has received it
-            send_signal(child.pid, signal.SIGINT)
-        note("waiting for the script to end; Ctrl-C again kills it")
-        finished(child)
-    except KeyboardInterrupt:
-        child.end()
 
 
 def _exit_status(status: int, failed: bool) -> int:
