@@ -18,6 +18,7 @@ from tcdebug.minifier.cases.layer_names import (
 )
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.cases.user_frames import lines_of_error
+from tcdebug.minifier.investigation.cache_entries import STAGES, wrong_entries
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
@@ -27,6 +28,7 @@ from tcdebug.minifier.investigation.report import (
 )
 from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search, described
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
+from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job, waiting_sessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
@@ -95,7 +97,7 @@ class ScriptFailure:
         path = self.write_repro()
         off = self.finding.off
         failing, passing = _both(path, off)
-        notes = list(self.finding.notes)
+        notes = [*self._wrong_entries(), *self.finding.notes]
         if not failing.reproduced:
             notes.append("the repro script does not fail by itself")
         if passing is not None and passing.status != PASSES:
@@ -119,6 +121,16 @@ class ScriptFailure:
             confidence=confidence(Rate(1, 1), 2), reruns=self.runs.runs, run_dir=str(folder),
             notes=[*notes, "the script fails as a whole, but none of its graphs fails alone"],
         )  # fmt: skip
+
+    def _wrong_entries(self) -> list[str]:
+        """Name the wrong entries of the cache at fault, as far as torch traces that cache."""
+        if not self.finding.settled or self.finding.layer not in STAGES:
+            return []
+        try:
+            folders = self.runs.traced(((), self.finding.off), Path(self.job.run_dir) / "cache")
+        except BudgetUsed:
+            return ["the wrong entry was not looked for, because the budget is used up"]
+        return wrong_entries(*folders, self.finding.layer)
 
     def write_repro(self) -> Path:
         """Write the repro to the run folder."""

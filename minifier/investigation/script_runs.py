@@ -7,8 +7,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,31 @@ class ScriptRuns:
                     found.add(PROGRAM_PASSES)
         return frozenset(found)
 
+    def traced(self, questions: tuple[Off, ...], root: Path) -> list[Path]:
+        """Run the questions again with torch's trace, each with a run folder of its own in `root`.
+
+        Return the folders, which hold the events and graphs of all compiles. Raises BudgetUsed.
+        """
+        folders = [root / str(number) for number in range(1, len(questions) + 1)]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        self._side_by_side(questions, folders)
+        return folders
+
     def _tighten(self, failure: Outcome) -> None:
         self.hunted = failure
         if failure.kind is not Kind.HANG:
             self.seconds = min(self.seconds, SLOWER * failure.seconds + LEAST)
 
-    def _side_by_side(self, questions: tuple[Off, ...]) -> dict[Off, Outcome]:
+    def _side_by_side(
+        self, questions: tuple[Off, ...], traces: Sequence[Path] = ()
+    ) -> dict[Off, Outcome]:
+        """Run the questions in parallel. `traces` are the run folders of runs that are traced."""
         with contextlib.ExitStack() as stack:
-            going = [_Going(self, off, stack.enter_context(kernel_cache())) for off in questions]
+            going = [
+                _Going(self, off, stack.enter_context(kernel_cache()), folder)
+                for off, folder in zip_longest(questions, traces)
+            ]
             try:
                 for run in going:
                     run.start()
@@ -134,8 +152,10 @@ class ScriptRuns:
 class _Going:
     """One active question: a process, or several one after another."""
 
-    def __init__(self, runs: ScriptRuns, off: Off, caches: Path) -> None:
+    def __init__(self, runs: ScriptRuns, off: Off, caches: Path, trace: Path | None) -> None:
         runs.runs += 1
+        mode, folder = ("traced", str(trace)) if trace else ("layers", runs.job.run_dir)
+        self.job = msgspec.structs.replace(runs.job, mode=mode, run_dir=folder)
         self.runs, self.off, self.caches, self.number = runs, off, caches, runs.runs
         self.output = Path(runs.job.run_dir) / f"layers-{self.number}.log"
         self.outcome = Outcome(Kind.OK)
@@ -148,19 +168,17 @@ class _Going:
         toggles = [*self.runs.job.toggles, *self.off]
         variables = {
             "TCDEBUG_OFF": ",".join(toggles),
-            "TCDEBUG_RUN_DIR": self.runs.job.run_dir,
+            "TCDEBUG_RUN_DIR": self.job.run_dir,
             "TCDEBUG_ARTIFACTS": "0",
             "TORCHINDUCTOR_CACHE_DIR": str(self.caches),
         }
-        job = msgspec.structs.replace(self.runs.job, mode="layers")
-        self.child = start(
-            job, self.output, variables, Limits(self.runs.seconds, None), self.runs.interpreters
-        )
+        limits = Limits(self.runs.seconds, None)
+        self.child = start(self.job, self.output, variables, limits, self.runs.interpreters)
 
     def take(self, ended: Ended) -> None:
         """Record how a process ended, and start the next if it did not fail."""
         self.child = None
-        check_session(self.runs.job, ended, self.output)
+        check_session(self.job, ended, self.output)
         if ended.timed_out:
             message = f"no end after {self.runs.seconds:.0f} s"
             outcome = Outcome(Kind.HANG, "script", "script | hang", message)

@@ -54,8 +54,8 @@ class Job(msgspec.Struct, frozen=True):
 
     `mode` is a key of `sessions.modes.MODES`: search (judges and investigates graphs), eager
     (compiles nothing), compiled (compiles as the script says), layers (the same without some layers
-    of torch), watch (leaves repros of failures), capture (leaves a repro of every graph), or
-    explain (only records what torch reports).
+    of torch), traced (the same, recording what torch reports), watch (leaves repros of failures),
+    capture (leaves a repro of every graph), or explain (only records what torch reports).
     """
 
     mode: str

@@ -91,6 +91,12 @@ def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
         patches.enter_context(compile_patched(lambda backend: forced, log))
 
 
+def traced_layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """The same, recording what torch reports about its compiles and caches."""
+    patches.enter_context(traced(EventLog(Path(job.run_dir))))
+    layers(job, patches, child=child)
+
+
 def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Leave a repro of every failure in a compiled graph."""
     log = _with_settings(job, patches)
@@ -135,6 +141,7 @@ MODES: Mapping[str, Mode] = {
     "eager": eager,
     "compiled": compiled,
     "layers": layers,
+    "traced": traced_layers,
     "watch": watch,
     "explain": explain,
     "capture": capture,

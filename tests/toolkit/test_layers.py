@@ -76,6 +76,8 @@ def test_a_cache_that_only_a_second_process_reads_is_found(
     done = tcdebug("bisect", "--json", script(ONE_KEY))
     assert done.status == 0, done.stderr
     assert done.json["layer"] == "layer.cache.aotautograd"
+    entry = f"uses the entry {'a' * 52}, which compile 0/0 of process 1 saved, but is different"
+    assert entry in done.json["notes"][0]
 
 
 @pytest.mark.slow

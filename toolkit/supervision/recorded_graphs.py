@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tcdebug.minifier.processes.job import SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
 
@@ -25,3 +26,11 @@ def fallbacks(folder: Path) -> list[str]:
     """What had to be done in another way, one line each."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
     return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
+
+
+def recording_notes(status: int, folder: Path) -> list[str]:
+    """Say how the session that recorded the graphs ended, given its exit status, unless it is 0."""
+    if status == 0:
+        return []
+    word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
+    return [f"the script {word} while its graphs were recorded: see {folder / 'search.log'}"]

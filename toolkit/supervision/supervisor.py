@@ -30,7 +30,6 @@ from tcdebug.compiler.events.run_events import (
 )
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
-from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
@@ -50,11 +49,18 @@ from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.reading.run_dir import Tail, find, runs
 from tcdebug.supervision.descendants import Descendants
 from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, syntax_error
-from tcdebug.supervision.recorded_graphs import fallbacks, slow_graph, slowest_graph
+from tcdebug.supervision.recorded_graphs import (
+    fallbacks,
+    recording_notes,
+    slow_graph,
+    slowest_graph,
+)
 
 POLL = 0.1
 PASSES_OF_A_GRAPH = 5
 """With so many runs, a failure with a rate of 70 % is missed in one of 400 cases."""
+RUNS_TO_CONFIRM = 3
+"""Runs of a script in which its layer is confirmed: two at a time, and the start of torch."""
 GRACE = 5.0
 """Seconds that a session may take to end after its budget is used up."""
 LATE = -9
@@ -236,19 +242,18 @@ class Supervisor:
                 failed = failed.within_backend()
         except BudgetUsed:
             return self._unfinished("budget", "the script ran as a whole", known)
+        if self.job.bisect and failed.has_units:
+            units = self._whole_script(recorded, failed)
+            if units.status == "confirmed":
+                layer = failed.finding.layer
+                return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder)
         report = failed.report()
         known += [*self._candidates_notes(), *self._whole_notes(recorded)]
         report = msgspec.structs.replace(report, notes=[*known, *report.notes])
         of_dynamo = report.layer in (DYNAMO, GUARDS[DYNAMO])
         if self.job.bisect and of_dynamo and report.status == "confirmed":
             # where Dynamo raises, it names the line
-            return report if report.faults[0].lines else self._with_line(report)
-        if report.status == "fails_in_eager" or not self.job.bisect or not failed.has_units:
-            return report
-        units = self._whole_script(recorded, failed.known_layer)
-        if units.status == "confirmed":
-            return msgspec.structs.replace(units, layer=report.layer, ladder=report.ladder)
-        failed.write_repro()
+            report = report if report.faults[0].lines else self._with_line(report)
         return report
 
     def _healthy(self, recorded: int) -> Report:
@@ -300,15 +305,18 @@ class Supervisor:
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Notes for a report of the whole script on how its graphs were judged."""
-        recording = _recording_notes(recorded, self.folder)
+        recording = recording_notes(recorded, self.folder)
         return [*recording, *self._unwatched()]
 
-    def _whole_script(self, recorded: int, layer: LayerFinding | None = None) -> Report:
-        """If no graph failed: find out whether the script fails when it is really compiled."""
+    def _whole_script(self, recorded: int, failed: ScriptFailure | None = None) -> Report:
+        """Run the script compiled, and investigate how it fails; `failed` if its layer is known."""
         if self.job.wanted.graphs_only:
             return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
-        report = investigate_script(self.job, self.log, self._seconds_left, layer)
+        layer = failed and failed.known_layer
+        # if no unit is confirmed, the layer has to be
+        reserved = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
+        report = investigate_script(self.job, self.log, self._seconds_left - reserved, layer)
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 
@@ -333,13 +341,6 @@ def _cpu_seconds() -> float:
     """The CPU-seconds of this process and of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + usage.ru_utime + usage.ru_stime
-
-
-def _recording_notes(status: int, folder: Path) -> list[str]:
-    if status == 0:
-        return []
-    word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
-    return [f"the script {word} while its graphs were recorded: see {folder / 'search.log'}"]
 
 
 def environment() -> EnvSnapshot:

@@ -1,0 +1,134 @@
+"""Names the entries of a cache that are wrong for the compiles that used them.
+
+torch traces each lookup in its caches, with the key, and each graph that it compiles or takes from
+an entry. The script runs with this trace as it is and without the cache at fault. If a compile took
+an entry in the first run, and its graph or code is different in the second, the entry was saved for
+something that the key does not distinguish from this compile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.events.schema import CacheUsed, CompileMetrics, StageText
+from tcdebug.minifier.cases.layer_names import CACHE
+
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "layer.cache.aotautograd": ("aot_autograd",),
+    "layer.cache.fx_graph": ("inductor",),
+    CACHE: ("aot_autograd", "inductor"),
+}
+"""Cache -> the stages of its events. The other caches are not traced."""
+TEXTS = (
+    "aot_joint_graph", "aot_inference_graph", "aot_forward_graph", "aot_backward_graph",
+    "inductor_post_grad_graph", "inductor_output_code",
+)  # fmt: skip
+"""The texts that are compared, in the order of the compile."""
+ANNOTATION = re.compile(r': "[^"]*"|\s*#.*')
+"""Parts of a line that mean nothing: types of values, and comments."""
+
+Place = tuple[int, str]
+"""A compile: the ordinal of its process, and its id."""
+
+
+@dataclass(frozen=True)
+class Compile:
+    """What torch traced about a compile."""
+
+    hits: tuple[tuple[str, str], ...]
+    """The stage and the key of each entry that was used."""
+    saved: tuple[str, ...]
+    """The keys of the entries that it saved."""
+    texts: Mapping[str, Path]
+    """Stage -> the file of its graph or code. If there are several, the last."""
+    frame: str
+    """The compiled function and its first line."""
+
+
+def wrong_entries(used: Path, unused: Path, layer: str) -> list[str]:
+    """Return a note for each entry that is wrong for the compile that used it.
+
+    `used` and `unused` are the run folders of traced runs with and without the cache, in the same
+    folder. The notes name files relative to the folder of the whole run, above that one.
+    """
+    with_cache, without = compiles(used), compiles(unused)
+    savers = {key: place for place, found in with_cache.items() for key in found.saved}
+    notes = []
+    for place, found in with_cache.items():
+        for stage, key in found.hits:
+            saver = savers.get(key)
+            if stage not in STAGES.get(layer, ()) or place not in without:
+                continue
+            own = dict(with_cache[saver].texts) if saver else {}
+            if different := first_difference({**own, **found.texts}, without[place].texts):
+                origin = f", which compile {_named(saver, place)} saved," if saver else ""
+                notes.append(
+                    f"compile {place[1]} of {found.frame or 'a graph'} uses the entry {key}"
+                    f"{origin} but is different with {layer} off: {different}"
+                )
+    return notes
+
+
+def compiles(folder: Path) -> dict[Place, Compile]:
+    """Return the compiles of a traced run by their places."""
+    processes = [_records(file) for file in folder.glob("events*.jsonl")]
+    processes = sorted((p for p in processes if p), key=lambda records: str(records[0]["ts"]))
+    found = {}
+    for number, records in enumerate(processes, 1):
+        by_compile: dict[str, list[dict[str, Any]]] = {}
+        for record in records:
+            if compiled := record.get("compile_id"):
+                by_compile.setdefault(compiled, []).append(record)
+        for compiled, own in by_compile.items():
+            found[number, compiled] = _compile(folder, own)
+    return found
+
+
+def first_difference(used: Mapping[str, Path], unused: Mapping[str, Path]) -> str:
+    """Return the first lines that differ, and their files; empty if nothing differs."""
+    for stage in TEXTS:
+        if stage not in used or stage not in unused or used[stage].name == unused[stage].name:
+            continue
+        for entry, compiled in zip_longest(_lines(used[stage]), _lines(unused[stage])):
+            if entry != compiled:
+                files = " and ".join("/".join(p.parts[-4:]) for p in (used[stage], unused[stage]))
+                return f"`{entry or 'nothing'}` instead of `{compiled or 'nothing'}` in {files}"
+    return ""
+
+
+def _named(saver: Place | None, user: Place) -> str:
+    """Name a compile, with its process if that is not the process of `user`."""
+    if saver is None:
+        return ""
+    return saver[1] if saver[0] == user[0] else f"{saver[1]} of process {saver[0]}"
+
+
+def _records(file: Path) -> list[dict[str, Any]]:
+    return list(decoded(file.read_bytes().splitlines(), dict[str, Any]))
+
+
+def _compile(folder: Path, records: list[dict[str, Any]]) -> Compile:
+    def of(kind: str) -> Iterator[dict[str, Any]]:
+        return (record for record in records if record["event"] == kind)
+
+    caches = [(r["stage"], r["data"]["verdict"], r["data"]["key"]) for r in of(CacheUsed.kind)]
+    frames = [r.get("user_loc", {}) for r in of(CompileMetrics.kind)]
+    places = [f"{f['name']} ({Path(f['filename']).name}:{f['line']})" for f in frames if f]
+    return Compile(
+        tuple((stage, key) for stage, verdict, key in caches if verdict == "hit"),
+        tuple(key for _, verdict, key in caches if verdict == "miss"),
+        {r["stage"]: folder / r["data"]["artifact"] for r in of(StageText.kind)},
+        places[0] if places else "",
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a graph or of code that mean something."""
+    lines = (ANNOTATION.sub("", line).strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]
