@@ -38,7 +38,7 @@ Place = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Compile:
+class TracedCompile:
     """What torch traced about a compile."""
 
     hits: tuple[tuple[str, str], ...]
@@ -75,7 +75,7 @@ def wrong_entries(used: Path, unused: Path, layer: str) -> list[str]:
     return notes
 
 
-def compiles(folder: Path) -> dict[Place, Compile]:
+def compiles(folder: Path) -> dict[Place, TracedCompile]:
     """Return the compiles of a traced run by their places."""
     processes = [_records(file) for file in folder.glob("events*.jsonl")]
     processes = sorted((p for p in processes if p), key=lambda records: str(records[0]["ts"]))
@@ -113,14 +113,14 @@ def _records(file: Path) -> list[dict[str, Any]]:
     return list(decoded(file.read_bytes().splitlines(), dict[str, Any]))
 
 
-def _compile(folder: Path, records: list[dict[str, Any]]) -> Compile:
+def _compile(folder: Path, records: list[dict[str, Any]]) -> TracedCompile:
     def of(kind: str) -> Iterator[dict[str, Any]]:
         return (record for record in records if record["event"] == kind)
 
     caches = [(r["stage"], r["data"]["verdict"], r["data"]["key"]) for r in of(CacheUsed.kind)]
     frames = [r.get("user_loc", {}) for r in of(CompileMetrics.kind)]
     places = [f"{f['name']} ({Path(f['filename']).name}:{f['line']})" for f in frames if f]
-    return Compile(
+    return TracedCompile(
         tuple((stage, key) for stage, verdict, key in caches if verdict == "hit"),
         tuple(key for _, verdict, key in caches if verdict == "miss"),
         {r["stage"]: folder / r["data"]["artifact"] for r in of(StageText.kind)},

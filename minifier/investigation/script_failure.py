@@ -127,10 +127,11 @@ class ScriptFailure:
         if not self.finding.settled or self.finding.layer not in STAGES:
             return []
         try:
-            folders = self.runs.traced(((), self.finding.off), Path(self.job.run_dir) / "cache")
+            folder = Path(self.job.run_dir) / "cache"
+            used, unused = self.runs.traced(((), self.finding.off), folder)
         except BudgetUsed:
             return ["the wrong entry was not looked for, because the budget is used up"]
-        return wrong_entries(*folders, self.finding.layer)
+        return wrong_entries(used, unused, self.finding.layer)
 
     def write_repro(self) -> Path:
         """Write the repro to the run folder."""

@@ -313,7 +313,7 @@ class Supervisor:
         if self.job.wanted.graphs_only:
             return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
-        layer = failed and failed.known_layer
+        layer = failed.known_layer if failed else None
         # if no unit is confirmed, the layer has to be
         reserved = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
         report = investigate_script(self.job, self.log, self._seconds_left - reserved, layer)
