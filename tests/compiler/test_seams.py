@@ -164,7 +164,7 @@ def test_the_memory_format_of_a_tensor() -> None:
 
 def test_nodes_have_the_sizes_that_become_known_when_they_run() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        captured = capture(lambda x: x.nonzero() + 1, torch.eye(3)[0], stage="scheduled")
+        captured = capture(lambda x: x.nonzero() + 1, torch.eye(3)[0])
     (graph,) = captured.aten
     (node,) = [n for n in graph.graph.nodes if n.target is torch.ops.aten.nonzero.default]
     assert list(seams.unbacked_bindings(node).values()) == [(("call", "size"), ("item", 0))]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from judge import compiled
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -29,7 +28,8 @@ from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
 
-STAGES = ("lowered", "inlined", "scheduled", "compiled")
+INTERPRETED = ("lowered", "inlined", "scheduled")
+"""The stages whose loop IR can be interpreted."""
 
 
 @dataclass
@@ -41,6 +41,8 @@ class Captured:
     inlined: list[Graph] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
+    interpreted: str = "scheduled"
+    """The stage whose loop IR the next call interprets."""
 
 
 def scheduled_graph(schedule: Schedule) -> Graph:
@@ -51,17 +53,19 @@ def scheduled_graph(schedule: Schedule) -> Graph:
     return replace(schedule.graph, nodes=tuple(nodes))
 
 
-def recording_backend(
-    stage: str, captured: Captured, toggles: Toggles | None = None
-) -> Callable[..., Any]:
-    """A backend that compiles up to a stage, interprets the result, and keeps it."""
+def recording_backend(captured: Captured, toggles: Toggles | None = None) -> Callable[..., Any]:
+    """A backend that keeps what each stage up to the schedule has made.
+
+    Each call interprets the loop IR of `captured.interpreted`. If that is "aten" at first, the
+    compile ends before lower.
+    """
 
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         gate = Gate(toggles or Toggles())
         captured.gates.append(gate)
 
         def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-            return seams.boxed(_up_to(stage, graph, gate, captured))
+            return seams.boxed(_scheduled(graph, gate, captured))
 
         return seams.aot_autograd(
             fw_compiler=compiler,
@@ -75,11 +79,11 @@ def recording_backend(
     return backend
 
 
-def _up_to(
-    stage: str, module: fx.GraphModule, gate: Gate, captured: Captured
+def _scheduled(
+    module: fx.GraphModule, gate: Gate, captured: Captured
 ) -> Callable[[list[Any]], Sequence[Any]]:
     captured.aten.append(module)
-    if stage == "aten":
+    if captured.interpreted == "aten":
         return lambda args: fx.Interpreter(module).run(*_emptied(args))
     lowered = lower_graph(passed(module), gate).graph
     verify(lowered)
@@ -90,12 +94,12 @@ def _up_to(
     schedule = in_place(schedule_graph(inlined, gate), gate)
     verify_schedule(schedule)
     captured.schedules.append(schedule)
-    chosen = {"lowered": lowered, "inlined": inlined, "scheduled": scheduled_graph(schedule)}[stage]
+    graphs = {"lowered": lowered, "inlined": inlined, "scheduled": scheduled_graph(schedule)}
 
     def interpret(args: list[Any]) -> Sequence[Any]:
         # Without the mode in which AOTAutograd checks what each operator of a first call aliases.
         with _disable_current_modes():
-            return interpreter.run(chosen, _emptied(args))
+            return interpreter.run(graphs[captured.interpreted], _emptied(args))
 
     return interpret
 
@@ -121,9 +125,7 @@ def at_stage(
     **options: Any,
 ) -> Callable[..., Any]:
     """The function compiled up to a stage, with the rest interpreted."""
-    if stage == "compiled":
-        return compiled(function, **options)
-    backend = recording_backend(stage, Captured(), toggles)
+    backend = recording_backend(Captured(interpreted=stage), toggles)
     return torch.compile(function, backend=backend, **options)
 
 
@@ -131,12 +133,11 @@ def capture(
     function: Callable[..., Any],
     *inputs: Any,
     toggles: Toggles | None = None,
-    stage: str = "scheduled",
     **options: Any,
 ) -> Captured:
     """The results of the stages for a function on given inputs."""
     captured = Captured()
-    backend = recording_backend(stage, captured, toggles)
+    backend = recording_backend(captured, toggles)
     torch.compile(function, backend=backend, **options)(*inputs)
     return captured
 
