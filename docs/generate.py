@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 import torch
 
+from tcdebug.cli.output_schema import output_schema
 from tcdebug.compiler.errors.codes import CODES
 from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import ENVELOPE
@@ -87,6 +88,7 @@ def files() -> dict[str, str]:
     return {
         "events.md": events_page(),
         "events.schema.json": json.dumps(event_schema(), indent=2) + "\n",
+        "output.schema.json": json.dumps({"$comment": NOTE, **output_schema()}, indent=2) + "\n",
         "units.md": units_page(),
         "errors.md": errors_page(),
     }

@@ -55,7 +55,9 @@ def generated() -> dict[str, str]:
     return files
 
 
-@pytest.mark.parametrize("name", ["events.md", "events.schema.json", "units.md", "errors.md"])
+@pytest.mark.parametrize(
+    "name", ["events.md", "events.schema.json", "output.schema.json", "units.md", "errors.md"]
+)
 def test_the_committed_page_is_what_the_code_generates(
     name: str, generated: Mapping[str, str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from output_documents import document
 
 from tcdebug.cli.main import cli
 
@@ -25,11 +25,13 @@ class Finished:
     status: int
     stdout: str
     stderr: str
+    words: tuple[str, ...] = ()
+    """The command line after `tcdebug`."""
 
     @property
     def json(self) -> Any:
-        """Its output, parsed as JSON."""
-        return json.loads(self.stdout)
+        """Its output, parsed as JSON. It fits the published schema of the command."""
+        return document(self.words, self.stdout)
 
     @property
     def last_line(self) -> str:
@@ -94,7 +96,8 @@ def finished(
         timeout=SECONDS,
         check=False,
     )
-    return Finished(done.returncode, done.stdout, done.stderr)
+    words = arguments[2:] if arguments[:2] == ("-m", "tcdebug") else ()
+    return Finished(done.returncode, done.stdout, done.stderr, words)
 
 
 @pytest.fixture
@@ -108,7 +111,7 @@ def inside(
         with pytest.raises(SystemExit) as end:
             cli.main([*args])
         told = capsys.readouterr()
-        return Finished(int(end.value.code or 0), told.out, told.err)
+        return Finished(int(end.value.code or 0), told.out, told.err, args)
 
     return run
 

@@ -46,7 +46,8 @@ def test_only_what_is_old_enough_is_removed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache.run(clear=True, older_than=30.0, as_json=True)
-    assert printed(capsys)["removed"] == {"files": 1, "bytes": 3}
+    found = printed(capsys)
+    assert (found["removed_files"], found["removed_bytes"]) == (1, 3)
     assert not (folder / "so/aa/old.so").exists()
     assert (folder / "inductor/bb/new.cpp").exists()
 

@@ -11,6 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from tcdebug.cli import main as cli
+from tcdebug.cli.output_schema import OUTPUTS
 from tcdebug.commands import units
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.patching import Patch
@@ -35,6 +36,41 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     with pytest.raises(SystemExit) as end:
         cli.cli.main([*words])
     return end.value.code, *capsys.readouterr()  # type: ignore[return-value] # ends with a number
+
+
+EVENT_LINES = {"logs", "logs query", "logs show"}
+"""Commands that print events with --json; their schema is that of events."""
+
+
+def test_every_command_with_json_has_a_published_schema() -> None:
+    found: set[str] = set()
+    stack: list[tuple[str, Any]] = [("", cli.cli)]
+    while stack:
+        name, command = stack.pop()
+        if any("--json" in p.opts for p in command.params):
+            found.add(name)
+        below = getattr(command, "commands", {}).items()
+        stack += [(f"{name} {word}".strip(), inner) for word, inner in below]
+    assert found - EVENT_LINES == {name for name in OUTPUTS if name[-1].islower()} - {
+        "doctor --patches"
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("units", "--json", "memory"),
+        ("units", "--backend", "inductor", "--json"),
+        ("doctor", "--patches", "--json"),
+        ("explain", "--json", "TCD012"),
+        ("cache", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_what_a_command_prints_fits_the_published_schema(
+    words: tuple[str, ...], inside: Command
+) -> None:
+    assert inside(*words).json
 
 
 def test_units_are_listed_by_family(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def complete_run(context: click.Context, option: click.Parameter, begun: str) ->
 
 RUN = click.argument("run_name", metavar="[RUN]", required=False, shell_complete=complete_run)
 BACKEND = click.option("--backend", help="Compile with this backend instead of the script's.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 JSON_FORMAT = click.option(
     "--json", "style", flag_value="json", help="The same as --output-format json."
 )

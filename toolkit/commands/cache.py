@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
@@ -13,20 +12,10 @@ import msgspec
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.display.console import results
 from tcdebug.display.tables import show_table
+from tcdebug.output.structures import CachePart, CacheState
 
 DAY = 86400.0
 LOCK = ".lock"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A folder of the cache: kernels of the embedded compiler, or of inductor in candidates."""
-
-    name: str
-    files: int
-    bytes: int
-    newest: float
-    """Seconds since the epoch; 0 if there is no file."""
 
 
 def run(*, clear: bool, older_than: float, as_json: bool) -> int:
@@ -35,9 +24,7 @@ def run(*, clear: bool, older_than: float, as_json: bool) -> int:
     removed = _clear(folder, time.time() - older_than * DAY) if clear else []
     parts = list(_parts(folder))
     if as_json:
-        found: dict[str, object] = {"folder": str(folder), "parts": [asdict(p) for p in parts]}
-        if clear:
-            found["removed"] = {"files": len(removed), "bytes": sum(removed)}
+        found = CacheState(str(folder), parts, len(removed), sum(removed))
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
         return 0
     if clear:
@@ -47,11 +34,11 @@ def run(*, clear: bool, older_than: float, as_json: bool) -> int:
     return 0
 
 
-def _parts(folder: Path) -> Iterator[Part]:
+def _parts(folder: Path) -> Iterator[CachePart]:
     for part in sorted(p for p in folder.glob("*") if p.is_dir()):
         stats = [f.stat() for f in _files(part)]
         newest = max((s.st_mtime for s in stats), default=0.0)
-        yield Part(part.name, len(stats), sum(s.st_size for s in stats), newest)
+        yield CachePart(part.name, len(stats), sum(s.st_size for s in stats), newest)
 
 
 def _files(folder: Path) -> Iterator[Path]:

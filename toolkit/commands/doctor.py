@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
@@ -12,28 +11,7 @@ import msgspec
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.patching import SUPPORTED, Patch, misfit
 from tcdebug.display.tables import show_checks, show_table
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check."""
-
-    name: str
-    good: bool
-    detail: str
-    advice: str = ""
-
-
-@dataclass(frozen=True)
-class CheckedPatch:
-    """A patch of torch, and whether it fits the torch at hand."""
-
-    owner: str
-    attribute: str
-    purpose: str
-    seen: tuple[str, ...]
-    fits: bool
-    problem: str
+from tcdebug.output.structures import Check, CheckedPatch
 
 
 def run(*, patches: bool, as_json: bool) -> int:
@@ -47,7 +25,7 @@ def _run_patches(*, as_json: bool) -> int:
 
     found = list(checked(PATCHES))
     if as_json:
-        sys.stdout.write(msgspec.json.encode([asdict(c) for c in found]).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
         columns = ("fits", "patched", "without it")
         rows = [
@@ -63,14 +41,14 @@ def checked(patches: Iterable[Patch]) -> Iterator[CheckedPatch]:
     for patch in patches:
         problem = misfit(patch)
         yield CheckedPatch(
-            patch.owner, patch.attribute, patch.purpose, patch.seen, not problem, problem
+            patch.owner, patch.attribute, patch.purpose, tuple(patch.seen), not problem, problem
         )
 
 
 def _run_checks(*, as_json: bool) -> int:
     checks = list(_checks())
     if as_json:
-        sys.stdout.write(msgspec.json.encode([asdict(c) for c in checks]).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(checks).decode() + "\n")
     else:
         show_checks([(c.name, c.good, c.detail, c.advice) for c in checks])
     return 0 if all(c.good for c in checks) else 1

@@ -25,6 +25,7 @@ from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.on_ray import RayCampaign
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.output.structures import CampaignResult
 from tcdebug.reading.run_dir import NoRun, Run, find, runs
 
 FAILS, FAULT, INTERRUPTED = 1, 3, 130
@@ -47,8 +48,9 @@ def run(
     if status > FAILS and status != INTERRUPTED:
         return status
     if as_json:
-        summary = {**tally.summary, "new": [f.slug for f in found], "seed": job.seed}
-        sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
+        numbers = msgspec.structs.asdict(tally.summary)
+        result = CampaignResult(**numbers, new=[f.slug for f in found], seed=job.seed)
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
     else:
         show_tally(tally.summary)
         show_findings(found, findings)

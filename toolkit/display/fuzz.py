@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.markup import escape
 
 from tcdebug.display.console import first_line, results
 from tcdebug.display.live import Live
 from tcdebug.fuzz.findings import PROGRAM, Finding
 from tcdebug.fuzz.tally import CampaignTally
+from tcdebug.output.structures import CampaignSummary
 
 
 class FuzzProgress(Live):
@@ -36,15 +37,15 @@ class FuzzProgress(Live):
         if self._status is not None:
             numbers = tally.summary
             self._status.update(
-                f"{numbers['examples']} programs, {numbers['pairs']} pairs, "
-                f"{numbers['findings']} findings [dim]({numbers['seconds']:.0f} s)[/]"
+                f"{numbers.examples} programs, {numbers.pairs} pairs, "
+                f"{numbers.findings} findings [dim]({numbers.seconds:.0f} s)[/]"
             )
 
 
-def show_tally(numbers: Mapping[str, Any]) -> None:
+def show_tally(numbers: CampaignSummary) -> None:
     """Print the statistics of a campaign."""
     console = results()
-    for name, number in numbers.items():
+    for name, number in msgspec.structs.asdict(numbers).items():
         console.print(f"{name.replace('_', ' '):<20} {number}")
 
 

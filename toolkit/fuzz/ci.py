@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from tcdebug.fuzz.findings import PROGRAM, Finding
 from tcdebug.output.formats import FORMATS, Heading, Result
+from tcdebug.output.structures import CampaignSummary
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,11 @@ MODES = {
 
 
 def written(
-    style: str, findings: Sequence[Finding], numbers: Mapping[str, Any], folder: Path
+    style: str, findings: Sequence[Finding], numbers: CampaignSummary, folder: Path
 ) -> str:
     """The findings of a campaign, in a format of `formats.FORMATS`."""
-    valid, count = numbers["valid"], numbers["examples"]
-    summary = f"{count} programs, {valid:.1%} valid, {len(findings)} new findings"
-    heading = Heading("tcdebug fuzz", summary, str(folder), numbers)
+    what = f"{numbers.examples} programs, {numbers.valid:.1%} valid, {len(findings)} new findings"
+    heading = Heading("tcdebug fuzz", what, str(folder), msgspec.structs.asdict(numbers))
     return FORMATS[style]([_result(f, folder) for f in findings], heading)
 
 

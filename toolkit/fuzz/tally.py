@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tcdebug.fuzz.verdict import Status
+from tcdebug.output.structures import CampaignSummary
 from tcdebug.reading.run_dir import Record
 
 
@@ -65,17 +67,17 @@ class CampaignTally:
         return self.examples / self.judging if self.judging else 0.0
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> CampaignSummary:
         """The statistics by name."""
-        return {
-            "examples": self.examples,
-            **{name: self.statuses[name] for name in sorted(self.statuses)},
-            "valid": round(self.valid, 4),
-            "programs_per_second": round(self.rate, 2),
-            "second_calls": self.second_calls,
-            "operations": len(self.ops),
-            "pairs": len(self.pairs),
-            "fused_pairs": len(self.fused),
-            "findings": len(self.findings),
-            "seconds": round(self.seconds or time.monotonic() - self._began, 1),
-        }
+        return CampaignSummary(
+            examples=self.examples,
+            **{status.value: self.statuses[status] for status in Status},
+            valid=round(self.valid, 4),
+            programs_per_second=round(self.rate, 2),
+            second_calls=self.second_calls,
+            operations=len(self.ops),
+            pairs=len(self.pairs),
+            fused_pairs=len(self.fused),
+            findings=len(self.findings),
+            seconds=round(self.seconds or time.monotonic() - self._began, 1),
+        )

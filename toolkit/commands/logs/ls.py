@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,7 @@ from tcdebug.display.console import error, write
 from tcdebug.display.tables import show_table
 from tcdebug.minifier.investigation.report import STATUS_EXIT
 from tcdebug.minifier.processes.job import REPORT
+from tcdebug.output.structures import ListedRun
 from tcdebug.reading.run_dir import Run, read, runs
 
 SEARCHES = ("bisect", "minify")
@@ -29,19 +29,19 @@ def run(*, as_json: bool) -> int:
     if as_json:
         write(msgspec.json.encode(known).decode() + "\n")
         return 0
-    rows = [[r["run"], r["started"], r["result"], r["command"]] for r in known]
+    rows = [[r.run, r.started, r.result, r.command] for r in known]
     show_table(("run", "started", "result", "command"), rows)
     return 0
 
 
-def _described(found: Run) -> dict[str, Any]:
+def _described(found: Run) -> ListedRun:
     started = datetime.fromtimestamp(found.info.started).astimezone()
-    return {
-        "run": found.path.name,
-        "started": started.isoformat(sep=" ", timespec="seconds"),
-        "command": " ".join(" ".join(found.info.argv[1:]).split()) or found.info.command,
-        "result": result(found),
-    }
+    return ListedRun(
+        run=found.path.name,
+        started=started.isoformat(sep=" ", timespec="seconds"),
+        command=" ".join(" ".join(found.info.argv[1:]).split()) or found.info.command,
+        result=result(found),
+    )
 
 
 def result(found: Run) -> str:
