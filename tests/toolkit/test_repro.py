@@ -190,7 +190,12 @@ def test_a_report_has_the_sections_of_the_form_and_tells_nothing_of_the_machine(
         "### Versions",
     ]
     assert "The graph was minimised from 40 to 2 nodes." in text
-    assert "- expected: termination, as in eager\n- actual: no end\n" in text
+    assert (
+        "- expected: termination, as in eager\n- actual: no end\n"
+        "- signature: `passes.loop | compile | hang`\n" in text
+    )
+    search = "https://github.com/pytorch/pytorch/issues?q=is%3Aissue+torch.compile+hang"
+    assert f"\n<!-- Search for duplicates before you submit: {search} -->\n" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows == [
         "| ablation | |",

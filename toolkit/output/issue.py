@@ -19,6 +19,7 @@ from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
+from tcdebug.output.triage import filing
 from tcdebug.reading.run_dir import Record, Run, runs
 
 PACKAGES = ("triton", "numpy", "tcdebug")
@@ -61,9 +62,12 @@ def issue(run: Run) -> str:
     script = Path(found.repro)
     backend = _fact(script, "backend")
     what = f"{failure.kind} in {failure.direction}"
+    filed = filing(found, fault, backend, on_gpu="cuda" in script.read_text())
     log = script.with_name("repro.log")
     lines = [
         f"# torch.compile: {what}: {_plain(failure.message or failure.signature, 80)}",
+        "",
+        f"<!-- Search for duplicates before you submit: {filed.search} -->",
         "",
         "### 🐛 Describe the bug",
         "",
@@ -72,6 +76,8 @@ def issue(run: Run) -> str:
         "",
         f"- expected: {EXPECTED.get(failure.kind, 'the same as eager')}",
         f"- actual: {_plain(failure.message or failure.signature, 400)}",
+        f"- signature: `{_plain(filed.signature, 400)}`",
+        *(f"- labels: {', '.join(filed.labels)}" for _ in filed.labels[:1]),
         "",
         *_script(fault, script),
         *_ablation(found, fault, run.events()),
