@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.events.search_events import GraphFailure
@@ -212,6 +213,11 @@ class RaisedAt:
         before = outcome.signature.removesuffix(what).removesuffix(" | ")
         frame = before.rpartition(" | ")[2]
         return cls(name, what, frame if ":" in frame else "")
+
+    def within(self, path: Path) -> bool:
+        """Return whether a file of this name and folder raised the exception."""
+        file = self.frame.rpartition(":")[0]
+        return bool(file) and f"/{_module(str(path.resolve()))}".endswith(f"/{file}")
 
 
 def _module(filename: str) -> str:

@@ -55,7 +55,6 @@ from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
 from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.subjects.graph import GraphSubject
-from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 
 NEXT = b"next"
@@ -187,6 +186,8 @@ class DeviceSession(Session):
         """Set up what compiles for a GPU need, while the script's process initialises CUDA."""
         if self.job.backend not in (None, INDUCTOR):
             return
+        from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
+
         self.recorder.active = False
         inductor.warm_up_for_devices(self.log)
         self.recorder.active = True

@@ -177,6 +177,7 @@ class Session:
             # graphs distinguish backends that have no name
             place="" if backend.named else str(ordinal),
             memory=self.job.limits.memory,
+            script=self.script.path if self.script else "",
         )
 
     def _oracle(self, subject: GraphSubject, jobs: int | None = None) -> Oracle[Case]:

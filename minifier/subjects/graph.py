@@ -21,7 +21,7 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.environment import variables_to_try
-from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
 from tcdebug.minifier.cases.placement import devices, placed
 from tcdebug.minifier.cases.surroundings import surroundings
 from tcdebug.minifier.judging.custom_operators import custom_operators, misregistered
@@ -97,6 +97,8 @@ class GraphSubject:
     """Where children report what they have imported, if this process should import it too."""
     interpreters: Interpreters | None = None
     """Interpreters that are waiting to run its repros."""
+    script: str = ""
+    """The path of the user's script."""
     _fork: Fork = os.fork
 
     @property
@@ -224,9 +226,13 @@ class GraphSubject:
     def repros(self, facts: ReproFacts[Case], path: Path) -> Iterator[WrittenRepro]:
         """Write the repro without and with the script's set-up, then both with its variables.
 
-        Variables come last, because few failures need them and each attempt starts a process.
+        Variables come last, because few failures need them and each attempt starts a process. An
+        exception that the script's own code raises needs the set-up.
         """
-        for variables, setup in product(variables_to_try(), self.setups):
+        setups = self.setups
+        if self._raised_by_script(facts.failure):
+            setups = tuple(setup for setup in setups if setup)
+        for variables, setup in product(variables_to_try(), setups):
             content = self._content(facts, setup, variables)
             write = partial(repro.write, repro=content, path=path)
             inputs = self._on_its_devices(facts.candidate, write)
@@ -236,6 +242,11 @@ class GraphSubject:
                 self._on_its_devices(facts.passing, write)
             needs = f"the repro needs variables: {', '.join(variables)}" if variables else ""
             yield WrittenRepro(path, inputs, needs)
+
+    def _raised_by_script(self, failure: Outcome) -> bool:
+        if not self.script or failure.kind is not Kind.EXCEPTION:
+            return False
+        return RaisedAt.of(failure).within(Path(self.script))
 
     def short_form(self, facts: ReproFacts[Case], path: Path) -> Path | None:
         """Write a short form of a repro; None if none fails in the same way."""

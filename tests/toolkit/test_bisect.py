@@ -94,6 +94,9 @@ f(torch.ones(2, 4, requires_grad=True)).backward()
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.cos.default"]
     assert report["nodes_after"] == report["nodes_before"] == 3
     assert report["faults"][0]["stages"]["ended_before"] == "lower (backward)"
+    logs = Path(report["repro"]).parent.glob("events*.jsonl")
+    verified = [line for log in logs for line in log.open() if '"repro.verify"' in line]
+    assert len(verified) == 1, "a repro without the script, whose code raises, is not tried"
     assert 0.9 * used < report["cpu_seconds"] <= used, "the cost is that of the whole command"
 
 
@@ -196,10 +199,10 @@ def mine(module, inputs):
 
 linear = torch.nn.Linear(8, 8)
 def model(x):
-    for _ in range(6):
+    for _ in range(3):
         x = linear(x).relu() + x.mean(0)
     x = torch.tanh(x)
-    for _ in range(6):
+    for _ in range(3):
         x = linear(x).relu() + x.mean(0)
     return x
 torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
@@ -207,7 +210,7 @@ torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
     )
     done = tcdebug("bisect", "--json", name)
     assert done.status == 0
-    assert done.json["nodes_before"] == 49
+    assert done.json["nodes_before"] == 25
     assert done.json["nodes_after"] == 1
     assert done.json["layer"] == "layer.backend"
     assert done.json["ladder"] == [{"backend": "aot_eager_decomp_partition", "outcome": "ok"}]

@@ -52,7 +52,9 @@ def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_said_last(
     assert python(path).status == 1
 
 
-def test_an_exception_in_backward_leaves_a_repro(cold: Command, script: Script) -> None:
+def test_an_exception_in_backward_leaves_a_repro(
+    cold: Command, python: Command, script: Script
+) -> None:
     """Backward alone has a kernel, for which there is no C++ compiler."""
     text = """
 f = torch.compile(lambda x: x.t() @ x, backend="tcdebug", options={"compiler": "/no/such"})
@@ -61,7 +63,7 @@ f(torch.ones(3, 3, requires_grad=True)).sum().backward()
     done = cold("-m", "tcdebug", "run", script(text))
     assert done.status == 1
     assert ", in backward\n" in done.stderr
-    assert cold(done.last_line.removeprefix("tcdebug: repro ")).status == 1
+    assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
 
 
 def test_a_script_that_does_not_fail_runs_as_python_would_run_it(

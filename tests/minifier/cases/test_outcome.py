@@ -13,6 +13,7 @@ from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.minifier.cases.outcome import (
     Kind,
     Outcome,
+    RaisedAt,
     causes,
     crash_signature,
     exception_signature,
@@ -106,6 +107,18 @@ def test_a_signature_is_phase_stage_class_frame_and_message() -> None:
         "compile | lower | Planted | cases/test_outcome.py:fail | "
         "no rule for node tanh of size #"
     )
+
+
+def test_the_file_that_raised_an_exception_is_told_from_others_of_its_name() -> None:
+    error = caught(lambda: wrapped_by_us("no rule"))
+    signature = exception_signature(error, "compile")
+    raised = RaisedAt.of(Outcome(Kind.EXCEPTION, "compile", signature, "Planted: no rule"))
+    assert raised.within(Path(__file__))
+    assert not raised.within(Path("/elsewhere/test_outcome.py"))
+    assert not raised.within(Path(__file__).with_name("outcome.py"))
+    assert not raised.within(Path(__file__).with_name("best_outcome.py"))
+    assert RaisedAt("Planted", "no rule", "model.py:fail").within(Path("/any/model.py"))
+    assert not RaisedAt("Planted", "no rule", "").within(Path(__file__))
 
 
 def test_an_exception_that_was_never_raised_has_no_frame() -> None:
