@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +20,7 @@ import jsonschema
 import pytest
 import torch
 
-from tcdebug.cli.main import cli
+from tcdebug.cli.main import cli, fuzz
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.schema import EVENTS
 from tcdebug.compiler.units import units
@@ -315,3 +316,27 @@ def test_ci_runs_what_the_readme_says_runs_the_tests() -> None:
     commands = [line for line in lines if line.startswith("python3 -m")]
     assert len(commands) == 2
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == commands[1]
+
+
+# -- CI ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("ci/github.yml", "github-workflows"),
+        ("ci/gitlab.yml", "gitlab-ci"),
+        ("CITATION.cff", "citation-file-format"),
+    ],
+)
+def test_a_file_for_a_service_fits_its_schema(name: str, schema: str) -> None:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    done = subprocess.run([*check, DOCS / name], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml"])
+def test_the_command_of_a_file_for_continuous_integration_exists(name: str) -> None:
+    (command,) = re.findall(r"tcdebug fuzz ci ((?:.|\n {10})+)", (DOCS / "ci" / name).read_text())
+    words = [word.replace("$SECONDS_OF_FUZZING", "9") for word in shlex.split(command)]
+    fuzz.commands["ci"].make_context("ci", words)  # raises a usage error

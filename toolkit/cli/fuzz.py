@@ -71,6 +71,18 @@ def fuzz() -> None:
     """
 
 
+def _also(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> list[tuple[str, Path]]:
+    """The formats and files of --also; a usage error if one is invalid."""
+    pairs = [text.partition("=") for text in given]
+    if wrong := [text for (style, _, name), text in zip(pairs, given, strict=True)
+                 if style not in FORMATS or not name]:
+        what = f"{wrong[0]!r} is not FORMAT=FILE; the formats are {', '.join(FORMATS)}"
+        raise click.BadParameter(what, context, option)
+    return [(style, Path(name)) for style, _, name in pairs]
+
+
 def _command(name: str, **arguments: Any) -> None:
     sys.exit(getattr(import_module("tcdebug.commands.fuzz"), name)(**arguments))
 
@@ -102,6 +114,10 @@ def run(**arguments: Any) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to a file, not stdout.",
 )
+@click.option(
+    "--also", multiple=True, metavar="FORMAT=FILE", callback=_also,
+    help="Also write the findings to FILE in this format.",
+)  # fmt: skip
 @options(*HUNTING, QUIET)
 def ci(**arguments: Any) -> None:
     """Fuzz in CI.

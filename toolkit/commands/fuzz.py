@@ -58,11 +58,16 @@ def run(
 
 
 def ci(
-    *, mode: str, style: str, output: Path | None, quiet: bool, seconds: float | None,
-    examples: int | None, seed: int | None, jobs: int, findings: Path, bisect: bool,
-    database: str, engine: str, **options: Any,
+    *, mode: str, style: str, output: Path | None, also: Sequence[tuple[str, Path]], quiet: bool,
+    seconds: float | None, examples: int | None, seed: int | None, jobs: int, findings: Path,
+    bisect: bool, database: str, engine: str, **options: Any,
 ) -> int:  # fmt: skip
     """Judge the fixed findings again, fuzz, and write the new findings; the exit status."""
+    files = [*also, *([(style, output)] if output else [])]
+    for _, path in files:
+        if not os.access(path.parent, os.W_OK):
+            error("TCD004", f"cannot write {path}", "give -o and --also files in a writable folder")
+            return USAGE
     chosen = MODES[mode]
     limit = chosen.seconds if seconds is None and examples is None else seconds
     job = _job(
@@ -80,16 +85,10 @@ def ci(
     if status > FAILS:
         return status
     found = [*(f for f in fixed if f.slug in failing), *found]
-    text = written(style, found, tally.summary, findings)
+    for form, path in files:
+        path.write_text(written(form, found, tally.summary, findings))
     if output is None:
-        write(text)
-    else:
-        try:
-            output.write_text(text)
-        except OSError as problem:
-            what = f"cannot write {output}: {problem.strerror}"
-            error("TCD004", what, "give -o a file in an existing folder")
-            return USAGE
+        write(written(style, found, tally.summary, findings))
     return FAILS if found else 0
 
 

@@ -73,9 +73,12 @@ def test_a_segfault_fails_continuous_integration_and_is_not_the_end_of_it(
     setup = planted("ctypes.string_at(0)", ops="LOWERINGS")
     done = tcdebug(
         "fuzz", "ci", "--examples=8", f"--setup={setup}", "--stop-after=1", "-q", "--findings=a",
-        "--output-format=github",
+        "--output-format=github", "--also=sarif=a.sarif", "--also=markdown=a.md",
     )  # fmt: skip
     assert done.status == 1
+    (run,) = json.loads((tmp_path / "a.sarif").read_text())["runs"]
+    assert len(run["results"]) == 1
+    assert (tmp_path / "a.md").read_text().startswith("### tcdebug fuzz\n")
     assert done.stdout.count("::error file=a/") == 1
     (path,) = (tmp_path / "a").glob("*/finding.json")
     kept = json.loads(path.read_text())
@@ -89,6 +92,9 @@ def test_a_segfault_fails_continuous_integration_and_is_not_the_end_of_it(
         (("run", "--backend=nonsense", "--examples=1"), "no backend 'nonsense'"),
         (("replay", "nonsense"), "no finding 'nonsense'"),
         (("stats",), "no campaign"),
+        (("ci", "--also=sarif"), "'sarif' is not FORMAT=FILE; the formats are concise,"),
+        (("ci", "--also=html=a.html"), "'html=a.html' is not FORMAT=FILE"),
+        (("ci", "-o", "none/a.md"), "cannot write none/a.md"),
         (
             ("run", "--database=redis://127.0.0.1:1", "--examples=1"),
             "redis://127.0.0.1:1 does not answer: Error 111 connecting to 127.0.0.1:1.",
