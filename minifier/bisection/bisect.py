@@ -112,6 +112,7 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
     confirmed = bool(faults) and current.kind is Kind.OK
     if confirmed:
         faults = needed(ask, base, faults)
+        faults = [_as_alone(ask, base, fault, faults, failure) for fault in faults]
         confirmed = each_matters(ask, base, faults)
     for fault in faults:
         for decision in fault.decisions:
@@ -138,6 +139,21 @@ def needed(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> list[Fault]:
         if outcome.kind is Kind.OK:
             left = others
     return left
+
+
+def _as_alone(
+    ask: Ask, base: Toggles, fault: Fault, faults: Sequence[Fault], failure: Outcome
+) -> Fault:
+    """Return a fault with the failure under `base` if it causes that without the other faults.
+
+    It may have been found by another failure, which it causes without steps that `needed` left out.
+    """
+    others = [other for other in faults if other is not fault]
+    purpose = f"only {fault.unit} of the culprits"
+    outcome = ask(_without(base, others), purpose) if others else failure
+    if not failure.same_bug(outcome):
+        return fault
+    return replace(fault, failure=replace(failure, decisions=fault.failure.decisions))
 
 
 def _without(base: Toggles, faults: Sequence[Fault]) -> Toggles:

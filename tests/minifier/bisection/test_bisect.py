@@ -323,6 +323,24 @@ def test_units_that_cause_the_same_failure_are_alternatives() -> None:
     assert verdict.confirmed
 
 
+def test_alternatives_that_were_found_by_another_failure_cause_the_first_one() -> None:
+    """Either step returns one tensor twice; a later step decides how that shows."""
+    first, shown, last = (
+        ("passes.cse", "n1"), ("passes.algebraic", "n2"), ("lower.aten.add.Tensor", "n4")
+    )  # fmt: skip
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        if not {first, last} & set(taken):
+            return OK
+        return WRONG if shown in taken else REJECTED
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [first, last]
+    assert [fault.failure.kind for fault in verdict.faults] == [Kind.WRONG, Kind.WRONG]
+    assert [fault.unit for fault in verdict.alternatives()] == ["lower.aten.add.Tensor"]
+    assert verdict.confirmed
+
+
 def test_of_a_pair_of_which_either_may_be_off_the_later_one_is_named() -> None:
     pair = {("passes.cse", "n0"), ("passes.algebraic", "n0")}
     verdict = Program(PIPELINE, lambda taken: WRONG if pair <= set(taken) else OK).bisected()
