@@ -50,6 +50,8 @@ class ScriptFailure:
     finding: ScriptLayer
     runs: ScriptRuns
     search: Search
+    in_budget: bool = True
+    """Whether the search for the layer came to its end within the budget."""
 
     @property
     def in_backend(self) -> bool:
@@ -57,17 +59,17 @@ class ScriptFailure:
         return self.finding.settled and self.finding.layer == BACKEND
 
     def within_backend(self) -> ScriptFailure:
-        """The same failure, its layer distinguished from the backend's caches and reuse of code.
-
-        Raises BudgetUsed.
-        """
+        """The same failure, its layer distinguished from the backend's caches and reuse of code."""
         with waiting_sessions() as self.runs.interpreters:
-            return replace(self, finding=self.search.within_backend())
+            try:
+                return replace(self, finding=self.search.within_backend())
+            except BudgetUsed:
+                return replace(self, finding=self.search.so_far(), in_budget=False)
 
     @property
     def has_units(self) -> bool:
-        """Whether a unit of the layer may be at fault."""
-        return self.finding.layer in HAS_UNITS or not self.finding.settled
+        """Whether a unit of the layer may be at fault, and can be searched for in the budget."""
+        return self.in_budget and (self.finding.layer in HAS_UNITS or not self.finding.settled)
 
     @property
     def known_layer(self) -> LayerFinding | None:
@@ -92,6 +94,8 @@ class ScriptFailure:
         It shows only commands that were run and behaved as it claims.
         """
         folder = Path(self.job.run_dir)
+        if not self.in_budget:
+            return self._budget_report(folder)
         if self.finding.layer == SCRIPT:
             return self._eager_report(folder)
         path = self.write_repro()
@@ -104,9 +108,7 @@ class ScriptFailure:
             notes.append(f"the repro does not pass with {' and '.join(off)} off")
         passed = passing is not None and passing.status == PASSES
         confirmed = self.finding.settled and failing.reproduced and passed
-        shown = ReportedFailure(
-            self.failure.kind.value, self.failure.signature, "script", self.failure.message[:2000]
-        )
+        shown = self._shown
         named = [Culprit(layer, Path(self.job.script).name, "", 0) for layer in off]
         command = f"python {path.name}"
         fault = ReportedFault(
@@ -139,6 +141,20 @@ class ScriptFailure:
         write_repro(self.job, self.failure, self.finding.off, path, self.runs.processes)
         return path
 
+    @property
+    def _shown(self) -> ReportedFailure:
+        failure = self.failure
+        message = failure.message[:2000]
+        return ReportedFailure(failure.kind.value, failure.signature, "script", message)
+
+    def _budget_report(self, folder: Path) -> Report:
+        """Report how the script fails, and what the runs so far tell about the layer."""
+        notes = [*self.finding.notes, "the budget was used up while the script ran as a whole"]
+        return Report(
+            "budget", self._shown, layer=self.finding.layer, ladder=self.ladder,
+            reruns=self.runs.runs, run_dir=str(folder), notes=notes,
+        )  # fmt: skip
+
     def _eager_report(self, folder: Path) -> Report:
         path = self.runs.logs[(DYNAMO,)]
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
@@ -156,7 +172,7 @@ def judge_script(
     """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
 
     Each run has its own empty caches. A run that passes is repeated with the caches of its first
-    process. Raises BudgetUsed after `seconds`.
+    process. Raises BudgetUsed if it has neither passed nor failed after `seconds`.
     """
     deadline = time.monotonic() + seconds
     with waiting_sessions() as interpreters:
@@ -167,7 +183,10 @@ def judge_script(
             return None
         say("it fails; looking for the layer at fault")
         search = Search(runs.ask, failure, {(): failure}, runs.used)
-        return ScriptFailure(job, failure, search.find(), runs, search)
+        try:
+            return ScriptFailure(job, failure, search.find(), runs, search)
+        except BudgetUsed:
+            return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
 
 
 def _both(path: Path, off: Off) -> tuple[Verified, Verified | None]:

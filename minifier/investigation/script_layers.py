@@ -127,6 +127,10 @@ class Search:
             return self._with_guards(layer, lowest)
         return self._settled(layer)
 
+    def so_far(self) -> ScriptLayer:
+        """Return what the runs so far tell, for a search that the budget ended."""
+        return self._unsettled([p for p in ORDER if (p,) in self.runs and self._passes(p)])
+
     def _with_guards(self, layer: str, above: str) -> ScriptLayer:
         """Decide between a layer that fails without those above it and its reuse of code."""
         guards = GUARDS[layer]

@@ -8,14 +8,14 @@ these are wrong, no layer of torch is at fault, although the graph fails only wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 
-from tcdebug.minifier.cases.case import Case, attributes
+from tcdebug.minifier.cases.case import Case, attributes, copy_graph, tensors_of
 from tcdebug.minifier.judging.replay import run
 
 TORCHS = frozenset(
@@ -26,6 +26,10 @@ TORCHS = frozenset(
     )
 )  # fmt: skip
 """Namespaces of operators that torch registers itself."""
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Types of tensors that have values. Others are subclasses, or stand for tensors in a trace."""
+Objections = dict[tuple[str, str], str]
+"""What opcheck says, by operator and check."""
 CHECKS = ("test_schema", "test_faketensor")
 """The checks of opcheck that are run: the schema, and the fake kernel."""
 
@@ -56,32 +60,48 @@ def custom_operator(target: Any) -> OpOverload | None:
 def misregistered(case: Case) -> list[str]:
     """Return opcheck's objections to the custom operators of a case, one per operator and check.
 
-    The case runs once in eager. Raises what it raises. Nested graphs are not checked.
+    The case runs once in eager, without gradients. Raises what it raises.
     """
-    checking = _Checking(case.module)
-    run(checking.run, case)
+    objections: Objections = {}
+    with torch.no_grad():  # with gradients, a branch or the body of a loop would only be traced
+        run(checked(case.module, objections), case)
     return [
         f"the custom operator {name} is registered wrongly, says {check} of "
         f"torch.library.opcheck: {what}"
-        for (name, check), what in checking.objections.items()
+        for (name, check), what in objections.items()
     ]
 
 
-class _Checking(fx.Interpreter):
-    """Runs a graph, and checks each custom operator before calling it."""
+def checked(module: fx.GraphModule, objections: Objections) -> fx.GraphModule:
+    """Return a copy of a graph and its nested graphs that checks custom operators it calls."""
+    graph, _ = copy_graph(module.graph)
+    for node in graph.nodes:
+        if operator := custom_operator(node.target):
+            node.target = _checked_operator(operator, objections)
+    copy = fx.GraphModule(module, graph)
+    for name, inner in attributes(module, module.graph).items():
+        if isinstance(inner, fx.GraphModule):
+            copy.set_submodule(name, checked(inner, objections))
+    return copy
 
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.objections: dict[tuple[str, str], str] = {}
 
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Check the operator, then call it."""
-        if operator := custom_operator(target):
+def _checked_operator(operator: OpOverload, objections: Objections) -> Callable[..., Any]:
+    """Return a function that calls the operator, and checks it for each new kind of arguments."""
+    seen = set()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tensors = list(tensors_of((args, kwargs)))
+        kinds = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
+        traced = any(type(t) not in PLAIN for t in tensors)
+        if not traced and kinds not in seen:
+            seen.add(kinds)
             said = torch.library.opcheck(
                 operator, args, kwargs, test_utils=CHECKS, raise_exception=False
             )
             for check, found in said.items():
                 if isinstance(found, BaseException):
                     text = " ".join(str(found).split())
-                    self.objections.setdefault((str(operator), check), text)
-        return super().call_function(target, args, kwargs)
+                    objections.setdefault((str(operator), check), text)
+        return operator(*args, **kwargs)
+
+    return call

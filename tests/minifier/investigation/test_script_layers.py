@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search
+from tcdebug.minifier.investigation.script_runs import ScriptRuns
+from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.processes.job import Job
 
 FAILS = Outcome(Kind.EXCEPTION, "script", "script | AssertionError", "AssertionError: [9, 9]")
 OTHER = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 3")
@@ -128,3 +134,39 @@ def test_a_script_that_needs_torch_compile_to_run_still_has_a_layer() -> None:
     finding, _ = found({EAGER: OTHER, DECOMPOSED: FAILS})
     assert (finding.layer, finding.settled) == ("layer.decompositions", True)
     assert finding.notes[1] == "it fails differently in eager: KeyError: 3"
+
+
+@pytest.mark.parametrize(
+    ("answered", "failing", "layer"),
+    [
+        (0, {}, ""),
+        (2, {}, "layer.autograd"),
+        (2, {DYNAMO: FAILS}, "layer.dynamo"),
+        (4, {DECOMPOSED: FAILS}, "layer.decompositions"),
+        (4, {}, "layer.backend"),
+    ],
+)
+def test_a_search_that_the_budget_ends_tells_what_it_knows(
+    answered: int, failing: Runs, layer: str, tmp_path: Path
+) -> None:
+    asked: list[Off] = []
+
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        if len(asked) >= answered:
+            raise BudgetUsed
+        asked.extend(questions)
+        return {off: failing.get(off, PASSES) for off in questions}
+
+    search = Search(ask, FAILS, {(): FAILS})
+    with pytest.raises(BudgetUsed):
+        search.find()
+        search.within_backend()
+    job = Job("search", "script.py", [], str(tmp_path))
+    runs = ScriptRuns(job, EventLog(None), 60.0, 0.0)
+    report = ScriptFailure(job, FAILS, search.so_far(), runs, search, in_budget=False).report()
+    assert (report.status, report.layer) == ("budget", layer)
+    assert report.failure is not None
+    assert report.failure.message == "AssertionError: [9, 9]"
+    assert len(report.ladder) == answered
+    assert report.faults == []
+    assert (f"it is {layer} or a later one" in report.notes) == bool(layer)

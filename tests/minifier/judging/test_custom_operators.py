@@ -80,6 +80,30 @@ def test_errors_of_a_registration_are_reported(
     assert what in first
 
 
+def branch(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(
+        x.sum() > 0, lambda x: torch.ops.planted.op(x.sin()), lambda x: x.cos(), (x,)
+    )
+
+
+def checkpointed(x: torch.Tensor) -> torch.Tensor:
+    return torch.utils.checkpoint.checkpoint(torch.ops.planted.op, x.sin(), use_reentrant=False)
+
+
+@pytest.mark.parametrize("function", [branch, checkpointed])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_operators_in_nested_graphs_are_checked(
+    library: torch.library.Library, function: Callable[..., torch.Tensor], gradients: bool
+) -> None:
+    kernel = [doubled]
+    library.impl("op", lambda x: kernel[0](x), "CPU")
+    case = captured(function, torch.ones(4, 6, requires_grad=gradients))
+    assert misregistered(case) == []
+    kernel[0] = doubled_in_place
+    (only,) = misregistered(case)
+    assert "Argument x is not defined as mutable but was mutated" in only
+
+
 def test_operators_of_torch_are_not_custom_operators() -> None:
     case = captured(lambda x: torch.ops.aten.sin(x) + torch.ops.prims.cos(x), torch.ones(3))
     assert list(custom_operators(case.module)) == []
