@@ -98,12 +98,13 @@ class BisectResult(Event):
 
 @dataclass(frozen=True, slots=True)
 class MinifyStep(Event):
-    """A reduction made the case smaller."""
+    """A reduction made the case smaller. `unit` is what is counted: nodes, or lines of a script."""
 
     kind: ClassVar[str] = "minify.step"
     reduction: str
     nodes_before: int
     nodes_after: int
+    unit: str = "nodes"
 
 
 @dataclass(frozen=True, slots=True)

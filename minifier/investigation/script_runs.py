@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -15,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog, decoded
 from tcdebug.compiler.events.schema import PassRan
 from tcdebug.compiler.events.search_events import CandidateRan, ProgramExported
@@ -23,13 +19,12 @@ from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, EXPORT, PROGRAM_PASS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import Job, check_session, start
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
 from tcdebug.minifier.subjects.script import outcome_of
 
-GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
-"""Prefixes of folders in inductor's cache that hold more than kernels."""
 POLL = 0.05
 """Seconds between checks of the budget."""
 SLOWER = 5.0
@@ -196,21 +191,3 @@ class _Going:
         if self.child is not None:
             self.child.end()
             self.child = None
-
-
-@contextlib.contextmanager
-def kernel_cache() -> Iterator[Path]:
-    """Create a cache folder for inductor that is empty except for previously compiled kernels.
-
-    Kernels are cached by their source, so they are valid for any compile. Without them a compile
-    spends seconds in the C++ compiler.
-    """
-    root = Options.from_env().cache_dir.resolve()
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="script-", dir=root) as folder:
-        known = root / "inductor"
-        for entry in known.iterdir() if known.is_dir() else ():
-            if entry.is_dir() and not entry.name.startswith(GRAPHS):
-                with contextlib.suppress(OSError):  # a candidate may be writing it
-                    shutil.copytree(entry, Path(folder, entry.name), copy_function=os.link)
-        yield Path(folder)

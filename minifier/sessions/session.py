@@ -21,6 +21,7 @@ from tcdebug.minifier.processes.subprocess_hook import hook_installed
 from tcdebug.minifier.sessions.backend_check import checked
 from tcdebug.minifier.sessions.execution import leave, run_script
 from tcdebug.minifier.sessions.modes import MODES
+from tcdebug.minifier.sessions.script_versions import MINIMISE, minimise_script
 from tcdebug.minifier.targets.interception import compile_patched
 
 
@@ -28,6 +29,10 @@ def main() -> NoReturn:
     """Do the job in the file that is the only argument."""
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
     os.environ["TCDEBUG_SESSION"] = "1"
+    if job.mode == MINIMISE:
+        started_marker(job, os.getpid()).touch()
+        minimise_script(job)
+        leave(0)
     with contextlib.ExitStack() as patches:
         MODES[job.mode](job, patches, child=False)
         if job.backend is not None:

@@ -82,7 +82,7 @@ class ProgressDisplay(Live):
             case "minify.step" if data["nodes_after"] < data["nodes_before"]:
                 return (
                     f"[dim]·[/] {data['reduction']}: "
-                    f"{data['nodes_before']} -> {data['nodes_after']} nodes"
+                    f"{data['nodes_before']} -> {data['nodes_after']} {data['unit']}"
                 )
             case "repro.verify":
                 verdict = "reproduces" if data["reproduced"] else "does not fail"

@@ -1,0 +1,326 @@
+"""Makes a script small that fails as a whole, and keeps its failure and the culprit."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS, STAND_INS
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.oracles.answers import Answers
+from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.oracles.question import Question
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.reduction.script.observing import instrumented
+from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
+from tcdebug.minifier.search.algorithms import first_bad
+from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
+from tcdebug.minifier.subjects.forked_script import Execute, ForkedScripts
+
+REPEATS = 2
+"""Further runs of the script as it is, which all have to fail."""
+CLEARLY = 1e-4
+"""A relative difference below this may be rounding."""
+DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
+ABOVE = {
+    DYNAMO: "layer.autograd",
+    GUARDS[DYNAMO]: "layer.autograd",
+    "layer.autograd": "layer.decompositions",
+    GUARDS["layer.autograd"]: "layer.decompositions",
+    "layer.decompositions": "layer.backend",
+}
+"""Layer -> the next one, without which the failure shows too."""
+
+
+class MinimisingTask(msgspec.Struct, frozen=True):
+    """A script that fails as a whole, and what is known of the failure."""
+
+    kind: str
+    signature: str
+    off: list[str]
+    """Everything that is off when the script passes; empty if that is not known."""
+    layer: str
+    seconds: float
+
+
+class MinimisedScript(msgspec.Struct, frozen=True):
+    """The smallest versions of a script that were found, the smallest first.
+
+    It has none if the script could not be minimised; `reason` says why.
+    """
+
+    texts: list[str] = []
+    args: list[list[str]] = []
+    alone: list[bool] = []
+    lines_before: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    reason: str = ""
+    ended: bool = True
+    """Whether nothing more could be removed, rather than the time being up."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a version of a script must do under toggles: fail in the same way, or pass."""
+
+    toggles: Toggles
+    fails: bool
+
+
+class NotMinimised(Exception):
+    """The script cannot be minimised. The message says why."""
+
+
+@dataclass
+class ScriptMinimising:
+    """The search for a small version of one script."""
+
+    job: Job
+    task: MinimisingTask
+    execute: Execute
+    log: EventLog
+    versions: list[ScriptText] = field(default_factory=list)
+    """The versions that failed in the same way, the original first."""
+    checks: list[Check] = field(default_factory=list)
+    """What every version must do."""
+    last_checks: list[Check] = field(default_factory=list)
+    """What the last version must do too. These runs take longer."""
+
+    def run(self) -> MinimisedScript:
+        """Minimise the script within the seconds of the task."""
+        folder = Path(self.job.run_dir)
+        runner = ForkedScripts(self.job, folder / "versions", self.execute)
+        oracle = Oracle(
+            runner, self.log, Answers(folder / "answers-versions.jsonl"),
+            Limits(self.job.limits.seconds, None),
+            Spending(Budget(self.task.seconds, self.job.reruns)), Criteria(),
+            OtherFailures(folder / "other" / "versions", self.log), self.job.jobs,
+        )  # fmt: skip
+        reason, ended, lines = "", False, 0
+        try:
+            start = self._start()
+            lines = start.size
+            self._first_runs(oracle, runner, start)
+            reducer = ScriptReducer(start, self._observed(oracle, start), self.log)
+            self.versions = reducer.accepted
+            reduce_ahead(reducer, oracle.answer, oracle, self._interesting(oracle))
+            ended = True
+        except BudgetUsed:
+            reason = "" if self.versions else "the time was up before the script had run"
+        except NotMinimised as problem:
+            reason = str(problem)
+        finally:
+            oracle.ask_ahead(())
+        try:
+            self.versions = self.versions[: self._last(oracle)]
+        except BudgetUsed:
+            reason = "the time was up before the smallest version was checked"
+        runner.clear()
+        found = self.versions[::-1]
+        return MinimisedScript(
+            [v.text for v in found], [list(v.args) for v in found], [v.alone for v in found],
+            lines, oracle.reruns, round(oracle.spending.seconds, 3), round(oracle.cpu_seconds, 3),
+            reason, ended,
+        )  # fmt: skip
+
+    def _start(self) -> ScriptText:
+        """Return the script without comments. Its own path stands in place of `__file__`."""
+        path = Path(self.job.script).resolve()
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError) as problem:
+            raise NotMinimised(f"it is not valid Python: {problem}") from None
+        if found := sorted(_destructive(tree)):
+            raise NotMinimised(f"a changed script must not call {', '.join(found)}")
+        for node in ast.walk(tree):
+            for name, value in ast.iter_fields(node):
+                if isinstance(value, ast.Name) and value.id == "__file__":
+                    setattr(node, name, ast.Constant(str(path)))
+                elif isinstance(value, list):
+                    value[:] = [
+                        ast.Constant(str(path))
+                        if isinstance(item, ast.Name) and item.id == "__file__"
+                        else item
+                        for item in value
+                    ]
+        return ScriptText(ast.unparse(ast.fix_missing_locations(tree)), tuple(self.job.args))
+
+    # -- what has to hold ---------------------------------------------------------------------
+
+    def _first_runs(
+        self, oracle: Oracle[ScriptText], runner: ForkedScripts, start: ScriptText
+    ) -> None:
+        """Run the script and find out what every version must do. The cheapest runs come first."""
+        base = Toggles.parse(self.job.toggles)
+        failure = oracle.ask(start, base, "the script in a fork")
+        if not failure.failed:
+            runner.processes = 2
+            failure = oracle.ask(start, base, "the script in two forks")
+        if not failure.failed:
+            raise NotMinimised("it does not fail in a fork of a process that has imported torch")
+        if failure.kind.value != self.task.kind:
+            raise NotMinimised(f"it fails differently in a fork: {failure.signature}")
+        runner.hunted = oracle.hunted = failure
+        if failure.kind is not Kind.HANG:
+            oracle.tighten(failure.seconds)
+        rate = oracle.rate(start, base, failure, REPEATS)
+        if rate.failed < rate.runs:
+            raise NotMinimised("it does not always fail")
+        eager = base.without(off=[DYNAMO])
+        self._must_pass(oracle, start, eager, "in eager")
+        off = base.without(off=self.task.off or [DYNAMO])
+        self._must_pass(oracle, start, off, f"with {', '.join(self.task.off)} off")
+        self.checks = [Check(eager, False), Check(base, True), Check(off, False)]
+        if (next_layer := ABOVE.get(self.task.layer)) is None:
+            return
+        purpose = f"with the backend {STAND_INS[next_layer]}"
+        above, without = (t.without(off=[next_layer]) for t in (base, off))
+        if not failure.same_bug(oracle.ask(start, above, purpose)):
+            return
+        cheap = [Check(eager, False), Check(above, True)]
+        if oracle.ask(start, without, purpose).kind is Kind.OK:
+            self.last_checks = [Check(base, True), Check(off, False)]
+            self.checks = [*cheap, Check(without, False)]
+        else:
+            self.checks = [*cheap, Check(base, True), Check(off, False)]
+
+    def _must_pass(
+        self, oracle: Oracle[ScriptText], start: ScriptText, toggles: Toggles, how: str
+    ) -> None:
+        outcome = oracle.ask(start, toggles, f"the script {how}")
+        if outcome.kind is not Kind.OK:
+            last = outcome.message.strip().rpartition("\n")[2][:160]
+            raise NotMinimised(f"in a fork, it does not pass {how}: {last}")
+
+    def _interesting(
+        self, oracle: Oracle[ScriptText]
+    ) -> Callable[[Callable[[Question[ScriptText]], Outcome]], Interesting[ScriptText]]:
+        """Return the predicate of the reducer: whether a version passes the checks."""
+
+        def interesting(
+            ask: Callable[[Question[ScriptText]], Outcome],
+        ) -> Interesting[ScriptText]:
+            return lambda version, purpose: self._holds(oracle, ask, version, purpose, self.checks)
+
+        return interesting
+
+    def _holds(
+        self,
+        oracle: Oracle[ScriptText],
+        ask: Callable[[Question[ScriptText]], Outcome],
+        version: ScriptText,
+        purpose: str,
+        checks: Sequence[Check],
+    ) -> bool:
+        hunted = oracle.hunted
+        assert hunted is not None
+        for check in checks:
+            outcome = ask(Question(version, check.toggles, purpose))
+            fails = hunted.same_bug(outcome) and _as_clear(hunted, outcome)
+            if not (fails if check.fails else outcome.kind is Kind.OK):
+                return False
+        return True
+
+    def _last(self, oracle: Oracle[ScriptText]) -> int:
+        """Return how many versions there are up to the smallest that passes all checks."""
+
+        def fails(count: int) -> bool:
+            version, purpose = self.versions[count], "the last checks"
+            return not self._holds(oracle, oracle.answer, version, purpose, self.last_checks)
+
+        most = len(self.versions) - 1
+        if most < 1 or not self.last_checks or not fails(most):
+            return most + 1
+        return first_bad(0, most, fails)
+
+    def _observed(self, oracle: Oracle[ScriptText], start: ScriptText) -> dict[str, str]:
+        """Run the script in eager and return the literals that its expressions had, by text."""
+        path = Path(self.job.run_dir) / "observed.json"
+        text = instrumented(start.text, path)
+        if text is None:
+            return {}
+        outcome = oracle.ask(
+            start.with_text(text),
+            Toggles.parse(self.job.toggles).without(off=[DYNAMO]),
+            "observing values",
+        )
+        if outcome.kind is not Kind.OK or not path.exists():
+            return {}
+        found: dict[str, str] = json.loads(path.read_text())
+        path.unlink()
+        return found
+
+
+MODULES = ("shutil", "subprocess", "socket", "requests", "urllib")
+FUNCTIONS = {
+    "os": frozenset(
+        [
+            "remove",
+            "unlink",
+            "rmdir",
+            "removedirs",
+            "rename",
+            "renames",
+            "replace",
+            "system",
+            "kill",
+            "killpg",
+            "truncate",
+            "popen",
+            "execv",
+            "execve",
+            "execvp",
+            "execl",
+            "chmod",
+            "chown",
+            "posix_spawn",
+        ]
+    )
+}
+METHODS = frozenset({"unlink", "rmdir", "rmtree", "rename"})
+
+
+def _destructive(tree: ast.Module) -> set[str]:
+    """Return calls and modules that may do harm if a statement before them is missing."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names if a.name.partition(".")[0] in MODULES}
+        elif isinstance(node, ast.ImportFrom):
+            module = (node.module or "").partition(".")[0]
+            names = {a.name for a in node.names}
+            found |= {f"{module}.{name}" for name in names if module in MODULES}
+            found |= {f"{module}.{name}" for name in names & FUNCTIONS.get(module, frozenset())}
+        elif isinstance(node, ast.Attribute):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if node.attr in METHODS or node.attr in FUNCTIONS.get(owner, ()):
+                found.add(ast.unparse(node))
+    return found
+
+
+def _as_clear(first: Outcome, other: Outcome) -> bool:
+    """Return whether values are as different as they were, and not only by rounding."""
+    before, after = _difference(first), _difference(other)
+    if before is None or after is None or before < CLEARLY:
+        return True
+    return not after < min(before, 1.0) * 1e-2 + CLEARLY * 0.5
+
+
+def _difference(outcome: Outcome) -> float | None:
+    found = DIFFERENCE.search(outcome.message)
+    return float(found[1]) if found else None

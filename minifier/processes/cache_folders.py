@@ -1,0 +1,53 @@
+"""Cache folders for inductor that hold nothing but previously compiled kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tcdebug.compiler.configuration.options import Options
+
+GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
+"""Prefixes of folders in inductor's cache that hold more than kernels."""
+
+
+def known_kernels() -> Path:
+    """Return the cache folder that candidates share."""
+    return Options.from_env().cache_dir.resolve() / "inductor"
+
+
+@contextlib.contextmanager
+def kernel_cache() -> Iterator[Path]:
+    """Create a cache folder for inductor that is empty except for previously compiled kernels.
+
+    Kernels are cached by their source, so they are valid for any compile. Without them a compile
+    spends seconds in the C++ compiler.
+    """
+    known = known_kernels()
+    known.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="script-", dir=known.parent) as folder:
+        link_kernels(known, Path(folder))
+        yield Path(folder)
+
+
+def link_kernels(known: Path, folder: Path, *, headers_only: bool = False) -> None:
+    """Link the kernels of one cache folder into another, without its compiled graphs.
+
+    With `headers_only`, only precompiled headers are linked.
+    """
+    for entry in known.iterdir() if known.is_dir() else ():
+        is_graph = entry.name.startswith(GRAPHS)
+        if not entry.is_dir() or is_graph or (headers_only and len(entry.name) == 2):
+            continue
+        with contextlib.suppress(OSError):  # a candidate may be writing it
+            target = Path(folder, entry.name)
+            shutil.copytree(entry, target, copy_function=_link, dirs_exist_ok=True)
+
+
+def _link(source: str, target: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.link(source, target)

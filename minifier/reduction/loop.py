@@ -1,0 +1,199 @@
+"""The loop of a reducer: applies every reduction in turn until none helps.
+
+The loop holds the smallest candidate so far. Every candidate goes through `interesting`, so no
+progress is lost when the budget runs out or the user interrupts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, Self
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import MinifyStep
+from tcdebug.minifier.reduction import ReducibleType, Reduction
+from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
+from tcdebug.minifier.search.reducing import Interesting
+
+
+@dataclass(frozen=True)
+class Reductions(Generic[ReducibleType]):
+    """The reductions of one kind of candidate, and what the loop needs to know about the kind.
+
+    `coarse` ones run again if the `skeleton` of the candidate has changed, but not after changes
+    of details. The search ends because every step lowers the `measure`.
+    """
+
+    coarse: tuple[Reduction[ReducibleType], ...]
+    fine: tuple[Reduction[ReducibleType], ...]
+    measure: Callable[[ReducibleType], Any]
+    skeleton: Callable[[ReducibleType], object]
+    is_valid: Callable[[ReducibleType], bool]
+    unit: str = "nodes"
+    """What `size` counts."""
+
+
+@dataclass(frozen=True)
+class _Measured(Generic[ReducibleType]):
+    """A candidate with its measure."""
+
+    case: ReducibleType
+    of: Callable[[ReducibleType], Any]
+
+    @cached_property
+    def measure(self) -> Any:
+        """The size of the candidate, in all its components."""
+        return self.of(self.case)
+
+
+class ReductionLoop(Generic[ReducibleType]):
+    """The search for a smaller candidate that is still interesting."""
+
+    def __init__(
+        self, case: ReducibleType, reductions: Reductions[ReducibleType], log: EventLog
+    ) -> None:
+        self._reductions = reductions
+        self._best = _Measured(case, reductions.measure)
+        self.accepted = [case]
+        """The candidates that were the smallest at some time, the last one the best."""
+        self._log = log
+        self._answers = {case.key: True}
+        self._left: list[Reduction[ReducibleType]] = []
+        self._tried: object = None
+        self._before = ""
+        self._edits: dict[tuple[Reduction[ReducibleType], str], list[str]] = {}
+        self._made: dict[
+            tuple[Reduction[ReducibleType], str, tuple[str, ...]], _Measured[ReducibleType] | None
+        ] = {}
+
+    @property
+    def best(self) -> ReducibleType:
+        """The smallest case so far."""
+        return self._best.case
+
+    def run(self, interesting: Interesting[ReducibleType]) -> ReducibleType:
+        """Reduce until no reduction changes anything, and return the smallest case found."""
+        while self.step(interesting):
+            pass
+        return self.best
+
+    def step(self, interesting: Interesting[ReducibleType]) -> bool:
+        """Apply the next reduction. Return False once no reduction changes anything."""
+        reduction = self._next()
+        if reduction is not None:
+            self.reduce(reduction, interesting)
+        return reduction is not None
+
+    def rehearsal(self) -> Self:
+        """Return a reducer in the same state that logs nothing.
+
+        The two share their caches of edits and candidates, but not their answers.
+        """
+        other = copy(self)
+        other._log = EventLog(None)
+        other._answers = dict(self._answers)
+        other._left = list(self._left)
+        other.accepted = list(self.accepted)
+        return other
+
+    def forget(self) -> None:
+        """Drop everything derived from cases other than the best."""
+        here = self.best.key
+        self._edits = {k: v for k, v in self._edits.items() if k[1] == here}
+        self._made = {k: v for k, v in self._made.items() if k[1] == here}
+
+    def _next(self) -> Reduction[ReducibleType] | None:
+        """Return the reduction whose turn it is; None at the end."""
+        if not self._left:
+            if self.best.key == self._before:
+                return None
+            skeleton = self._reductions.skeleton(self.best)
+            details = skeleton == self._tried
+            self._before = self.best.key if details else ""
+            self._tried = skeleton
+            self._left = list(self._reductions.fine if details else self._reductions.coarse)
+        return self._left.pop(0)
+
+    def reduce(
+        self, reduction: Reduction[ReducibleType], interesting: Interesting[ReducibleType]
+    ) -> None:
+        """Apply as many edits of one reduction as possible while the failure persists."""
+        case = self.best
+
+        def keep(edits: Sequence[str]) -> bool:
+            return self._keep(reduction, case, edits, interesting)
+
+        edits = self._edits_of(reduction, case)
+        if not edits or keep(edits):
+            return
+        if reduction.ordered:
+            first_bad(0, len(edits), lambda n: not keep(edits[:n]))
+            return
+
+        def survives(unapplied: Sequence[str]) -> bool:
+            left_out = set(unapplied)
+            return keep([e for e in edits if e not in left_out])
+
+        minimal_subset(edits[::-1], survives)
+
+    def _keep(
+        self,
+        reduction: Reduction[ReducibleType],
+        case: ReducibleType,
+        edits: Sequence[str],
+        interesting: Interesting[ReducibleType],
+    ) -> bool:
+        """Try a set of edits, and keep the result if it is interesting and smaller."""
+        candidate = self._candidate(reduction, case, edits)
+        if candidate is None:
+            return False
+        key = candidate.case.key
+        if key not in self._answers:
+            self._answers[key] = interesting(candidate.case, reduction.name)
+        if not self._answers[key]:
+            return False
+        if candidate.measure < self._best.measure:
+            step = (reduction.name, self.best.size, candidate.case.size, self._reductions.unit)
+            self._log.emit(MinifyStep(*step))
+            self._best = candidate
+            self.accepted.append(candidate.case)
+        return True
+
+    def _edits_of(self, reduction: Reduction[ReducibleType], case: ReducibleType) -> list[str]:
+        key = reduction, case.key
+        if key not in self._edits:
+            try:
+                self._edits[key] = reduction.edits(case)
+            except Exception as error:
+                self._leave_out(reduction, error)
+                self._edits[key] = []
+        return self._edits[key]
+
+    def _candidate(
+        self, reduction: Reduction[ReducibleType], case: ReducibleType, edits: Sequence[str]
+    ) -> _Measured[ReducibleType] | None:
+        key = reduction, case.key, tuple(edits)
+        if key not in self._made:
+            made = self._applied(reduction, case, edits) if edits else case
+            self._made[key] = None if made is None else _Measured(made, self._reductions.measure)
+        return self._made[key]
+
+    def _applied(
+        self, reduction: Reduction[ReducibleType], case: ReducibleType, edits: Sequence[str]
+    ) -> ReducibleType | None:
+        """Return the case with edits applied; None if it is malformed or the edits fail."""
+        try:
+            made = reduction.apply(case, edits)
+            return made if made is not None and self._reductions.is_valid(made) else None
+        except Exception as error:
+            self._leave_out(reduction, error)
+            return None
+
+    def _leave_out(self, reduction: Reduction[ReducibleType], error: Exception) -> None:
+        """Log that an exception in a reduction left its edits untried."""
+        reason = f"{type(error).__name__}: {error}"
+        self._log.emit(Fallback(f"edits of {reduction.name} are left out", reason[:2000]))

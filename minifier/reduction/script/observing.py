@@ -1,0 +1,95 @@
+"""Observes which values the expressions of a script have in a run.
+
+The script runs with each expression wrapped in a call that notes its value and returns it. An
+expression that has the same literal value wherever and whenever it is evaluated can be replaced by
+that literal, for example `args.hidden` by 64.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from tcdebug.minifier.reduction.script.rewriting import Rewrite, expressions, rewritten
+
+OBSERVER = "__tcdebug_observed__"
+"""The name of the function in whose calls the expressions are wrapped."""
+LONGEST = 60
+"""The limit on the text of a literal, in characters."""
+NOT_WRAPPED = (ast.Constant, ast.Starred, ast.Slice, ast.Yield, ast.YieldFrom, ast.Await)
+"""Expressions whose value is known, or that cannot be an argument."""
+
+
+def instrumented(text: str, path: Path) -> str | None:
+    """Return a script that writes the values of its expressions to a file; None if none can."""
+    tree = ast.parse(text)
+    wrapped = []
+    for node in expressions(tree):
+        if isinstance(node, NOT_WRAPPED):
+            continue
+        observer = ast.Name(OBSERVER, ast.Load())
+        call = ast.Call(observer, [ast.Constant(ast.unparse(node)), node], [])
+        wrapped.append(Rewrite.of(node, call))
+    body = rewritten(tree, wrapped)
+    if body is None:
+        return None
+    tree = ast.parse(body)
+    first = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
+    rest = [s for s in tree.body if s not in first]
+    begin = ast.parse(BEGIN.format(name=OBSERVER, module=__name__, path=str(path))).body
+    end = ast.parse(f"{OBSERVER}.write()").body
+    tree.body = [*first, *begin, ast.Try(rest, [], [], end)]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+BEGIN = """
+from {module} import Observed as {name}
+{name} = {name}({path!r})
+"""
+"""What an observed script begins with."""
+
+
+class Observed:
+    """The values of expressions by their text. They are written to a file at exit, as JSON."""
+
+    def __init__(self, path: str) -> None:
+        self._seen: dict[str, str | None] = {}
+        self._path = Path(path)
+
+    def __call__(self, text: str, value: Any) -> Any:
+        """Note the value of an expression, and return it."""
+        if self._seen.get(text, "") is not None:
+            found = literal(value)
+            self._seen[text] = found if self._seen.get(text, found) == found else None
+        return value
+
+    def write(self) -> None:
+        """Write the texts of expressions that always had the same literal value, with the value."""
+        found = {text: value for text, value in self._seen.items() if value not in (None, text)}
+        self._path.write_text(json.dumps(found))
+
+
+def literal(value: Any) -> str | None:
+    """Return Python for a plain value; None for any other or a long one."""
+    text = _literal(value)
+    return text if text is not None and len(text) <= LONGEST else None
+
+
+def _literal(value: Any) -> str | None:
+    if value is None or type(value) in (bool, int, str):
+        return repr(value)
+    if type(value) is float:
+        return repr(value) if math.isfinite(value) else None
+    if type(value) in (list, tuple):
+        parts = [literal(part) for part in value]
+        if any(part is None for part in parts):
+            return None
+        inner = ", ".join(str(part) for part in parts)
+        comma = "," if type(value) is tuple and len(parts) == 1 else ""
+        return f"[{inner}]" if type(value) is list else f"({inner}{comma})"
+    if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
+        return repr(value)
+    return None

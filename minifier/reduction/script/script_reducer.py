@@ -1,0 +1,107 @@
+"""Makes a failing script small: the reductions of scripts, in their order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
+from tcdebug.minifier.reduction.script.functions import (
+    DropDecorations,
+    DropParameters,
+    InlineFunctions,
+)
+from tcdebug.minifier.reduction.script.rewriting import expressions, is_valid, undefined
+from tcdebug.minifier.reduction.script.statements import (
+    DropStatements,
+    KeepNeeded,
+    UnwrapBlocks,
+)
+from tcdebug.minifier.reduction.script.surroundings import DropProgramArguments, StandAlone
+from tcdebug.minifier.reduction.script.values import (
+    DropArguments,
+    HoistOperands,
+    InlineNames,
+    ObservedLiterals,
+    ShrinkNumbers,
+)
+
+BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
+
+
+class ScriptMeasure(NamedTuple):
+    """The size of a script, the most significant component first."""
+
+    together: bool
+    """Whether it needs the folder of the original."""
+    arguments: int
+    statements: int
+    """Statements, of which a block counts twice."""
+    names: int
+    """Reads of names."""
+    nodes: int
+    numbers: int
+    """The sum of the integers."""
+
+
+def measure(script: ScriptText) -> ScriptMeasure:
+    """Measure a script."""
+    tree = ast.parse(script.text)
+    nodes = list(ast.walk(tree))
+    found = [n for n in nodes if isinstance(n, ast.stmt) and not isinstance(n, ast.Pass)]
+    values = [n.value for n in expressions(tree) if isinstance(n, ast.Constant)]
+    return ScriptMeasure(
+        together=not script.alone,
+        arguments=len(script.args),
+        statements=len(found) + sum(isinstance(n, BLOCKS) for n in found),
+        names=sum(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) for n in nodes),
+        nodes=len(nodes),
+        numbers=sum(value for value in values if type(value) is int),
+    )
+
+
+def skeleton(script: ScriptText) -> object:
+    """Return what decides which statements a script needs: their kinds, and the names read."""
+    nodes = list(ast.walk(ast.parse(script.text)))
+    kinds = [type(n).__name__ for n in nodes if isinstance(n, ast.stmt)]
+    names = sorted(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return kinds, names
+
+
+class ScriptReducer(ReductionLoop[ScriptText]):
+    """The search for a smaller script that is still interesting.
+
+    `seen` are the literals that expressions were seen to have, by their text.
+    """
+
+    def __init__(self, script: ScriptText, seen: Mapping[str, str], log: EventLog) -> None:
+        allowed = undefined(script.text)
+        reductions = Reductions(
+            coarse=(
+                KeepNeeded(),
+                ObservedLiterals(seen),
+                InlineFunctions(),
+                UnwrapBlocks(),
+                DropParameters(),
+                DropStatements(),
+            ),
+            fine=(
+                StandAlone(),
+                DropProgramArguments(),
+                DropDecorations(),
+                DropArguments(),
+                ShrinkNumbers(1, together=True),
+                ShrinkNumbers(2, together=True),
+                HoistOperands(),
+                ShrinkNumbers(1, together=False),
+                InlineNames(),
+            ),
+            measure=measure,
+            skeleton=skeleton,
+            is_valid=lambda candidate: is_valid(candidate, allowed),
+            unit="lines",
+        )
+        super().__init__(script, reductions, log)

@@ -1,0 +1,73 @@
+"""Removes statements, and the blocks around statements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.rewriting import (
+    Rewrite,
+    SyntaxReduction,
+    rewritten,
+    statements,
+)
+from tcdebug.minifier.reduction.script.slicing import Slices
+
+
+class KeepNeeded:
+    """Removes statements, except those that the remaining ones need.
+
+    Every candidate is thus complete as far as names go, and most of what a script needs is found
+    without a run.
+    """
+
+    name = "keep_needed"
+    ordered = False
+
+    def edits(self, script: ScriptText) -> list[str]:
+        """Return the numbers of all statements, in the order of the text."""
+        return [str(n) for n in range(len(Slices(ast.parse(script.text)).order))]
+
+    def apply(self, script: ScriptText, edits: Sequence[str]) -> ScriptText | None:
+        """Return the script without these statements, as far as others do not need them."""
+        tree = ast.parse(script.text)
+        slices = Slices(tree)
+        dropped = {slices.order[int(number)] for number in edits}
+        kept = slices.needed_by(s for s in slices.order if s not in dropped)
+        text = rewritten(tree, [Rewrite.of(s) for s in slices.order if s not in kept])
+        return None if text is None else script.with_text(text)
+
+
+class DropStatements(SyntaxReduction):
+    """Removes statements, with everything inside them."""
+
+    name = "drop_statements"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each statement."""
+        return [Rewrite.of(s) for s in statements(tree) if not isinstance(s, ast.Pass)]
+
+
+class UnwrapBlocks(SyntaxReduction):
+    """Replaces a compound statement by a block of it, and a loop by its first iteration."""
+
+    name = "unwrap_blocks"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return the blocks of each compound statement as edits."""
+        found = []
+        for node in statements(tree):
+            if isinstance(node, ast.For):
+                first = ast.parse("_ = next(iter(_))").body[0]
+                assert isinstance(first, ast.Assign) and isinstance(first.value, ast.Call)
+                iterator = first.value.args[0]
+                assert isinstance(iterator, ast.Call)
+                first.targets, iterator.args = [node.target], [node.iter]
+                found.append(Rewrite.of(node, first, *node.body))
+                found.append(Rewrite.of(node, *node.body))
+            elif isinstance(node, ast.If | ast.While | ast.With | ast.Try):
+                found.append(Rewrite.of(node, *node.body))
+                if isinstance(node, ast.If) and node.orelse:
+                    found.append(Rewrite.of(node, *node.orelse))
+        return found

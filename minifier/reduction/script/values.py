@@ -1,0 +1,186 @@
+"""Simplifies expressions: arguments, operands, numbers, and values that a run has observed."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from tcdebug.minifier.reduction.script.rewriting import (
+    Rewrite,
+    SyntaxReduction,
+    expressions,
+    statements,
+)
+
+TOLERANCES = frozenset({"rtol", "atol", "tol", "eps", "equal_nan"})
+"""Arguments that say when values are equal. Without them rounding would count as a failure."""
+LONGEST = 88
+"""A line to which a name is inlined has at most this many characters."""
+
+
+class ObservedLiterals(SyntaxReduction):
+    """Replaces an expression by the literal that it was seen to have in a run.
+
+    `seen` maps the text of an expression to the text of its only value.
+    """
+
+    name = "observed_literals"
+
+    def __init__(self, seen: Mapping[str, str]) -> None:
+        self._seen = seen
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each expression with a known value, outer ones first.
+
+        Comparisons and assertions are left out, because they say what the failure is.
+        """
+        asserted = {
+            id(n) for s in statements(tree) if isinstance(s, ast.Assert) for n in ast.walk(s)
+        }
+        found = []
+        for node in expressions(tree):
+            if id(node) in asserted or isinstance(node, ast.Constant | ast.Compare | ast.BoolOp):
+                continue
+            text = self._seen.get(ast.unparse(node))
+            if text is not None:
+                found.append(Rewrite.of(node, ast.parse(text, mode="eval").body))
+        return found
+
+
+class DropArguments(SyntaxReduction):
+    """Removes arguments of calls, elements of displays, and messages of assertions."""
+
+    name = "drop_arguments"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each, the last of several first."""
+        found = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assert) and node.msg is not None:
+                found.append(Rewrite.of(node.msg))
+            elif isinstance(node, ast.Call):
+                found += [Rewrite.of(k) for k in node.keywords if k.arg not in TOLERANCES]
+                found += [Rewrite.of(argument) for argument in node.args[::-1]]
+            elif isinstance(node, ast.List | ast.Tuple) and isinstance(node.ctx, ast.Load):
+                found += [Rewrite.of(element) for element in node.elts[::-1]]
+            elif isinstance(node, ast.Dict):
+                found += list(_without_entries(node))
+            elif isinstance(node, ast.Import | ast.ImportFrom) and len(node.names) > 1:
+                found += [Rewrite.of(alias) for alias in node.names]
+        return found
+
+
+def _without_entries(node: ast.Dict) -> Iterator[Rewrite]:
+    for place in range(len(node.keys)):
+        keys = [*node.keys[:place], *node.keys[place + 1 :]]
+        values = [*node.values[:place], *node.values[place + 1 :]]
+        yield Rewrite.of(node, ast.Dict(keys, values))
+
+
+class HoistOperands(SyntaxReduction):
+    """Replaces an operation by one of its operands, and a call by its receiver or argument.
+
+    The condition of an assertion stays, because it says what the failure is.
+    """
+
+    name = "hoist_operands"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return the operands of each operation as edits, outer operations first."""
+        conditions = {id(s.test) for s in statements(tree) if isinstance(s, ast.Assert)}
+        return [
+            Rewrite.of(node, operand)
+            for node in expressions(tree)
+            if id(node) not in conditions
+            for operand in _operands(node)
+        ]
+
+
+def _operands(node: ast.expr) -> Iterator[ast.expr]:
+    match node:
+        case ast.Call():
+            if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
+                yield node.func.value
+            yield from (a for a in node.args[:2] if not isinstance(a, ast.Constant | ast.Starred))
+        case ast.BinOp():
+            yield from (node.left, node.right)
+        case ast.BoolOp():
+            yield from node.values
+        case ast.IfExp():
+            yield from (node.body, node.orelse)
+        case ast.UnaryOp() if not isinstance(node.operand, ast.Constant):
+            yield node.operand
+        case ast.Subscript():
+            yield node.value
+
+
+def _is_module(node: ast.expr) -> bool:
+    """Return whether an expression looks like a module: torch, torch.nn.functional, F."""
+    names = ast.unparse(node).split(".")
+    return names[0] in ("torch", "nn", "F", "np", "numpy", "math", "os", "sys")
+
+
+class ShrinkNumbers(SyntaxReduction):
+    """Replaces integers by a smaller one: all that are equal, or one of them.
+
+    Equal integers are mostly one size.
+    """
+
+    def __init__(self, to: int, *, together: bool) -> None:
+        self._to = to
+        self._together = together
+        self.name = f"numbers_{to}{'_together' if together else ''}"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each larger integer, the largest first."""
+        found: dict[int, list[ast.Constant]] = {}
+        for node in expressions(tree):
+            if isinstance(node, ast.Constant) and type(node.value) is int and node.value > self._to:
+                found.setdefault(node.value, []).append(node)
+        edits = []
+        for value in sorted(found, reverse=True):
+            parts = [(node, (ast.Constant(self._to),)) for node in found[value]]
+            groups = [parts] if self._together else [[part] for part in parts]
+            edits += [Rewrite(tuple(group)) for group in groups]
+        return edits
+
+
+class InlineNames(SyntaxReduction):
+    """Puts the value of a name that is read once in the place where it is read."""
+
+    name = "inline_names"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each such name whose line stays short."""
+        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+        stored = Counter(n.id for n in names if not isinstance(n.ctx, ast.Load))
+        read = Counter(n.id for n in names if isinstance(n.ctx, ast.Load))
+        lines = {
+            id(part): s
+            for s in statements(tree)
+            for part in ast.walk(s)
+            if not any(isinstance(c, ast.stmt) for c in ast.iter_child_nodes(s))
+        }
+        found = []
+        for statement in statements(tree):
+            target = _assigned(statement)
+            if target is None or stored[target.id] != 1 or read[target.id] != 1:
+                continue
+            (use,) = (n for n in names if n.id == target.id and isinstance(n.ctx, ast.Load))
+            assert isinstance(statement, ast.Assign)
+            line = lines.get(id(use))
+            if line is None:
+                continue
+            length = line.col_offset + len(ast.unparse(line)) + len(ast.unparse(statement.value))
+            if length <= LONGEST:
+                found.append(Rewrite(((statement, ()), (use, (statement.value,)))))
+        return found
+
+
+def _assigned(statement: ast.stmt) -> ast.Name | None:
+    """Return the name that a plain assignment to a single name binds."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    return target if isinstance(target, ast.Name) else None

@@ -1,0 +1,156 @@
+"""Versions of a script, each run in a fork of a process that has imported torch and nothing else.
+
+A fork costs the script, not the imports. A failure that needs imports of its own is not seen there;
+the final version is therefore run again in fresh processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import random
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.cases.user_frames import frames
+from tcdebug.minifier.oracles.question import Question
+from tcdebug.minifier.processes.cache_folders import known_kernels, link_kernels
+from tcdebug.minifier.processes.channel import Parent
+from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.process import Child, Ended, Limits
+from tcdebug.minifier.subjects.script import outcome_of
+
+LEAST_HANG_SECONDS = 20.0
+VALUES = re.compile(r"are not (?:close|equal)!")
+"""What torch.testing says about tensors, numbers and sequences with different values."""
+ATTRIBUTE = re.compile(r"The values for attribute '(\w+)' do not match")
+TRACEBACK = "Traceback (most recent call last):"
+
+Execute = Callable[[Path, ScriptText, Toggles], int]
+"""Runs a script from a path under toggles in this process. Returns its exit status."""
+
+
+@dataclass(eq=False)
+class ForkedScripts:
+    """Runs versions of a script in forks of this process, each with its own caches and folder."""
+
+    job: Job
+    folder: Path
+    """A folder for the candidates."""
+    execute: Execute
+    hunted: Outcome | None = None
+    """The failure that counts, once it is known. A script that fails differently is no candidate."""
+    processes: int = 1
+    """So many processes run one after another with the same caches."""
+    least_hang_seconds: float = LEAST_HANG_SECONDS
+    _started: int = 0
+    _places: dict[Child, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._kernels = self.folder / "kernels"
+        self._kernels.mkdir(exist_ok=True)
+        link_kernels(known_kernels(), self._kernels, headers_only=True)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Everything an answer depends on besides the question."""
+        return (platform.python_version(), version("torch"), str(self.processes))
+
+    def start(self, question: Question[ScriptText], limits: Limits) -> Child:
+        """Run a script in a fork, in its own folder."""
+        self._started += 1
+        place = self.folder / str(self._started)
+        script = place / "script" / Path(self.job.script).name
+        script.parent.mkdir(parents=True)
+        script.write_text(question.candidate.text)
+        (place / "caches").mkdir()
+        link_kernels(self._kernels, place / "caches")
+
+        def work(parent: Parent) -> bytes:
+            parent("script")
+            _prepare(place / "caches")
+            for _ in range(self.processes - 1):
+                _run_first(lambda: self.execute(script, question.candidate, question.toggles))
+            os._exit(self.execute(script, question.candidate, question.toggles))
+
+        child = fork(work, Limits(limits.seconds, None), place / "output")
+        self._places[child] = place
+        return child
+
+    def outcome(self, child: Child, ended: Ended) -> Outcome:
+        """Return how the script ended. A failure that is not the hunted one is invalid."""
+        place = self._places.pop(child)
+        text = (place / "output").read_text(errors="replace")
+        if ended.timed_out:
+            outcome = Outcome(Kind.HANG, "script", "script | hang", "no end")
+        else:
+            outcome = with_kind(outcome_of(ended.returncode, text), text, str(place))
+        link_kernels(place / "caches", self._kernels)
+        shutil.rmtree(place, ignore_errors=True)
+        if outcome.failed and self.hunted is not None and not self.hunted.same_bug(outcome):
+            outcome = Outcome(Kind.INVALID, "script", message=outcome.message)
+        return replace(outcome, seconds=ended.seconds, cpu_seconds=ended.cpu_seconds)
+
+    def write(self, candidate: ScriptText, toggles: Toggles, outcome: Outcome, path: Path) -> None:
+        """Write the text of a script."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(candidate.text)
+
+    def clear(self) -> None:
+        """Remove the folder with all candidates."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def with_kind(outcome: Outcome, text: str, folder: str) -> Outcome:
+    """Return an outcome whose signature does not depend on values that a smaller script changes.
+
+    An assertion of the script, whose files are in `folder`, has only its kind: other values, or the
+    attribute that differs. The message becomes the text of the last traceback.
+    """
+    if outcome.kind is not Kind.EXCEPTION:
+        return outcome
+    last = text.rpartition(TRACEBACK)[2] or text
+    name = outcome.message.partition(":")[0].strip()
+    if name.rpartition(".")[2] != "AssertionError":
+        return replace(outcome, message=last[-4000:])
+    places = [file for file, _ in frames(last)]
+    if places and not (places[-1].startswith(folder) or "/torch/testing/" in places[-1]):
+        return replace(outcome, message=last[-4000:])
+    attribute = ATTRIBUTE.search(last)
+    kind = f"other {attribute[1]}" if attribute else "values" if VALUES.search(last) else "false"
+    return replace(outcome, signature=f"script | AssertionError | {kind}", message=last[-4000:])
+
+
+def _prepare(caches: Path) -> None:
+    """Give this fork what a fresh process has: its own random state, caches and settings."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches)
+    os.environ["TCDEBUG_LOG"] = "0"
+    os.environ.pop("TCDEBUG_OFF", None)
+    random.seed()
+    with contextlib.suppress(ImportError):
+        import numpy as np  # noqa: PLC0415 - only if it is installed
+
+        np.random.seed()
+
+
+def _run_first(execute: Callable[[], int]) -> None:
+    """Run an earlier process. If it fails, this process ends as it did."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(execute())
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    if code:
+        os._exit(code)
