@@ -67,7 +67,9 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no
         return made
 
 
-def _without_draws(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _without_draws(
+    func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Run a higher-order operator, whose inner operators this mode does not see."""
     before = [_state(g) for g in _generators()]
     made = func(*args, **kwargs)

@@ -92,7 +92,7 @@ def found_script():
     raise FileNotFoundError(f"neither {{SCRIPT}} nor {{COPY}} is the script of this repro")
 '''
 
-_SETUP = """
+_SETUP = '''
 # The failure needs what the script sets up. The script runs up to graph {ordinal}, from its
 # original path or from the copy beside this file. The graph is judged inside that call, where
 # everything that the script has set up is in force.
@@ -168,9 +168,9 @@ def set_up(then):
     finally:
         torch._inductor.aoti_compile_and_package = packaging
         torch._dynamo.optimize, sys.argv = original, arguments
-"""
+'''
 
-_IMPORTED = """
+_IMPORTED = '''
 # The failure needs what the script sets up. The script is imported as multiprocessing imports it,
 # from its original path or from the copy beside this file.
 SCRIPT, ARGS = {script!r}, {args!r}
@@ -192,4 +192,4 @@ def set_up(then):
         if name in names:
             globals().setdefault(name, names[name])
     then()
-"""
+'''

@@ -1,4 +1,5 @@
-"""Rewrites a kernel with addresses instead of logical indices, and with as few loops as possible."""
+"""Rewrites a kernel with addresses instead of logical indices, and with as few loops as possible.
+"""
 
 from __future__ import annotations
 

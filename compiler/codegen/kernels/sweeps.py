@@ -11,7 +11,8 @@ from tcdebug.compiler.ir.expr import Load, loads
 
 @dataclass(frozen=True)
 class Segment:
-    """Nodes that are computed together: in one sweep over the inner axes, or once per outer point."""
+    """Nodes that are computed together: in one sweep over the inner axes, or once per outer point.
+    """
 
     sweep: bool
     nodes: tuple[FlatNode, ...]

@@ -1,1 +1,2 @@
-"""Writes kernels for NVIDIA GPUs in Triton. Only `library`, which kernels import, imports triton."""
+"""Writes kernels for NVIDIA GPUs in Triton. Only `library`, which kernels import, imports triton.
+"""

@@ -104,7 +104,8 @@ def log_add_exp(a, b):
 
 @triton.jit
 def last_max(value, place, other, other_place):
-    """The larger of two values, with its position. The last of equal values wins. NaN is largest."""
+    """The larger of two values, with its position. The last of equal values wins. NaN is largest.
+    """
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place > other_place))
@@ -113,7 +114,8 @@ def last_max(value, place, other, other_place):
 
 @triton.jit
 def last_min(value, place, other, other_place):
-    """The smaller of two values, with its position. The last of equal values wins. NaN is smallest."""
+    """The smaller of two values, with its position. The last of equal values wins. NaN is smallest.
+    """
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place > other_place))
@@ -122,7 +124,8 @@ def last_min(value, place, other, other_place):
 
 @triton.jit
 def argmax(value, place, other, other_place):
-    """The larger of two values, with its position. The first of equal values wins. NaN is largest."""
+    """The larger of two values, with its position. The first of equal values wins. NaN is largest.
+    """
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place < other_place))
@@ -131,7 +134,8 @@ def argmax(value, place, other, other_place):
 
 @triton.jit
 def argmin(value, place, other, other_place):
-    """The smaller of two values, with its position. The first of equal ones wins. NaN is smallest."""
+    """The smaller of two values, with its position. The first of equal ones wins. NaN is smallest.
+    """
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place < other_place))

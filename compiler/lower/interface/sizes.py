@@ -1,4 +1,5 @@
-"""Converts torch's symbolic sizes, which are sympy expressions, to `Index` without adding guards."""
+"""Converts torch's symbolic sizes, which are sympy expressions, to `Index` without adding guards.
+"""
 
 from __future__ import annotations
 
