@@ -108,6 +108,17 @@ class ReportedRung(msgspec.Struct, frozen=True, omit_defaults=True):
     off: list[str] = []
 
 
+class ReportedScript(msgspec.Struct, frozen=True):
+    """A script that fails as a whole, made small. Lines are those that are not blank."""
+
+    path: str
+    lines_before: int
+    lines_after: int
+    runs: int
+    seconds: float
+    cpu_seconds: float
+
+
 class Report(msgspec.Struct, frozen=True):
     """The result of bisect or minify.
 
@@ -115,7 +126,8 @@ class Report(msgspec.Struct, frozen=True):
     failure belongs to the script as a whole. `culprits` has one decision of each fault. `repro` and
     `nodes_after` belong to the first fault. `layer` is the layer of torch at fault if nothing more
     specific is known, as `ladder` shows. `confidence` is the confidence that no pass was luck.
-    `others` maps the signatures of other failures that were found to their repro scripts.
+    `others` maps the signatures of other failures that were found to their repro scripts. `script`
+    is the small version of a script that fails as a whole.
     """
 
     status: str
@@ -129,6 +141,7 @@ class Report(msgspec.Struct, frozen=True):
     confidence: float = 1.0
     others: dict[str, str] = {}
     repro: str | None = None
+    script: ReportedScript | None = None
     nodes_before: int = 0
     nodes_after: int = 0
     reruns: int = 0

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS, STAND_INS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.cases.user_frames import last_exception
+from tcdebug.minifier.investigation.minimised_script import MinimisedScript, MinimisingTask
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -24,14 +24,18 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.reduction.script.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.observing import instrumented
+from tcdebug.minifier.reduction.script.rewriting import Rewrite, rewritten
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
-from tcdebug.minifier.subjects.forked_script import Execute, ForkedScripts
+from tcdebug.minifier.subjects.forked_script import TRACEBACK, Execute, ForkedScripts
 
 REPEATS = 2
 """Further runs of the script as it is, which all have to fail."""
+RESERVED = 0.2
+"""The part of the time that is left for the last checks."""
 CLEARLY = 1e-4
 """A relative difference below this may be rounding."""
 DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
@@ -43,35 +47,6 @@ ABOVE = {
     "layer.decompositions": "layer.backend",
 }
 """Layer -> the next one, without which the failure shows too."""
-
-
-class MinimisingTask(msgspec.Struct, frozen=True):
-    """A script that fails as a whole, and what is known of the failure."""
-
-    kind: str
-    signature: str
-    off: list[str]
-    """Everything that is off when the script passes; empty if that is not known."""
-    layer: str
-    seconds: float
-
-
-class MinimisedScript(msgspec.Struct, frozen=True):
-    """The smallest versions of a script that were found, the smallest first.
-
-    It has none if the script could not be minimised; `reason` says why.
-    """
-
-    texts: list[str] = []
-    args: list[list[str]] = []
-    alone: list[bool] = []
-    lines_before: int = 0
-    runs: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    reason: str = ""
-    ended: bool = True
-    """Whether nothing more could be removed, rather than the time being up."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +101,29 @@ class ScriptMinimising:
             reason = str(problem)
         finally:
             oracle.ask_ahead(())
-        try:
-            self.versions = self.versions[: self._last(oracle)]
-        except BudgetUsed:
-            reason = "the time was up before the smallest version was checked"
+        found = self._smallest(oracle) if self.versions else None
         runner.clear()
-        found = self.versions[::-1]
+        spent = (round(oracle.spending.seconds, 3), round(oracle.cpu_seconds, 3))
+        if found is None:
+            why = reason or "the time was up before the smallest version was checked"
+            return MinimisedScript("", [], reason=why, runs=oracle.reruns)
+        version, message = found
         return MinimisedScript(
-            [v.text for v in found], [list(v.args) for v in found], [v.alone for v in found],
-            lines, oracle.reruns, round(oracle.spending.seconds, 3), round(oracle.cpu_seconds, 3),
-            reason, ended,
+            version.text, list(version.args), version.alone, runner.processes, message,
+            lines, version.size, oracle.reruns, *spent, ended=ended,
         )  # fmt: skip
+
+    def _smallest(self, oracle: Oracle[ScriptText]) -> tuple[ScriptText, str] | None:
+        """Return the smallest version that passes all checks, and the exception it ends with.
+
+        None if the time is up before one is known.
+        """
+        try:
+            version = self.versions[self._last(oracle) - 1]
+            outcome = oracle.ask(version, Toggles.parse(self.job.toggles), "the smallest version")
+        except BudgetUsed:
+            return None
+        return version, last_exception(f"{TRACEBACK}\n{outcome.message}") or outcome.message
 
     def _start(self) -> ScriptText:
         """Return the script without comments. Its own path stands in place of `__file__`."""
@@ -145,19 +132,13 @@ class ScriptMinimising:
             tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError) as problem:
             raise NotMinimised(f"it is not valid Python: {problem}") from None
-        if found := sorted(_destructive(tree)):
+        if found := destructive_calls(tree):
             raise NotMinimised(f"a changed script must not call {', '.join(found)}")
-        for node in ast.walk(tree):
-            for name, value in ast.iter_fields(node):
-                if isinstance(value, ast.Name) and value.id == "__file__":
-                    setattr(node, name, ast.Constant(str(path)))
-                elif isinstance(value, list):
-                    value[:] = [
-                        ast.Constant(str(path))
-                        if isinstance(item, ast.Name) and item.id == "__file__"
-                        else item
-                        for item in value
-                    ]
+        own_path = {id(n): ast.Constant(str(path)) for n in ast.walk(tree) if _is_own_path(n)}
+        if own_path:
+            nodes = [node for node in ast.walk(tree) if id(node) in own_path]
+            text = rewritten(tree, [Rewrite.of(node, own_path[id(node)]) for node in nodes])
+            return ScriptText(text or "", tuple(self.job.args))
         return ScriptText(ast.unparse(ast.fix_missing_locations(tree)), tuple(self.job.args))
 
     # -- what has to hold ---------------------------------------------------------------------
@@ -178,9 +159,9 @@ class ScriptMinimising:
         runner.hunted = oracle.hunted = failure
         if failure.kind is not Kind.HANG:
             oracle.tighten(failure.seconds)
-        rate = oracle.rate(start, base, failure, REPEATS)
-        if rate.failed < rate.runs:
-            raise NotMinimised("it does not always fail")
+            rate = oracle.rate(start, base, failure, REPEATS)
+            if rate.failed < rate.runs:
+                raise NotMinimised("it does not always fail")
         eager = base.without(off=[DYNAMO])
         self._must_pass(oracle, start, eager, "in eager")
         off = base.without(off=self.task.off or [DYNAMO])
@@ -215,7 +196,12 @@ class ScriptMinimising:
         def interesting(
             ask: Callable[[Question[ScriptText]], Outcome],
         ) -> Interesting[ScriptText]:
-            return lambda version, purpose: self._holds(oracle, ask, version, purpose, self.checks)
+            def holds(version: ScriptText, purpose: str) -> bool:
+                if oracle.spending.seconds_left < RESERVED * self.task.seconds:
+                    raise BudgetUsed
+                return self._holds(oracle, ask, version, purpose, self.checks)
+
+            return holds
 
         return interesting
 
@@ -266,51 +252,8 @@ class ScriptMinimising:
         return found
 
 
-MODULES = ("shutil", "subprocess", "socket", "requests", "urllib")
-FUNCTIONS = {
-    "os": frozenset(
-        [
-            "remove",
-            "unlink",
-            "rmdir",
-            "removedirs",
-            "rename",
-            "renames",
-            "replace",
-            "system",
-            "kill",
-            "killpg",
-            "truncate",
-            "popen",
-            "execv",
-            "execve",
-            "execvp",
-            "execl",
-            "chmod",
-            "chown",
-            "posix_spawn",
-        ]
-    )
-}
-METHODS = frozenset({"unlink", "rmdir", "rmtree", "rename"})
-
-
-def _destructive(tree: ast.Module) -> set[str]:
-    """Return calls and modules that may do harm if a statement before them is missing."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {a.name for a in node.names if a.name.partition(".")[0] in MODULES}
-        elif isinstance(node, ast.ImportFrom):
-            module = (node.module or "").partition(".")[0]
-            names = {a.name for a in node.names}
-            found |= {f"{module}.{name}" for name in names if module in MODULES}
-            found |= {f"{module}.{name}" for name in names & FUNCTIONS.get(module, frozenset())}
-        elif isinstance(node, ast.Attribute):
-            owner = node.value.id if isinstance(node.value, ast.Name) else ""
-            if node.attr in METHODS or node.attr in FUNCTIONS.get(owner, ()):
-                found.add(ast.unparse(node))
-    return found
+def _is_own_path(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "__file__"
 
 
 def _as_clear(first: Outcome, other: Outcome) -> bool:

@@ -56,6 +56,7 @@ class Job(msgspec.Struct, frozen=True):
     (compiles nothing), compiled (compiles as the script says), layers (the same without some layers
     of torch), traced (the same, recording what torch reports), watch (leaves repros of failures),
     capture (leaves a repro of every graph), or explain (only records what torch reports).
+    In the mode minimise, changed versions of the script run instead of the script.
     """
 
     mode: str
@@ -68,6 +69,8 @@ class Job(msgspec.Struct, frozen=True):
     minimise: bool = True
     limits: Limits = Limits()
     seconds: float = 3600.0
+    script_seconds: float = 600.0
+    """The time for making a script small that fails only as a whole."""
     reruns: int = 2000
     wanted: Criteria = Criteria()
     confidence: float = 0.99

@@ -14,15 +14,24 @@ from tcdebug.minifier.repros.script_setup import found_text
 
 
 def write_repro(
-    job: Job, outcome: Outcome, units: Sequence[str], path: Path, processes: int = 1
+    job: Job,
+    outcome: Outcome,
+    units: Sequence[str],
+    path: Path,
+    processes: int = 1,
+    folder: Path | None = None,
 ) -> None:
     """Write a script that runs a copy of the user's script and judges how it ends.
 
-    It runs `processes` processes one after another with the same caches.
+    It runs `processes` processes one after another with the same caches, in `folder` or else that
+    of the script. A script beside the repro is not copied.
     """
     script = Path(job.script).resolve()
     copy = path.with_name(f"{path.stem}_script.py")
-    copy.write_bytes(script.read_bytes())
+    if script.parent == path.parent.resolve():
+        copy = script
+    else:
+        copy.write_bytes(script.read_bytes())
     template = (resources.files(__package__) / "script_repro.py.tmpl").read_text()
     off = " ".join(f"--off={u}" for u in units)
     text = string.Template(template).substitute(
@@ -33,7 +42,7 @@ def write_repro(
         script=repr(str(script)),
         found=found_text(script, copy.name),
         args=job.args,
-        folder=repr(str(script.parent)),
+        folder=repr(str(folder or script.parent)),
         processes=processes,
         expected=_expected(outcome),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),

@@ -13,16 +13,13 @@ import msgspec
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.investigation.script_minimising import MinimisingTask, ScriptMinimising
+from tcdebug.minifier.investigation.minimised_script import RESULT, TASK, MinimisingTask
+from tcdebug.minifier.investigation.script_minimising import ScriptMinimising
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import run_script
 from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.targets.interception import compile_patched
 
-MINIMISE = "minimise"
-"""The mode of a job of this session."""
-TASK, RESULT = "minimising.json", "minimised.json"
-"""The files with the task and the result, in the run folder."""
 IMPORTS = (
     "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.compile_fx",
     "torch._inductor.fx_passes.fuse_attention", "torch.export._trace", "torch.testing",

@@ -16,12 +16,13 @@ from typing import NoReturn
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.investigation.minimised_script import MINIMISE
 from tcdebug.minifier.processes.job import Job, started_marker
 from tcdebug.minifier.processes.subprocess_hook import hook_installed
 from tcdebug.minifier.sessions.backend_check import checked
 from tcdebug.minifier.sessions.execution import leave, run_script
 from tcdebug.minifier.sessions.modes import MODES
-from tcdebug.minifier.sessions.script_versions import MINIMISE, minimise_script
+from tcdebug.minifier.sessions.script_versions import minimise_script
 from tcdebug.minifier.targets.interception import compile_patched
 
 

@@ -48,7 +48,7 @@ class ForkedScripts:
     """A folder for the candidates."""
     execute: Execute
     hunted: Outcome | None = None
-    """The failure that counts, once it is known. A script that fails differently is no candidate."""
+    """The failure that counts, once it is known. Another failure makes a version invalid."""
     processes: int = 1
     """So many processes run one after another with the same caches."""
     least_hang_seconds: float = LEAST_HANG_SECONDS

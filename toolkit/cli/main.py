@@ -68,6 +68,12 @@ def _check(context: click.Context, option: click.Parameter, given: str) -> str:
 SECONDS = click.option(
     "--seconds", default=3600.0, show_default=True, help="Time limit of the search in seconds."
 )
+SCRIPT_SECONDS = click.option(
+    "--script-seconds",
+    default=600.0,
+    show_default=True,
+    help="Time for minimising a script that fails only as a whole; 0 leaves it as it is.",
+)
 RERUNS = click.option("--reruns", default=2000, show_default=True, help="Maximum number of reruns.")
 TIMEOUT = click.option(
     "--timeout",
@@ -130,7 +136,7 @@ JOBS = click.option(
     help="Number of parallel candidates; the result does not depend on it.",
 )
 FRESH = click.option("--fresh", is_flag=True, help="Do not continue an interrupted run.")
-LIMITS = (SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
+LIMITS = (SECONDS, SCRIPT_SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
 JUDGING = (ORACLE, SLOWER_THAN, LONGER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
 SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, OUTPUT_FORMAT, JSON_FORMAT)
 

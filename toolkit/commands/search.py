@@ -14,6 +14,7 @@ from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
 from tcdebug.supervision.refusal import refused
+from tcdebug.supervision.script_reduction import with_small_script
 from tcdebug.supervision.supervisor import begin
 
 
@@ -25,6 +26,7 @@ def search(
     backend: str | None,
     off: Sequence[str],
     seconds: float,
+    script_seconds: float,
     reruns: int,
     timeout: float,
     memory: float,
@@ -53,6 +55,7 @@ def search(
         minimise=minimising,
         limits=Limits(timeout, int(memory * (1 << 30))),
         seconds=seconds,
+        script_seconds=script_seconds,
         reruns=reruns,
         wanted=Criteria(oracle, slower_than, fail_regex, check, longer_than),
         confidence=confidence,
@@ -61,7 +64,7 @@ def search(
     supervisor = begin(command, job, quiet=quiet, fresh=fresh, notes=not quiet)
     try:
         with supervisor.progress:
-            report = supervisor.search()
+            report = with_small_script(supervisor, supervisor.search())
     except UnknownBackend as problem:
         return refused(supervisor, problem)
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")

@@ -47,6 +47,10 @@ def show_report(report: Report, console: Console | None = None) -> None:
     if report.nodes_before:
         graph = "" if report.graph is None else f" of graph {report.graph}"
         rows.append(("graph", f"{report.nodes_before} -> {report.nodes_after} nodes{graph}"))
+    if report.script is not None:
+        small = report.script
+        spent = f"{small.runs} runs, {small.seconds:.0f} s"
+        rows.append(("script", f"{small.lines_before} -> {small.lines_after} lines ({spent})"))
     if report.ladder:
         rungs = ", ".join(f"{rung.backend} {rung.outcome}" for rung in report.ladder)
         rows.append(("ladder", rungs))
@@ -70,6 +74,10 @@ def show_report(report: Report, console: Console | None = None) -> None:
         if len(report.faults) > 1:
             out.print(f"fault {number} of {len(report.faults)}")
         _print_rows(out, _fault_rows(fault))
+    if report.script is not None:
+        out.print()
+        for line in Path(report.script.path).read_text().splitlines():
+            out.print(f"  {escape(line)}", highlight=False, soft_wrap=True)
 
 
 def _print_rows(out: Console, rows: Sequence[tuple[str, str]]) -> None:

@@ -75,6 +75,7 @@ ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "eager": {},
     # else torch would initialise CUDA to count devices, and forked candidates could not use them
     "search": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
+    "minimise": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
 }
 
 WHOLE_SCRIPTS = (
@@ -144,7 +145,7 @@ class Supervisor:
             if not (self.job.toggles or wanted.check or wanted.graphs_only):
                 return self._by_layers(recorded)
             self.progress.say("no graph fails alone: running the script in eager")
-            status = self._session("eager")
+            status = self.session("eager")
             if status == LATE:
                 return self._unfinished("budget", "it ran in eager")
             if status != 0:
@@ -171,20 +172,20 @@ class Supervisor:
         return self._read_report(REPORT)
 
     @property
-    def _seconds_left(self) -> float:
+    def seconds_left(self) -> float:
         """The remaining seconds of the time limit."""
         return self.job.seconds - (time.monotonic() - self.started)
 
     def _searched(self, passes: int = 1) -> int:
         """Search the graphs, each of which must pass this many times; the script's exit status."""
-        return self._session("search", passes=passes)
+        return self.session("search", passes=passes)
 
-    def _session(self, mode: str, **changes: Any) -> int:
+    def session(self, mode: str, **changes: Any) -> int:
         """Run the script in a session and show its progress; its exit status, or LATE.
 
         `changes` are made to the job. Raises SessionFault.
         """
-        seconds = max(self._seconds_left, 0.0)
+        seconds = max(self.seconds_left, 0.0)
         job = msgspec.structs.replace(self.job, mode=mode, seconds=seconds, **changes)
         limits = Limits(seconds + GRACE, None)
         output = self.folder / f"{mode}.log"
@@ -230,7 +231,7 @@ class Supervisor:
         """Run the unchanged script. If it fails, find the layer at fault, and then the unit."""
         known: list[str] = []
         try:
-            failed = judge_script(self.job, self.log, self._seconds_left, self.progress.say)
+            failed = judge_script(self.job, self.log, self.seconds_left, self.progress.say)
             if failed is None:
                 return self._healthy(recorded)
             if self.job.bisect and failed.in_backend:
@@ -265,7 +266,7 @@ class Supervisor:
     def _with_line(self, report: Report) -> Report:
         """The report of a script that Dynamo makes fail, with the statement that does."""
         self.progress.say("looking for the statement that Dynamo captures wrongly")
-        found = find_line(self.job, self.log, self._seconds_left)
+        found = find_line(self.job, self.log, self.seconds_left)
         if found is None:
             return report
         note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"
@@ -283,7 +284,7 @@ class Supervisor:
         wanted = msgspec.structs.replace(
             self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
         )
-        self._session("search", wanted=wanted, minimise=False)
+        self.session("search", wanted=wanted, minimise=False)
         report = self._read_report(REPORT)
         (self.folder / REPORT).unlink(missing_ok=True)
         slow = slow_graph(self.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
@@ -292,7 +293,7 @@ class Supervisor:
         units = [culprit.unit for culprit in report.culprits]
         off = ", ".join(units)
         self.progress.say(f"running the script with {off} off")
-        if not passes_without(self.job, self.log, self._seconds_left, units):
+        if not passes_without(self.job, self.log, self.seconds_left, units):
             faster = f"it compiles faster with {off} off; the script was not seen to pass then"
             return [slow, faster]
         notes = [
@@ -316,7 +317,7 @@ class Supervisor:
         layer = failed.known_layer if failed else None
         # if no unit is confirmed, the layer has to be
         reserved = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
-        report = investigate_script(self.job, self.log, self._seconds_left - reserved, layer)
+        report = investigate_script(self.job, self.log, self.seconds_left - reserved, layer)
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 

@@ -60,7 +60,8 @@ def rewritten(tree: ast.Module, rewrites: Sequence[Rewrite]) -> str | None:
     """Return the text of a tree after rewrites; None if it is not valid Python."""
     new = {id(node): nodes for rewrite in rewrites for node, nodes in rewrite.parts}
     try:
-        return ast.unparse(ast.fix_missing_locations(_Rewriting(new).visit(tree)))
+        _Rewriting(new).visit(tree)
+        return ast.unparse(ast.fix_missing_locations(tree))
     except (ValueError, AttributeError, TypeError, IndexError):
         return None  # a node lacks a part that it must have
 

@@ -43,7 +43,8 @@ class ObservedLiterals(SyntaxReduction):
             if id(node) in asserted or isinstance(node, ast.Constant | ast.Compare | ast.BoolOp):
                 continue
             text = self._seen.get(ast.unparse(node))
-            if text is not None:
+            procedure = isinstance(node, ast.Call) and text == "None"
+            if text is not None and not procedure:
                 found.append(Rewrite.of(node, ast.parse(text, mode="eval").body))
         return found
 

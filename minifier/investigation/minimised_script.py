@@ -1,0 +1,133 @@
+"""A script that was made small: the task, the result, and its place in the report."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.search_events import ReproVerify, ReproWrite
+from tcdebug.minifier.cases.layer_names import DYNAMO
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.report import Report, ReportedFault, ReportedScript
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.repros.verify import PASSES, Verified, verify
+
+MINIMISE = "minimise"
+"""The mode of the job of the session that makes a script small."""
+TASK, RESULT = "minimising.json", "minimised.json"
+"""The files with the task and the result of that session, in the run folder."""
+KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
+NOT_MINIMISED = "the script was not minimised"
+
+
+class MinimisingTask(msgspec.Struct, frozen=True):
+    """A script that fails as a whole, and what is known of the failure."""
+
+    kind: str
+    off: list[str]
+    """Everything that is off when the script passes; empty if that is not known."""
+    layer: str
+    seconds: float
+
+
+class MinimisedScript(msgspec.Struct, frozen=True):
+    """The smallest version of a script; an empty text if there is none, for the `reason`."""
+
+    text: str
+    args: list[str]
+    alone: bool = False
+    """Whether it runs in an empty folder."""
+    processes: int = 1
+    """So many processes run one after another with the same caches."""
+    message: str = ""
+    """The exception that it ends with."""
+    lines_before: int = 0
+    lines_after: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    reason: str = ""
+    ended: bool = True
+    """Whether nothing more could be removed, rather than the time being up."""
+
+
+def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
+    """Return the task to make the script of a report small; None if it does not fail as a whole."""
+    if report.graph is not None or len(report.faults) != 1 or seconds <= 0:
+        return None
+    (fault,) = report.faults
+    failure = fault.failure
+    if failure.direction != "script" or failure.kind not in KINDS or not fault.fails:
+        return None
+    off = [*(c.unit for c in fault.culprits), *fault.alternatives] if fault.passes else []
+    return MinimisingTask(failure.kind, list(dict.fromkeys(off)), report.layer, seconds)
+
+
+def with_minimised_script(
+    job: Job, report: Report, task: MinimisingTask, result: MinimisedScript, log: EventLog
+) -> Report:
+    """Return the report with the small script, if that is seen to do what the script does.
+
+    In fresh processes, it has to fail, and to pass in eager and with the culprit off.
+    """
+    if not result.text:
+        note = f"{NOT_MINIMISED}: {result.reason}"
+        return msgspec.structs.replace(report, notes=[*report.notes, note])
+    (fault,) = report.faults
+    path = Path(fault.repro or "")
+    before, short = path.read_text(), path.with_name("short.py")
+    short.write_text(f"{result.text.strip()}\n")
+    outcome = Outcome(
+        Kind(fault.failure.kind), "script", fault.failure.signature,
+        result.message or fault.failure.message,
+    )  # fmt: skip
+    small = msgspec.structs.replace(job, script=str(short), args=result.args)
+    folder = None if result.alone else Path(job.script).resolve().parent
+    write_repro(small, outcome, task.off, path, result.processes, folder)
+    log.emit(ReproWrite(str(path), result.lines_after, "script"))
+    failing, problem = _problem(path, task.off)
+    log.emit(ReproVerify(str(path), failing.reproduced, failing.status, round(failing.seconds, 3)))
+    if problem:
+        path.write_text(before)
+        short.unlink()
+        note = f"{NOT_MINIMISED}: in a fresh process, its small version {problem}"
+        return msgspec.structs.replace(report, notes=[*report.notes, note])
+    path.with_suffix(".log").write_text(failing.output)
+    return _documented(report, fault, short, result)
+
+
+def _problem(path: Path, off: list[str]) -> tuple[Verified, str]:
+    """Run a repro as it is, in eager, and with the culprit off. Return what is not as it should."""
+    passing = {"does not pass in eager": [DYNAMO]}
+    if off and off != [DYNAMO]:
+        passing["does not pass with the culprit off"] = off
+    with ThreadPoolExecutor(2) as pool:
+        failing = pool.submit(verify, path)
+        others = {how: pool.submit(verify, path, toggles) for how, toggles in passing.items()}
+        if not failing.result().reproduced:
+            return failing.result(), "does not fail in the same way"
+        wrong = [how for how, ran in others.items() if ran.result().status != PASSES]
+    return failing.result(), " and ".join(wrong)
+
+
+def _documented(
+    report: Report, fault: ReportedFault, short: Path, result: MinimisedScript
+) -> Report:
+    notes = [] if result.ended else ["the time was up before the script was minimised to the end"]
+    if not result.alone:
+        notes.append("the small script needs the folder of the script; only this file was changed")
+    if result.args:
+        notes.append(f"the small script needs the arguments {' '.join(result.args)}")
+    small = ReportedScript(
+        str(short), result.lines_before, result.lines_after, result.runs, result.seconds,
+        result.cpu_seconds,
+    )  # fmt: skip
+    fault = msgspec.structs.replace(fault, short=str(short), only_fails="")
+    return msgspec.structs.replace(
+        report, faults=[fault], script=small, notes=[*report.notes, *notes],
+        reruns=report.reruns + result.runs,
+    )  # fmt: skip

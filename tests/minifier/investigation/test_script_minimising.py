@@ -1,0 +1,158 @@
+"""A script that fails as a whole is made small, and the small one is checked in fresh processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.investigation.minimised_script import (
+    RESULT,
+    TASK,
+    MinimisedScript,
+    MinimisingTask,
+    minimising_task,
+    with_minimised_script,
+)
+from tcdebug.minifier.investigation.report import Culprit, Report, ReportedFailure, ReportedFault
+from tcdebug.minifier.processes.job import Job
+
+LAYER = "layer.autograd"
+
+PLANTED = """
+import types
+from torch._functorch._aot_autograd import functional_utils
+views = functional_utils._functionalization
+parts = {name: getattr(views, name) for name in dir(views) if not name.startswith("__")}
+parts["apply_view_meta_sequence"] = lambda *args: views.apply_view_meta_sequence(*args).clone()
+functional_utils._functionalization = types.SimpleNamespace(**parts)
+"""
+"""AOTAutograd returns copies in place of views."""
+
+TRAINING = f"""
+import argparse
+import torch
+import torch._dynamo
+{PLANTED}
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--backend", default="aot_eager")
+    return parser.parse_args()
+
+
+class Buffer(torch.nn.Module):
+    def __init__(self, rows):
+        super().__init__()
+        self.register_buffer("values", torch.zeros(rows, 3))
+        self.count = 0
+
+    def forward(self, x):
+        y = x.sin()
+        self.last = y.cos()
+        return x[0]
+
+
+def report(step, tensor):
+    print("step", step, tensor.shape)
+
+
+def main():
+    args = parse()
+    model = Buffer(args.rows)
+    compiled = torch.compile(model, backend=args.backend)
+    for step in range(2):
+        x = torch.zeros(args.rows, 3)
+        row = compiled(x)
+        row.add_(1)
+        report(step, row)
+        assert x.sum() == 3, (step, x.sum())
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def minimised(folder: Path, text: str, kind: str = "exception") -> tuple[Job, MinimisedScript]:
+    """The result of a session that makes a script small."""
+    script = folder / "training.py"
+    script.write_text(text)
+    job = Job("minimise", str(script), [], str(folder))
+    task = MinimisingTask(kind, [LAYER], LAYER, 200.0)
+    (folder / TASK).write_bytes(msgspec.json.encode(task))
+    (folder / "job.json").write_bytes(msgspec.json.encode(job))
+    command = [sys.executable, "-m", "tcdebug.minifier.sessions.session", str(folder / "job.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return job, msgspec.json.decode((folder / RESULT).read_bytes(), type=MinimisedScript)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("warm")
+def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the_layer(
+    tmp_path: Path,
+) -> None:
+    job, result = minimised(tmp_path, TRAINING)
+    assert result.reason == ""
+    assert result.lines_before == 37 and result.lines_after <= 15
+    assert result.alone and result.args == []
+    assert "argparse" not in result.text and "class Buffer" not in result.text
+    assert "apply_view_meta_sequence" in result.text and "assert" in result.text
+
+    repro = tmp_path / "repro.py"
+    repro.write_text("the repro of the whole script")
+    failure = ReportedFailure("exception", "script | AssertionError", "script", "AssertionError: 1")
+    fault = ReportedFault(
+        failure, [Culprit(LAYER, "training.py", "", 0)], confirmed=True, repro=str(repro),
+        fails="python repro.py", passes=f"python repro.py --off={LAYER}",
+    )  # fmt: skip
+    report = Report("confirmed", failure, faults=[fault], layer=LAYER)
+    task = minimising_task(report, 100.0)
+    assert task == MinimisingTask("exception", [LAYER], LAYER, 100.0)
+    after = with_minimised_script(job, report, task, result, EventLog(tmp_path))
+    assert after.notes == []
+    assert after.script is not None and after.script.lines_after == result.lines_after
+    assert after.faults[0].short == str(tmp_path / "short.py")
+    assert (tmp_path / "short.py").read_text() == result.text + "\n"
+
+    harmless = msgspec.structs.replace(result, text="import torch")
+    repro.write_text("the repro of the whole script")
+    after = with_minimised_script(job, report, task, harmless, EventLog(tmp_path))
+    assert after.script is None and "does not fail in the same way" in after.notes[0]
+    assert repro.read_text() == "the repro of the whole script"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import shutil\nraise ValueError", "a changed script must not call shutil"),
+        ("import torch", "it does not fail in a fork of a process that has imported torch"),
+        ("raise ValueError('always')", "in a fork, it does not pass in eager"),
+    ],
+)
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_cannot_be_minimised_says_why(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    _, result = minimised(tmp_path, text)
+    assert result.text == "" and reason in result.reason
+
+
+def test_only_failures_of_whole_scripts_have_a_task() -> None:
+    of_a_graph = ReportedFailure("wrong", "forward | wrong value", "forward")
+    fault = ReportedFault(of_a_graph, fails="python repro.py")
+    assert minimising_task(Report("confirmed", of_a_graph, faults=[fault]), 100.0) is None
+    of_a_script = ReportedFailure("crash", "script | SIGSEGV", "script")
+    fault = ReportedFault(of_a_script, fails="python repro.py")
+    report = Report("unconfirmed", of_a_script, faults=[fault])
+    assert minimising_task(report, 100.0) == MinimisingTask("crash", [], "", 100.0)
+    assert minimising_task(report, 0.0) is None
+    unseen = ReportedFault(of_a_script)
+    assert minimising_task(Report("unconfirmed", of_a_script, faults=[unseen]), 100.0) is None

@@ -1,0 +1,209 @@
+"""Reductions of scripts: each on its own, and all of them against a predicate on what a run does."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.destruction import destructive_calls
+from tcdebug.minifier.reduction.script.functions import DropParameters, InlineFunctions
+from tcdebug.minifier.reduction.script.observing import instrumented
+from tcdebug.minifier.reduction.script.rewriting import undefined
+from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
+from tcdebug.minifier.reduction.script.statements import KeepNeeded, UnwrapBlocks
+from tcdebug.minifier.reduction.script.values import DropArguments, ObservedLiterals
+
+
+def script(text: str) -> ScriptText:
+    """A script with this text, in the form that the reductions see."""
+    return ScriptText(ast.unparse(ast.parse(text)))
+
+
+MODEL = """
+import math
+class Model:
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.unused = math.pi
+    def forward(self, x):
+        y = x + 1
+        return x * self.width
+    def other(self):
+        return 3
+size = 4
+model = Model(size)
+log = []
+log.append(size)
+result = model.forward(2)
+"""
+
+
+def test_what_a_statement_needs_by_name_or_attribute_stays_and_nothing_else() -> None:
+    reduction = KeepNeeded()
+    given = script(MODEL)
+    all_but_the_last = reduction.edits(given)[:-1]
+    kept = reduction.apply(given, all_but_the_last)
+    assert kept is not None
+    assert kept.text == ast.unparse(
+        ast.parse(
+            """
+class Model:
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+    def forward(self, x):
+        return x * self.width
+size = 4
+model = Model(size)
+result = model.forward(2)
+"""
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def f():\n    return missing\nf()", {"missing"}),
+        ("import os\nprint(os, [x for x in range(3)], __file__)", set()),
+        ("def f():\n    global made\n    made = 1\nf()\nprint(made)", set()),
+        ("from math import *\nprint(sin)", set()),
+        ("return 1", {"<syntax error>"}),
+    ],
+)
+def test_names_that_nothing_defines_are_found_without_a_run(text: str, names: set[str]) -> None:
+    assert undefined(text) == names
+
+
+def test_the_body_of_a_function_replaces_its_only_call() -> None:
+    given = script("def main(n, k=2):\n    y = n * k\n    return y\nz = main(3)")
+    inlined = InlineFunctions().apply(given, ["0"])
+    assert inlined is not None
+    values: dict[str, int] = {}
+    exec(inlined.text, values)
+    assert values["z"] == 6 and "def" not in inlined.text
+
+
+def test_a_function_with_an_early_return_is_not_inlined() -> None:
+    given = script("def f(x):\n    if x:\n        return 1\n    return 2\nf(0)")
+    assert InlineFunctions().edits(given) == []
+
+
+def test_parameters_go_together_with_their_arguments() -> None:
+    given = script("class A:\n    def f(self, x, y=1):\n        return x\nprint(A().f(5, y=2))")
+    without = DropParameters().apply(given, ["1"])
+    assert without is not None
+    assert without.text == "class A:\n\n    def f(self, x):\n        return x\nprint(A().f(5))"
+
+
+def test_a_loop_becomes_its_first_iteration() -> None:
+    first = UnwrapBlocks().apply(script("for i, x in enumerate([7, 8]):\n    print(i, x)"), ["0"])
+    assert first is not None
+    assert first.text == "i, x = next(iter(enumerate([7, 8])))\nprint(i, x)"
+
+
+def test_tolerances_are_never_removed() -> None:
+    given = script("close(a, b, rtol=0.1, atol=0.2, msg='far')")
+    without = DropArguments().apply(given, ["0"])
+    assert without is not None and without.text == "close(a, b, rtol=0.1, atol=0.2)"
+
+
+def test_an_expression_that_always_had_one_value_becomes_that_literal(tmp_path: Path) -> None:
+    text = "args = type('Args', (), {'width': 64})\nfor n in (1, 2):\n    print(args.width * 2, n)"
+    seen = tmp_path / "seen.json"
+    noting = instrumented(text, seen)
+    assert noting is not None
+    exec(noting, {})
+    literals = json.loads(seen.read_text())
+    assert literals["args.width"] == "64" and literals["args.width * 2"] == "128"
+    assert "n" not in literals
+    given = script(text)
+    reduction = ObservedLiterals(literals)
+    small = reduction.apply(given, reduction.edits(given))
+    assert small is not None and "print(128, n)" in small.text
+
+
+def test_conditions_of_assertions_do_not_become_literals() -> None:
+    assert ObservedLiterals({"x": "1", "x == 1": "True"}).edits(script("assert x == 1")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import shutil, os\nos.remove('x')", ["os.remove", "shutil"]),
+        ("from os import unlink", ["os.unlink"]),
+        ("from pathlib import Path\nPath('x').unlink()", ["Path('x').unlink"]),
+        ("items = [1]\nitems.remove(1)\ntorch.save(items, 'x')", []),
+    ],
+)
+def test_calls_that_remove_files_or_start_programs_are_found(text: str, found: list[str]) -> None:
+    assert destructive_calls(ast.parse(text)) == found
+
+
+TRAINING = """
+import argparse
+import math
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=10)
+    return parser.parse_args([])
+
+class Layer:
+    def __init__(self, width, scale):
+        self.width = width
+        self.scale = scale
+
+    def __call__(self, x):
+        return [v * self.scale for v in x]
+
+def batches(steps, width):
+    for step in range(steps):
+        yield [float(step)] * width
+
+def main():
+    args = parse()
+    layer = Layer(args.width, 0.5)
+    total = 0.0
+    for step, batch in enumerate(batches(args.steps, args.width)):
+        loss = sum(layer(batch))
+        total += loss
+        if step % 5 == 0:
+            print("loss", loss)
+    record(math.floor(total), layer.width)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_script_shrinks_to_what_the_predicate_needs() -> None:
+    runs = []
+
+    def recorded(text: str) -> list[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        names = {"__name__": "__main__", "record": lambda *a: found.append(a), "print": len}
+        try:
+            exec(text, names)
+        except Exception:
+            return []
+        return found
+
+    def interesting(version: ScriptText, purpose: str) -> bool:
+        runs.append(purpose)
+        return any(len(values) == 2 and values[1] == 64 for values in recorded(version.text))
+
+    start = script(TRAINING)
+    reducer = ScriptReducer(start, {"args.width": "64", "args.steps": "10"}, EventLog(None))
+    small = reducer.run(interesting)
+    assert small.text.splitlines()[-1].endswith("Layer(64).width)")
+    assert small.size == 4
+    assert len(runs) < 120
+    assert [v.size for v in reducer.accepted][0] == start.size

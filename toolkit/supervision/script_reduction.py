@@ -1,0 +1,50 @@
+"""Makes the script of a report small, in a session of its own."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.minifier.investigation.minimised_script import (
+    MINIMISE,
+    RESULT,
+    TASK,
+    MinimisedScript,
+    minimising_task,
+    with_minimised_script,
+)
+from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.processes.job import REPORT, SessionFault
+from tcdebug.supervision.supervisor import Supervisor
+
+
+def with_small_script(supervisor: Supervisor, report: Report) -> Report:
+    """Return the report of a script that fails as a whole with a small version of the script.
+
+    The report is written to the run folder. Others are returned as they are.
+    """
+    job, began = supervisor.job, time.monotonic()
+    if report.graph is not None or not report.faults:
+        return report
+    task = minimising_task(report, min(job.script_seconds, supervisor.seconds_left))
+    if task is not None and job.minimise and not job.wanted.check:
+        supervisor.progress.say(f"minimising the script, for at most {task.seconds:.0f} s")
+        (supervisor.folder / TASK).write_bytes(msgspec.json.encode(task))
+        try:
+            supervisor.session(MINIMISE)
+            result = msgspec.json.decode(
+                (supervisor.folder / RESULT).read_bytes(), type=MinimisedScript
+            )
+        except (SessionFault, OSError) as problem:
+            supervisor.log.emit(Fallback("the script is not minimised", str(problem)[-2000:]))
+            result = MinimisedScript("", [], reason="the session that minimises it ended early")
+        except KeyboardInterrupt:
+            result = MinimisedScript("", [], reason="interrupted")
+        report = with_minimised_script(job, report, task, result, supervisor.log)
+        seconds = round(report.seconds + time.monotonic() - began, 3)
+        cpu_seconds = round(report.cpu_seconds + result.cpu_seconds, 3)
+        report = msgspec.structs.replace(report, seconds=seconds, cpu_seconds=cpu_seconds)
+    (supervisor.folder / REPORT).write_bytes(msgspec.json.encode(report))
+    return report
