@@ -50,7 +50,7 @@ ABOVE = {
 
 
 @dataclass(frozen=True)
-class Check:
+class VersionCheck:
     """What a version of a script must do under toggles: fail in the same way, or pass."""
 
     toggles: Toggles
@@ -71,9 +71,9 @@ class ScriptMinimising:
     log: EventLog
     versions: list[ScriptText] = field(default_factory=list)
     """The versions that failed in the same way, the original first."""
-    checks: list[Check] = field(default_factory=list)
+    checks: list[VersionCheck] = field(default_factory=list)
     """What every version must do."""
-    last_checks: list[Check] = field(default_factory=list)
+    last_checks: list[VersionCheck] = field(default_factory=list)
     """What the last version must do too. These runs take longer."""
 
     def run(self) -> MinimisedScript:
@@ -166,19 +166,23 @@ class ScriptMinimising:
         self._must_pass(oracle, start, eager, "in eager")
         off = base.without(off=self.task.off or [DYNAMO])
         self._must_pass(oracle, start, off, f"with {', '.join(self.task.off)} off")
-        self.checks = [Check(eager, False), Check(base, True), Check(off, False)]
+        self.checks = [
+            VersionCheck(eager, False),
+            VersionCheck(base, True),
+            VersionCheck(off, False),
+        ]
         if (next_layer := ABOVE.get(self.task.layer)) is None:
             return
         purpose = f"with the backend {STAND_INS[next_layer]}"
         above, without = (t.without(off=[next_layer]) for t in (base, off))
         if not failure.same_bug(oracle.ask(start, above, purpose)):
             return
-        cheap = [Check(eager, False), Check(above, True)]
+        cheap = [VersionCheck(eager, False), VersionCheck(above, True)]
         if oracle.ask(start, without, purpose).kind is Kind.OK:
-            self.last_checks = [Check(base, True), Check(off, False)]
-            self.checks = [*cheap, Check(without, False)]
+            self.last_checks = [VersionCheck(base, True), VersionCheck(off, False)]
+            self.checks = [*cheap, VersionCheck(without, False)]
         else:
-            self.checks = [*cheap, Check(base, True), Check(off, False)]
+            self.checks = [*cheap, VersionCheck(base, True), VersionCheck(off, False)]
 
     def _must_pass(
         self, oracle: Oracle[ScriptText], start: ScriptText, toggles: Toggles, how: str
@@ -211,7 +215,7 @@ class ScriptMinimising:
         ask: Callable[[Question[ScriptText]], Outcome],
         version: ScriptText,
         purpose: str,
-        checks: Sequence[Check],
+        checks: Sequence[VersionCheck],
     ) -> bool:
         hunted = oracle.hunted
         assert hunted is not None

@@ -29,7 +29,7 @@ class Reducible(Protocol):
 ReducibleType = TypeVar("ReducibleType", bound=Reducible)
 
 
-class Reduction(Protocol[ReducibleType]):
+class CandidateReduction(Protocol[ReducibleType]):
     """One way to make a candidate smaller. An edit is a string that the candidate gives a meaning.
 
     `ordered` edits build on one another (drop the last node, the last two, ...), so the loop
@@ -51,5 +51,5 @@ class Reduction(Protocol[ReducibleType]):
         ...
 
 
-CaseReduction = Reduction[Case]
+CaseReduction = CandidateReduction[Case]
 """A reduction of a graph with its inputs."""

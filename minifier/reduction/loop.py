@@ -15,7 +15,7 @@ from typing import Any, Generic, Self
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import MinifyStep
-from tcdebug.minifier.reduction import ReducibleType, Reduction
+from tcdebug.minifier.reduction import CandidateReduction, ReducibleType
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
 from tcdebug.minifier.search.reducing import Interesting
 
@@ -28,8 +28,8 @@ class Reductions(Generic[ReducibleType]):
     of details. The search ends because every step lowers the `measure`.
     """
 
-    coarse: tuple[Reduction[ReducibleType], ...]
-    fine: tuple[Reduction[ReducibleType], ...]
+    coarse: tuple[CandidateReduction[ReducibleType], ...]
+    fine: tuple[CandidateReduction[ReducibleType], ...]
     measure: Callable[[ReducibleType], Any]
     skeleton: Callable[[ReducibleType], object]
     is_valid: Callable[[ReducibleType], bool]
@@ -38,7 +38,7 @@ class Reductions(Generic[ReducibleType]):
 
 
 @dataclass(frozen=True)
-class _Measured(Generic[ReducibleType]):
+class _MeasuredCandidate(Generic[ReducibleType]):
     """A candidate with its measure."""
 
     case: ReducibleType
@@ -57,17 +57,18 @@ class ReductionLoop(Generic[ReducibleType]):
         self, case: ReducibleType, reductions: Reductions[ReducibleType], log: EventLog
     ) -> None:
         self._reductions = reductions
-        self._best = _Measured(case, reductions.measure)
+        self._best = _MeasuredCandidate(case, reductions.measure)
         self.accepted = [case]
         """The candidates that were the smallest at some time, the last one the best."""
         self._log = log
         self._answers = {case.key: True}
-        self._left: list[Reduction[ReducibleType]] = []
+        self._left: list[CandidateReduction[ReducibleType]] = []
         self._tried: object = None
         self._before = ""
-        self._edits: dict[tuple[Reduction[ReducibleType], str], list[str]] = {}
+        self._edits: dict[tuple[CandidateReduction[ReducibleType], str], list[str]] = {}
         self._made: dict[
-            tuple[Reduction[ReducibleType], str, tuple[str, ...]], _Measured[ReducibleType] | None
+            tuple[CandidateReduction[ReducibleType], str, tuple[str, ...]],
+            _MeasuredCandidate[ReducibleType] | None,
         ] = {}
 
     @property
@@ -106,7 +107,7 @@ class ReductionLoop(Generic[ReducibleType]):
         self._edits = {k: v for k, v in self._edits.items() if k[1] == here}
         self._made = {k: v for k, v in self._made.items() if k[1] == here}
 
-    def _next(self) -> Reduction[ReducibleType] | None:
+    def _next(self) -> CandidateReduction[ReducibleType] | None:
         """Return the reduction whose turn it is; None at the end."""
         if not self._left:
             if self.best.key == self._before:
@@ -119,7 +120,7 @@ class ReductionLoop(Generic[ReducibleType]):
         return self._left.pop(0)
 
     def reduce(
-        self, reduction: Reduction[ReducibleType], interesting: Interesting[ReducibleType]
+        self, reduction: CandidateReduction[ReducibleType], interesting: Interesting[ReducibleType]
     ) -> None:
         """Apply as many edits of one reduction as possible while the failure persists."""
         case = self.best
@@ -142,7 +143,7 @@ class ReductionLoop(Generic[ReducibleType]):
 
     def _keep(
         self,
-        reduction: Reduction[ReducibleType],
+        reduction: CandidateReduction[ReducibleType],
         case: ReducibleType,
         edits: Sequence[str],
         interesting: Interesting[ReducibleType],
@@ -163,7 +164,9 @@ class ReductionLoop(Generic[ReducibleType]):
             self.accepted.append(candidate.case)
         return True
 
-    def _edits_of(self, reduction: Reduction[ReducibleType], case: ReducibleType) -> list[str]:
+    def _edits_of(
+        self, reduction: CandidateReduction[ReducibleType], case: ReducibleType
+    ) -> list[str]:
         key = reduction, case.key
         if key not in self._edits:
             try:
@@ -174,16 +177,24 @@ class ReductionLoop(Generic[ReducibleType]):
         return self._edits[key]
 
     def _candidate(
-        self, reduction: Reduction[ReducibleType], case: ReducibleType, edits: Sequence[str]
-    ) -> _Measured[ReducibleType] | None:
+        self,
+        reduction: CandidateReduction[ReducibleType],
+        case: ReducibleType,
+        edits: Sequence[str],
+    ) -> _MeasuredCandidate[ReducibleType] | None:
         key = reduction, case.key, tuple(edits)
         if key not in self._made:
             made = self._applied(reduction, case, edits) if edits else case
-            self._made[key] = None if made is None else _Measured(made, self._reductions.measure)
+            self._made[key] = (
+                None if made is None else _MeasuredCandidate(made, self._reductions.measure)
+            )
         return self._made[key]
 
     def _applied(
-        self, reduction: Reduction[ReducibleType], case: ReducibleType, edits: Sequence[str]
+        self,
+        reduction: CandidateReduction[ReducibleType],
+        case: ReducibleType,
+        edits: Sequence[str],
     ) -> ReducibleType | None:
         """Return the case with edits applied; None if it is malformed or the edits fail."""
         try:
@@ -193,7 +204,7 @@ class ReductionLoop(Generic[ReducibleType]):
             self._leave_out(reduction, error)
             return None
 
-    def _leave_out(self, reduction: Reduction[ReducibleType], error: Exception) -> None:
+    def _leave_out(self, reduction: CandidateReduction[ReducibleType], error: Exception) -> None:
         """Log that an exception in a reduction left its edits untried."""
         reason = f"{type(error).__name__}: {error}"
         self._log.emit(Fallback(f"edits of {reduction.name} are left out", reason[:2000]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -18,22 +17,15 @@ from tcdebug.minifier.investigation.script_minimising import ScriptMinimising
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import run_script
 from tcdebug.minifier.sessions.off import switched
+from tcdebug.minifier.targets.inductor.warm import register
 from tcdebug.minifier.targets.interception import compile_patched
-
-IMPORTS = (
-    "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.compile_fx",
-    "torch._inductor.fx_passes.fuse_attention", "torch.export._trace", "torch.testing",
-)  # fmt: skip
-"""What most scripts import sooner or later. Another version of torch may lack some of it."""
 
 
 def minimise_script(job: Job) -> None:
     """Minimise the script of a job, and write the result to the run folder."""
     folder = Path(job.run_dir)
     task = msgspec.json.decode((folder / TASK).read_bytes(), type=MinimisingTask)
-    for name in IMPORTS:
-        with contextlib.suppress(ImportError):
-            import_module(name)
+    register()
 
     def execute(path: Path, version: ScriptText, toggles: Toggles) -> int:
         return _executed(job, path, version, toggles)

@@ -46,13 +46,13 @@ def instrumented(text: str, path: Path) -> str | None:
 
 
 BEGIN = """
-from {module} import Observed as {name}
+from {module} import ObservedValues as {name}
 {name} = {name}({path!r})
 """
 """What an observed script begins with."""
 
 
-class Observed:
+class ObservedValues:
     """The values of expressions by their text. They are written to a file at exit, as JSON."""
 
     def __init__(self, path: str) -> None:
