@@ -16,6 +16,8 @@ from tcdebug.minifier.reduction.script.rewriting import (
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+CALLED = ("forward", "__call__")
+"""Methods that a call of an object runs."""
 
 
 class InlineFunctions(SyntaxReduction):
@@ -144,6 +146,39 @@ def _arguments(
         for keyword in call.keywords:
             if keyword.arg == parameter:
                 yield keyword, ()
+
+
+class MethodsToFunctions(SyntaxReduction):
+    """Replaces a class by its `forward` or `__call__`, if it has nothing else and uses no self."""
+
+    name = "methods_to_functions"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each such class, with its objects."""
+        found = []
+        for owner in statements(tree):
+            if not isinstance(owner, ast.ClassDef) or len(owner.body) != 1:
+                continue
+            (method,) = owner.body
+            if not isinstance(method, ast.FunctionDef) or method.name not in CALLED:
+                continue
+            names = {n.id for s in method.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+            if not method.args.args or method.args.args[0].arg in names:
+                continue
+            function = deepcopy(method)
+            function.name = owner.name
+            del function.args.args[0]
+            objects = [n for n in ast.walk(tree) if _makes(n, owner.name)]
+            parts = [(n, (ast.Name(owner.name, ast.Load()),)) for n in objects]
+            found.append(Rewrite(((owner, (function,)), *parts)))
+        return found
+
+
+def _makes(node: ast.AST, name: str) -> bool:
+    """Return whether a node is a call of a class without arguments."""
+    if not isinstance(node, ast.Call) or node.args or node.keywords:
+        return False
+    return isinstance(node.func, ast.Name) and node.func.id == name
 
 
 class DropDecorations(SyntaxReduction):

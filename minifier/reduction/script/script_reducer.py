@@ -13,6 +13,7 @@ from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
     DropParameters,
     InlineFunctions,
+    MethodsToFunctions,
 )
 from tcdebug.minifier.reduction.script.rewriting import expressions, is_valid, undefined
 from tcdebug.minifier.reduction.script.statements import (
@@ -87,6 +88,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 UnwrapBlocks(),
                 DropParameters(),
                 DropStatements(),
+                MethodsToFunctions(),
             ),
             fine=(
                 StandAlone(),

@@ -11,7 +11,11 @@ import pytest
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.script.destruction import destructive_calls
-from tcdebug.minifier.reduction.script.functions import DropParameters, InlineFunctions
+from tcdebug.minifier.reduction.script.functions import (
+    DropParameters,
+    InlineFunctions,
+    MethodsToFunctions,
+)
 from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.rewriting import undefined
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
@@ -100,6 +104,13 @@ def test_parameters_go_together_with_their_arguments() -> None:
     without = DropParameters().apply(given, ["1"])
     assert without is not None
     assert without.text == "class A:\n\n    def f(self, x):\n        return x\nprint(A().f(5))"
+
+
+def test_a_class_with_nothing_but_its_forward_becomes_a_function() -> None:
+    given = script("class M(Module):\n    def forward(self, x):\n        return x\nprint(M()(5))")
+    function = MethodsToFunctions().apply(given, ["0"])
+    assert function is not None
+    assert function.text == "def M(x):\n    return x\nprint(M(5))"
 
 
 def test_a_loop_becomes_its_first_iteration() -> None:
