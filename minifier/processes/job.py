@@ -37,6 +37,11 @@ FORKED_BEFORE_CUDA = "candidates were forked from a process that had not initial
 """A report's note that a graph on a device was searched in forked candidates."""
 SCRIPT_ON_DEVICES = "the script, forked before it initialises CUDA"
 """The purpose, in its event, of the process that continues the script after that fork."""
+NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""The variable that makes torch count devices without initialising CUDA.
+
+It must be set before torch is imported, because some of its modules count devices on import.
+"""
 FAULT = 70
 """The exit status of a session that failed by a fault of tcdebug, with the traceback on stderr."""
 

@@ -19,6 +19,7 @@ import torch
 from tcdebug.compiler import patching
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Installed, Patch, install
+from tcdebug.minifier.processes.job import NVML
 
 LAZY_INIT = Patch("torch.cuda", "_lazy_init", "candidates on a GPU run the whole script")
 IS_AVAILABLE = Patch("torch.cuda", "is_available", "candidates on a GPU run the whole script")
@@ -27,11 +28,6 @@ GUARD = Patch(
 )
 PATCHES = (LAZY_INIT, IS_AVAILABLE, GUARD)
 
-NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""The variable that makes torch count devices without initialising CUDA.
-
-It must be set before torch is imported, because some of its modules count devices on import.
-"""
 CACHED = ("torch.utils._triton", "torch._inductor.utils")
 """Modules whose functions cache what the device can do."""
 CACHE = type(functools.cache(print))

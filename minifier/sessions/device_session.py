@@ -41,13 +41,14 @@ from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import (
     FAULT,
     FORKED_BEFORE_CUDA,
+    NVML,
     REPORT,
     SCRIPT_ON_DEVICES,
     Job,
 )
 from tcdebug.minifier.processes.prctl import bound_to_this_process
 from tcdebug.minifier.processes.process import Child
-from tcdebug.minifier.processes.sleeping import NVML, Sleeping
+from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
 from tcdebug.minifier.repros.repro import WITHOUT_CACHES

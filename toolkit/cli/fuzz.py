@@ -12,6 +12,7 @@ import click
 
 from tcdebug.cli.options import CONTEXT, JSON, QUIET, options
 from tcdebug.output.formats import FORMATS
+from tcdebug.strategies.devices import CPU, CUDA
 
 BACKEND = click.option(
     "--backend", default="tcdebug", show_default=True, help="The backend to fuzz, by name."
@@ -56,10 +57,19 @@ ENGINE = click.option(
     "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
     help="Run workers here, or -j workers on each node of the Ray cluster at RAY_ADDRESS.",
 )  # fmt: skip
+DEVICE = click.option(
+    "--device", type=click.Choice([CPU, CUDA]), default=CPU, show_default=True,
+    help="Where the programs run. Workers share a GPU.",
+)  # fmt: skip
+LARGE = click.option(
+    "--large",
+    is_flag=True,
+    help="With --device cuda: tensors of more than 2**31 elements, which take tens of GiB.",
+)
 NAMES = click.argument("names", nargs=-1, metavar="[FINDING]...")
 HUNTING = (
     BACKEND, SECONDS, EXAMPLES, SEED, UNITS, JOBS, FINDINGS, DATABASE, BISECT, SETUP, TIMEOUT,
-    MEMORY, STOP_AFTER, ENGINE,
+    MEMORY, STOP_AFTER, ENGINE, DEVICE, LARGE,
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.structures import CampaignResult
 from tcdebug.reading.run_dir import NoRun, Run, find, runs
+from tcdebug.strategies.devices import CPU
 
 FAILS, FAULT, INTERRUPTED = 1, 3, 130
 LOCAL = "local"
@@ -176,6 +177,8 @@ def _job(
     timeout: float,
     memory: float,
     stop_after: int | None = None,
+    device: str = CPU,
+    large: bool = False,
 ) -> FuzzJob:
     """The job for these options, without a folder."""
     if seed is None:
@@ -194,6 +197,8 @@ def _job(
         limits=Limits(timeout, int(memory * (1 << 30))),
         stop_after=stop_after,
         setup="" if setup is None else str(setup.resolve()),
+        device=device,
+        large=large,
     )
 
 
@@ -214,7 +219,8 @@ def _campaign(
     job = msgspec.structs.replace(job, run_dir=str(folder))
     status = 0
     with FuzzProgress(quiet=quiet) as progress:
-        progress.say(f"fuzzing {job.backend}, seed {job.seed}: tcdebug logs {folder.name}")
+        where = "" if job.device == CPU else f" on {job.device}"
+        progress.say(f"fuzzing {job.backend}{where}, seed {job.seed}: tcdebug logs {folder.name}")
         try:
             if engine == LOCAL:
                 Campaign(folder, tally, progress.show).run(job, jobs)
@@ -237,9 +243,11 @@ def _campaign(
 def _again(findings: Sequence[Finding], job: FuzzJob) -> tuple[int, dict[str, str]]:
     """Judge findings again; exit status, and the signatures of those that fail, by slug."""
     failing: dict[str, str] = {}
-    for backend in sorted({f.backend for f in findings}):
-        slugs = tuple(f.slug for f in findings if f.backend == backend)
-        part = msgspec.structs.replace(job, backend=backend, again=slugs, seconds=None)
+    for backend, device in sorted({(f.backend, f.device) for f in findings}):
+        slugs = tuple(f.slug for f in findings if (f.backend, f.device) == (backend, device))
+        part = msgspec.structs.replace(
+            job, backend=backend, device=device, again=slugs, seconds=None
+        )
         status, tally, _ = _campaign("fuzz-replay", part, 1, quiet=True)
         if status:
             return status, {}

@@ -12,10 +12,11 @@ import msgspec
 
 from tcdebug.fuzz.job import BAD_JOB, FuzzJob
 from tcdebug.fuzz.tally import CampaignTally
-from tcdebug.minifier.processes.job import own_caches
+from tcdebug.minifier.processes.job import NVML, own_caches
 from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.reading.run_dir import Tail
+from tcdebug.strategies.devices import CPU, CUDA
 
 POLL = 0.2
 LATE = 900.0
@@ -23,9 +24,13 @@ LATE = 900.0
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # a process with threads cannot be forked, and -j uses the cores
-    "CUDA_VISIBLE_DEVICES": "",
     "PYTHONWARNINGS": "ignore",
 }
+ON_DEVICE = {
+    CPU: {"CUDA_VISIBLE_DEVICES": ""},
+    CUDA: {NVML: "1"},
+}
+"""Variables by device. A worker on a GPU counts devices without initialising CUDA."""
 
 
 class WorkerFailed(Exception):
@@ -75,7 +80,7 @@ class Campaign:
         path.write_bytes(msgspec.json.encode(job))
         return spawn(
             [sys.executable, "-m", "tcdebug.fuzz.worker", str(path)],
-            {**os.environ, **own_caches(), **ENVIRONMENT},
+            {**os.environ, **own_caches(), **ENVIRONMENT, **ON_DEVICE[job.device]},
             output=self._output(job),
             limits=None if job.seconds is None else Limits(job.seconds + LATE, None),
         )
@@ -89,7 +94,7 @@ def _part(job: FuzzJob, worker: int, jobs: int) -> FuzzJob:
     examples = job.examples
     if examples is not None:
         examples = examples // jobs + (worker < examples % jobs)
-    return msgspec.structs.replace(job, worker=worker, examples=examples)
+    return msgspec.structs.replace(job, worker=worker, examples=examples, workers=jobs)
 
 
 def _last_lines(path: Path, count: int) -> str:

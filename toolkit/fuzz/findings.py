@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tcdebug.strategies.devices import CPU
 from tcdebug.strategies.program import Program
 
 FILE = "finding.json"
@@ -52,8 +53,14 @@ class Finding(msgspec.Struct, frozen=True):
     def slug(self) -> str:
         """The name of its folder."""
         words = re.sub(r"[^A-Za-z0-9]+", "-", f"{self.signature} {' '.join(self.ops)}").strip("-")
-        digest = blake2b(f"{self.backend}\0{self.identity}".encode(), digest_size=3).hexdigest()
+        place = self.backend if self.device == CPU else f"{self.backend} {self.device}"
+        digest = blake2b(f"{place}\0{self.identity}".encode(), digest_size=3).hexdigest()
         return f"{words[:60].rstrip('-').lower()}-{digest}"
+
+    @property
+    def device(self) -> str:
+        """The device that the program runs on."""
+        return self.program.device
 
     @property
     def identity(self) -> str:
@@ -72,12 +79,13 @@ def is_vague(signature: str) -> bool:
 
 
 def covering(
-    findings: Iterable[Finding], backend: str, signature: str, ops: Sequence[str]
+    findings: Iterable[Finding], backend: str, signature: str, program: Program
 ) -> Finding | None:
     """The known finding to which a failure belongs: the program contains all of its operations."""
+    failure = (signature, backend, program.device)
     for finding in findings:
-        same = finding.signature == signature and finding.backend == backend
-        if same and (not finding.vague or set(finding.ops) <= set(ops)):
+        same = (finding.signature, finding.backend, finding.device) == failure
+        if same and (not finding.vague or set(finding.ops) <= set(program.ops)):
             return finding
     return None
 

@@ -17,6 +17,7 @@ from hypothesis.database import ExampleDatabase, ReadOnlyDatabase
 from tcdebug.fuzz.findings import Finding, Findings, covering
 from tcdebug.fuzz.job import ROUND
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
+from tcdebug.strategies.devices import ON_CPU, Device, Options
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.programs import programs
 
@@ -86,6 +87,9 @@ class Hunt:
     """Units that are switched off in some programs."""
     examples: int | None = None
     seconds: float | None = None
+    device: Device = ON_CPU
+    options: Sequence[Options] = ()
+    """Options that some programs are compiled with."""
     judged: int = 0
     _known: dict[str, ProgramVerdict] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
@@ -115,7 +119,7 @@ class Hunt:
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
         )  # fmt: skip
         @seed(start)
-        @given(programs(units=tuple(self.units)))
+        @given(programs(units=tuple(self.units), device=self.device, options=self.options))
         def attempt(program: Program) -> None:
             self._attempt(program, state)
 
@@ -179,7 +183,7 @@ class Hunt:
             return verdict
         if not state.hunted:
             state.findings = tuple(self.findings)
-        if covering(state.findings, self.backend, verdict.signature, program.ops) is None:
+        if covering(state.findings, self.backend, verdict.signature, program) is None:
             return verdict
         return msgspec.structs.replace(verdict, status=Status.KNOWN)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.strategies.devices import CPU
 
 BAD_JOB = 2
 """Exit status of a worker that cannot do its job. It has printed the reason."""
@@ -39,3 +40,8 @@ class FuzzJob(msgspec.Struct, frozen=True):
     """Stop after this many findings."""
     setup: str = ""
     """A Python file that runs first. Its registrations and patches are fuzzed too."""
+    device: str = CPU
+    large: bool = False
+    """Whether tensors have more than 2**31 elements."""
+    workers: int = 1
+    """Number of workers that share the device."""

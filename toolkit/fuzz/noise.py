@@ -187,7 +187,7 @@ def _jumped(spread: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
 def _last_place(values: torch.Tensor) -> torch.Tensor:
     """One unit in the last place of each number, since any result is itself rounded."""
     if not values.is_floating_point():
-        return torch.zeros(values.shape, dtype=torch.float64)
+        return torch.zeros(values.shape, dtype=torch.float64, device=values.device)
     finite = values.detach().double().abs().nan_to_num(posinf=0.0)
     return finite * torch.finfo(values.dtype).eps
 
@@ -217,4 +217,4 @@ def _noised(memory: torch.Tensor, scale: float, generator: torch.Generator) -> t
 
 def _scaled(values: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
     noise = torch.rand(values.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return (values.double() * (1 + scale * noise)).to(values.dtype)
+    return (values.double() * (1 + scale * noise.to(values.device))).to(values.dtype)

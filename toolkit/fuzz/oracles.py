@@ -23,10 +23,11 @@ from tcdebug.fuzz.noise import Noise, NoiseArguments
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import run_text
-from tcdebug.minifier.judging.compare import difference
+from tcdebug.minifier.judging.compare import Difference, difference
 from tcdebug.minifier.judging.layout import STRIDES, layout_difference, strides
 from tcdebug.minifier.judging.replay import Progress, Results, fresh_capture, run
 from tcdebug.minifier.targets import Target
+from tcdebug.strategies.devices import CPU
 from tcdebug.strategies.program import Program
 
 SLOW_COMPILE = 45.0
@@ -34,6 +35,8 @@ SLOW_COMPILE = 45.0
 
 EAGER_RUNS = 5
 """How often eager must give the same result if the compiled program differs."""
+CALLS_ON_DEVICE = 3
+"""Further calls on a GPU: a CUDA graph is recorded in the second call, and then replayed."""
 
 GROUPS = (("forward", "output"), ("forward", "input"), ("backward", "gradient"))
 """What is compared, in this order. A wrong forward makes backward wrong too."""
@@ -45,6 +48,15 @@ ROUNDED = ("value", "nan", "inf")
 
 class Discarded(Exception):
     """Rounding alone explains the difference. The message names the place."""
+
+
+@dataclass(frozen=True)
+class CompiledCall:
+    """The results of a compiled call, how their layout differs from eager's, and their strides."""
+
+    results: Results
+    layout: Difference | None
+    strides: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -71,17 +83,31 @@ class ProgramCall:
         with torch.compiler.set_stance(program.eager_stance):
             return cls(program, module, wide, arguments, run(module, arguments))
 
-    def judged(self, actual: Results) -> Outcome | None:
-        """The first failure of a compiled run; None if there is none. Raises Discarded."""
-        return self.wrong(actual) or self._layout_differs(actual)
+    def judged(self, call: CompiledCall) -> Outcome | None:
+        """The first failure of a compiled call; None if there is none. Raises Discarded."""
+        return self.wrong(call.results) or self._layout_differs(call)
 
     def settled(self) -> bool:
-        """Whether eager gives the same bits again."""
+        """Whether eager gives the same results again: on a CPU the same bits."""
         with torch.compiler.set_stance(self.program.eager_stance):
-            return all(
-                _not_the_same(self.eager, run(self.module, self.arguments)) is None
-                for _ in range(EAGER_RUNS)
-            )
+            again = [run(self.module, self.arguments) for _ in range(EAGER_RUNS)]
+        if self.program.device == CPU:
+            return all(_not_the_same(self.eager, results) is None for results in again)
+        try:
+            return all(self.wrong(results) is None for results in again)
+        except Discarded:
+            return False
+
+    def differs(self, first: Results, again: Results) -> Outcome | None:
+        """The failure if a later call gives other results than the first. Raises Discarded.
+
+        On a GPU, atomic additions happen in any order, so other bits must only be right.
+        """
+        found = _not_the_same(first, again)
+        if found is None or self.program.device == CPU:
+            return found
+        wrong = self.wrong(again)
+        return wrong and replace(wrong, message=f"{wrong.message}, in a later call")
 
     def wrong(self, actual: Results) -> Outcome | None:
         """The first wrong value of a compiled run. Raises Discarded."""
@@ -108,13 +134,21 @@ class ProgramCall:
             raise Discarded(explained)
         return None
 
-    def _layout_differs(self, actual: Results) -> Outcome | None:
+    def called(self, compiled: Callable[[ProgramCall], Results]) -> CompiledCall:
+        """Make a compiled call. The results are copied, as a later call may overwrite them."""
+        results = compiled(self)
+        found = None
+        if _of_equal_kinds(self.eager, results):
+            runs = ((self.eager.outputs, self.eager.inputs), (results.outputs, results.inputs))
+            found = layout_difference(*runs)
+        return CompiledCall(results.copied(), found, [strides(v) for v in results.outputs])
+
+    def _layout_differs(self, call: CompiledCall) -> Outcome | None:
         """A difference in strides, or in the memory that outputs share with others or inputs."""
-        runs = ((self.eager.outputs, self.eager.inputs), (actual.outputs, actual.inputs))
-        found = layout_difference(*runs)
+        found = call.layout
         if found is None:
             return None
-        if found.what == STRIDES and self._planned() == [strides(v) for v in actual.outputs]:
+        if found.what == STRIDES and self._planned() == call.strides:
             raise Discarded(f"{found.where}: the fake kernels of torch have these strides too")
         detail = f"{found.where}: {found.detail}"
         return Outcome(Kind.WRONG, "forward", f"forward | wrong {found.what}", detail)
@@ -174,6 +208,8 @@ def judge(
     at.follow("capture")
     try:
         found = _compiled(first, second, target, at)
+    except torch.OutOfMemoryError as problem:  # workers share the memory of a GPU
+        return ProgramVerdict(Status.DISCARDED, message=str(problem)[:500])
     except Discarded as where:
         return ProgramVerdict(Status.DISCARDED, message=str(where), second=second is not None)
     except Exception as error:
@@ -205,26 +241,29 @@ def _compiled(
     """The failure of a program under a target; None if there is none."""
     toggles = Toggles.parse(first.program.off)
     began = time.monotonic()
+    further = 1 if first.program.device == CPU else CALLS_ON_DEVICE
     with _in_force(first.program, target, toggles, at) as called:
-        actual = called(first)
+        actual = first.called(called)
         seconds, compiles = time.monotonic() - began, at.compiles
-        again = called(first)
+        again = [called(first).copied() for _ in range(further)]
         if at.compiles > compiles:
             return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", "for the same sizes")
-        other = called(second) if second is not None else None
+        other = second.called(called) if second is not None else None
         compiles = at.compiles
         for known in (second, first) if second is not None else ():
             called(known)
         if at.compiles > compiles:
             message = "for sizes that both calls had"
             return Outcome(Kind.RECOMPILE, "forward", "forward | recompile", message)
-    found = first.judged(actual) or _not_the_same(actual, again)
+    found = first.judged(actual)
+    for results in again:
+        found = found or first.differs(actual.results, results)
     if found is not None and not first.settled():
         raise Discarded("eager itself gives different results each time")
     if found is None and second is not None and other is not None:
         found = second.judged(other)
     if found is None and first.program.off:
-        found = _differs_with_all_on(replace(first, eager=actual), target, at)
+        found = _differs_with_all_on(replace(first, eager=actual.results), target, at)
     if found is None and seconds > SLOW_COMPILE:
         message = f"{seconds:.0f} s for the first call"
         return Outcome(Kind.SLOW, "compile", "compile | slow", message)
@@ -264,6 +303,16 @@ def _not_the_same(one: Results, other: Results) -> Outcome | None:
                 where = f"{what} {place} of two calls with the same inputs"
                 return Outcome(Kind.WRONG, phase, f"{phase} | not the same twice", where)
     return None
+
+
+def _of_equal_kinds(one: Results, other: Results) -> bool:
+    """Whether the values of two runs have the same types and shapes."""
+
+    def kinds(results: Results) -> list[object]:
+        values = (*results.outputs, None, *results.inputs)
+        return [(type(v), getattr(v, "shape", ())) for v in values]
+
+    return kinds(one) == kinds(other)
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

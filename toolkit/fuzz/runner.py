@@ -34,10 +34,18 @@ class ProgramJudge(Protocol):
 class ProgramRunner:
     """A judge that works in a child process."""
 
-    def __init__(self, judge: ProgramJudge, limits: Limits, output: Path) -> None:
+    def __init__(
+        self,
+        judge: ProgramJudge,
+        limits: Limits,
+        output: Path,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
         self.judge = judge
         self.limits = limits
         self.output = output
+        self.prepare = prepare
+        """Called first in each child."""
         self._child: Child | None = None
         self._served = 0
 
@@ -84,10 +92,13 @@ class ProgramRunner:
             self._child = None
             return reply
         verdict = msgspec.json.decode(reply, type=ProgramVerdict)
+        if verdict.device_lost:
+            self.close()
         return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - began, 3))
 
     def _serve(self, parent: Parent) -> bytes:
         """In the child: judge the programs that the parent sends."""
+        self.prepare()
         while (request := parent.request()) is not None:
             verdict = self.judge(msgspec.json.decode(request, type=Program), parent)
             parent.reply(msgspec.json.encode(verdict))

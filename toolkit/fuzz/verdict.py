@@ -8,6 +8,9 @@ import msgspec
 
 from tcdebug.minifier.cases.outcome import Outcome
 
+LOST = ("CUDA error", "Triton Error [CUDA]")
+"""What the messages of failed kernels contain."""
+
 
 class Status(StrEnum):
     """The outcome of a program.
@@ -35,6 +38,11 @@ class ProgramVerdict(msgspec.Struct, frozen=True):
     second: bool = False
     """Whether there was a second call, with other sizes."""
     seconds: float = 0.0
+
+    @property
+    def device_lost(self) -> bool:
+        """Whether a kernel failed, after which its process cannot use the GPU."""
+        return any(text in self.message for text in LOST)
 
 
 def failed(outcome: Outcome) -> ProgramVerdict:

@@ -9,8 +9,8 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -29,10 +29,13 @@ from tcdebug.fuzz.runner import Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.judging.replay import SEED
+from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import one_thread
 from tcdebug.minifier.sessions.execution import leave
 from tcdebug.minifier.sessions.search import warm_up
+from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.strategies.devices import CPU, CUDA, OPTIONS, Options, device_named
 from tcdebug.strategies.program import Program, script
 from tcdebug.strategies.toggles import FAMILIES
 
@@ -53,7 +56,8 @@ class Judging:
     def __call__(self, program: Program, notify: Notify) -> ProgramVerdict:
         """The verdict on a program."""
         events = self.folder / f"events-{os.getpid()}.jsonl"
-        verdict = judge(program, self.backend, notify, self.folder)
+        backend = replace(self.backend, options=dict(program.options))
+        verdict = judge(program, backend, notify, self.folder)
         fused = tuple(sorted(set(_fused(events))))
         if events.exists():
             os.truncate(events, 0)  # the worker reports what is worth keeping
@@ -73,13 +77,45 @@ def runner(job: FuzzJob) -> ProgramRunner:
     folder = Path(job.run_dir) / f"worker-{job.worker}"
     folder.mkdir(parents=True, exist_ok=True)
     backend = Backend(job.backend, job.backend, run_dir=str(folder))
-    if job.backend == EMBEDDED:
+    log, prepare = EventLog(folder), _nothing
+    if job.device != CPU:
+        prepare = _waking(Sleeping(_not_here, log), job.workers)
+        inductor.warm_up_for_devices(log)
+    elif job.backend == EMBEDDED:
         warm_up()
     elif job.backend == INDUCTOR:
-        backend.warm_up(EventLog(folder))
+        backend.warm_up(log)
     if job.setup:
         runpy.run_path(job.setup)  # after warm-up, since it may break what warm-up needs
-    return ProgramRunner(Judging(backend, folder), job.limits, folder / "output.log")
+    return ProgramRunner(Judging(backend, folder), job.limits, folder / "output.log", prepare)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _not_here() -> None:
+    raise RuntimeError("a worker forks children that use CUDA, so it must not initialise CUDA")
+
+
+def _waking(sleeping: Sleeping, workers: int) -> Callable[[], None]:
+    """What a child calls to use the GPU, and its part of the memory."""
+
+    def wake() -> None:
+        sleeping.wake()
+        torch.cuda.init()  # type: ignore[no-untyped-call] # torch has no annotation
+        torch.cuda.set_per_process_memory_fraction(1 / workers)
+
+    return wake
+
+
+def options_for(job: FuzzJob) -> tuple[Options, ...]:
+    """The options that programs of a job may be compiled with, as far as this torch has them."""
+    listed = OPTIONS.get((job.backend, job.device), ())
+    if job.backend != INDUCTOR or not listed:
+        return tuple(listed)
+    known = set(torch._inductor.list_options())
+    return tuple(options for options in listed if {name for name, _ in options} <= known)
 
 
 class NoDatabase(Exception):
@@ -117,6 +153,7 @@ class Worker:
         self.hunt = Hunt(
             self.runner, self.findings, job.backend, self._tell, database(job.database),
             job.units or OF_BACKEND.get(job.backend, ()), job.examples, job.seconds,
+            device_named(job.device, large=job.large), options_for(job),
         )  # fmt: skip
 
     def run(self) -> None:
@@ -170,8 +207,11 @@ class Worker:
             return False
         folder = self.findings.path(finding)
         call: dict[str, object] = {"backend": self.job.backend}
+        options = dict(program.options)
         if self.job.backend == EMBEDDED and program.off:
-            call["options"] = {"off": list(program.off)}
+            options["off"] = list(program.off)
+        if options:
+            call["options"] = options
         (folder / PROGRAM).write_text(script(program, call, SEED))
         if self.job.bisect:
             finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
@@ -188,6 +228,8 @@ def unfit(job: FuzzJob) -> str:
     """The reason why a job cannot be done; empty if it can."""
     if job.backend not in torch.compiler.list_backends(exclude_tags=()):
         return f"torch.compile has no backend {job.backend!r}"
+    if job.device == CUDA and torch.cuda.device_count() == 0:
+        return "torch finds no GPU"
     try:
         database(job.database)
     except ImportError as missing:

@@ -117,6 +117,8 @@ class ArgumentRecipe:
     seed: int
     gradients: bool
     bound: int | None
+    on_device: bool = False
+    """Whether it is created on the device that the program names."""
 
     def text(self, sizes: Sequence[int]) -> str:
         """The expression for these sizes."""
@@ -124,22 +126,26 @@ class ArgumentRecipe:
         return f"{text}.requires_grad_()" if self.gradients else text
 
     def _filled(self, sizes: tuple[int, ...]) -> str:
-        kind, seeded = kind_of(self.dtype), f"generator=torch.Generator().manual_seed({self.seed})"
+        kind, place = kind_of(self.dtype), ", device=device" if self.on_device else ""
+        owner = "device" if self.on_device else ""
+        seeded = f"generator=torch.Generator({owner}).manual_seed({self.seed}){place}"
         count = torch.Size(sizes).numel()
         if self.bound is not None:
             return f"torch.randint(0, {self.bound}, {sizes}, {seeded})"
         match self.fill:
             case "ones":
                 plain = "" if self.dtype == torch.float32 else f", dtype={self.dtype}"
-                return f"torch.ones({sizes}{plain})"
+                return f"torch.ones({sizes}{plain}{place})"
             case "count":
                 low = 0 if self.dtype in (torch.uint8, torch.bool) else 3
                 period = 2 if kind == "b" else 7
-                return f"(torch.arange({count}) % {period} - {low}).reshape({sizes}){self._cast}"
+                counted = f"torch.arange({count}{place}) % {period} - {low}"
+                return f"({counted}).reshape({sizes}){self._cast}"
             case "edges":
                 numbers = LEAST.get(self.dtype, "") + EDGES[kind]
-                repeated = f"torch.tensor([{numbers}], dtype={self.dtype}).repeat({count})"
-                return f"{repeated}[:{count}].reshape({sizes})"
+                made = f"torch.tensor([{numbers}], dtype={self.dtype}{place})"
+                times = -(-count // (numbers.count(",") + 1))
+                return f"{made}.repeat({times})[:{count}].reshape({sizes})"
         if kind in "ib":
             low, high = {torch.uint8: (0, 9), torch.bool: (0, 2)}.get(self.dtype, (-9, 9))
             return f"torch.randint({low}, {high}, {sizes}, {seeded}){self._cast}"
@@ -162,6 +168,7 @@ def recipe(
     *,
     gradients: bool,
     bound: int | None,
+    on_device: bool = False,
 ) -> ArgumentRecipe:
     """Draw how an input is created. With a bound, it has indices below the bound."""
     dtype = torch.int64 if bound is not None else scope.choose(dtypes_in(kinds))
@@ -169,4 +176,5 @@ def recipe(
     fitting = [k for k in layouts if len(sizes) == k.least or 0 <= k.least <= min(len(sizes), 3)]
     layout = scope.choose(fitting)
     wanted = gradients and kind_of(dtype) in "fh" and scope.integer(0, 3) > 0
-    return ArgumentRecipe(dtype, fill, layout, scope.integer(0, 9), wanted, bound)
+    seed = scope.integer(0, 9)
+    return ArgumentRecipe(dtype, fill, layout, seed, wanted, bound, on_device)

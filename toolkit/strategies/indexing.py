@@ -93,7 +93,7 @@ def _reduced(reduce: str, kinds: str) -> Draw:
 def _index_copy(scope: Scope) -> str:
     """Each element is written once, so the order of the writes does not matter."""
     x, dim = _source(scope)
-    order = f"torch.arange({x.tensor.shape[dim]}).flip(0)"
+    order = f"torch.arange({x.tensor.shape[dim]}, device={x}.device).flip(0)"
     return f"torch.index_copy({x}, {dim}, {order}, {scope.alike(x)})"
 
 
@@ -111,7 +111,8 @@ def _diagonal_scatter(scope: Scope) -> str:
 def _bucketize(scope: Scope) -> str:
     x = scope.operand(Want("f"))
     right = scope.flag()
-    return f"torch.bucketize({x}, torch.tensor([-1.0, 0.0, 2.0]), right={right})"
+    bounds = f"torch.tensor([-1.0, 0.0, 2.0], device={x}.device)"
+    return f"torch.bucketize({x}, {bounds}, right={right})"
 
 
 def _embedding(scope: Scope) -> str:

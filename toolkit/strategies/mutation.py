@@ -24,6 +24,14 @@ def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
 
 def _dense(tensor: torch.Tensor) -> bool:
     """Whether no two indices lead to the same element."""
+    steps = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    end = 0
+    for stride, size in steps:  # each step leads past what the smaller ones reach
+        if size > 1 and stride <= end:
+            break
+        end += (size - 1) * stride
+    else:
+        return True
     places = torch.zeros(tensor.shape, dtype=torch.int64)
     for dim, stride in enumerate(tensor.stride()):
         shape = [1] * tensor.dim()

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from tcdebug.strategies.row import Draw, Row, of_one
-from tcdebug.strategies.scope import Scope, Want
+from tcdebug.strategies.scope import Scope, ScopeValue, Want
 
 functional = "torch.nn.functional"
+MOST_KEYS = 1024
+"""The maximum number of rows that attention compares."""
+FEW_ROWS = 3
+
+
+def squared(scope: Scope, x: ScopeValue) -> str:
+    """The two factors of a product of matrices with their transposes, as small as is allowed."""
+    rows, width = x.tensor.shape[-2:]
+    too_large = x.tensor.numel() // max(width, 1) * rows > scope.most_elements
+    return f"{x}.mT, {x}" if too_large else f"{x}, {x}.mT"
+
+
+def shortened(scope: Scope, x: ScopeValue) -> str:
+    """The first rows of an operand, if its product with itself has too many elements."""
+    too_large = x.tensor.shape[0] ** 2 > scope.most_elements
+    return f"{x}[:{FEW_ROWS}]" if too_large else str(x)
 
 
 def _matmul(scope: Scope) -> str:
@@ -16,7 +32,9 @@ def _matmul(scope: Scope) -> str:
     if known and scope.flag():
         scope.operands.append(known[0])
         return f"torch.matmul({x}, {known[0]})"
-    return f"torch.matmul({x}, {x}.mT)" if x.tensor.dim() > 1 else f"torch.outer({x}, {x})"
+    if x.tensor.dim() > 1:
+        return f"torch.matmul({squared(scope, x)})"
+    return f"torch.outer({shortened(scope, x)}, {x})"
 
 
 def _linear(scope: Scope) -> str:
@@ -29,12 +47,12 @@ def _linear(scope: Scope) -> str:
 
 def _addmm(scope: Scope) -> str:
     x = scope.operand(Want("f", 2, 2, nonempty=True))
-    return f"torch.addmm({x}.sum(0, keepdim=True)[:, :1], {x}, {x}.mT)"
+    return f"torch.addmm({x}.sum(0, keepdim=True)[:, :1], {squared(scope, x)})"
 
 
 def _bmm(scope: Scope) -> str:
     x = scope.operand(Want("f", 3, 3, nonempty=True))
-    return f"torch.bmm({x}, {x}.mT)"
+    return f"torch.bmm({squared(scope, x)})"
 
 
 def _image(template: str) -> Draw:
@@ -50,19 +68,29 @@ def _image(template: str) -> Draw:
 def _conv(scope: Scope) -> str:
     x = scope.operand(Want("f", 4, 4, nonempty=True))
     size = scope.choose((1, 3))
-    weight = f"torch.ones((2, {x.tensor.shape[1]}, {size}, {size}), dtype={x.tensor.dtype})"
+    weight = _ones((2, x.tensor.shape[1], size, size), x)
     return f"{functional}.conv2d({x}, {weight}, padding=1, stride={scope.choose((1, 2))})"
 
 
 def _conv1d(scope: Scope) -> str:
     x = scope.operand(Want("f", 3, 3, nonempty=True))
-    weight = f"torch.ones((2, {x.tensor.shape[1]}, 1), dtype={x.tensor.dtype})"
-    return f"{functional}.conv1d({x}, {weight})"
+    return f"{functional}.conv1d({x}, {_ones((2, x.tensor.shape[1], 1), x)})"
+
+
+def _ones(sizes: tuple[int, ...], x: ScopeValue) -> str:
+    """Weights for an operand."""
+    return f"torch.ones({sizes}, dtype={x.tensor.dtype}, device={x}.device)"
 
 
 def _attention(scope: Scope) -> str:
     x = scope.operand(Want("f", 3, 4, nonempty=True))
-    return f"{functional}.scaled_dot_product_attention({x}, {x}, {x})"
+    few = x if x.tensor.shape[-2] <= MOST_KEYS else f"{x}[..., :{MOST_KEYS}, :]"
+    return f"{functional}.scaled_dot_product_attention({few}, {few}, {few})"
+
+
+def _einsum(scope: Scope) -> str:
+    x = scope.operand(Want("f", 2, 2))
+    return f"torch.einsum('ij,kj->ik', {shortened(scope, x)}, {x})"
 
 
 FLOAT = Want("f")
@@ -80,7 +108,7 @@ NEIGHBOURS = (
     Row("max_pool3d", _image(
         functional + ".max_pool3d({x}.contiguous(), 2, padding=1)"), exact=True),
     Row("avg_pool3d", _image(functional + ".avg_pool3d({x}.contiguous(), 1, padding=0)")),
-    Row("einsum", of_one("torch.einsum('ij,kj->ik', {x}, {x})", Want("f", 2, 2))),
+    Row("einsum", _einsum),
     Row("interpolate", _image(functional + ".interpolate({x}, scale_factor=2)"), exact=True),
     Row("attention", _attention),
     Row("rand_like", of_one("torch.rand_like({x})", FLOAT)),
@@ -93,6 +121,7 @@ NEIGHBOURS = (
     Row("vmap", of_one(
         "torch.vmap(lambda t: t.sum() + t)({x})", Want("f", 1, nonempty=True))),
     Row("full", of_one("torch.full_like({x}, 2)", Want("fhib")), exact=True),
-    Row("zeros", of_one("torch.zeros({x}.shape)", Want("fhib")), exact=True),
-    Row("arange", of_one("torch.arange({x}.shape[0])", Want("fhib", 1)), exact=True),
+    Row("zeros", of_one("torch.zeros({x}.shape, device={x}.device)", Want("fhib")), exact=True),
+    Row("arange", of_one(
+        "torch.arange({x}.shape[0], device={x}.device)", Want("fhib", 1)), exact=True),
 )  # fmt: skip

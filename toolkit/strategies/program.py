@@ -7,8 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from tcdebug.strategies.devices import CPU, Options
+
 NAME = re.compile(r"\ba\d+\b")
 REQUIRING = ".requires_grad_()"
+CALLS = 3
+"""How often a script makes each call on a GPU: a CUDA graph is replayed in the third."""
 NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
 
 
@@ -37,7 +41,8 @@ class Program:
 
     `exact` are the outputs that no rounding can change. `dynamic` programs are called a second
     time, with the sizes of `Argument.second`. `off` are units of the compiler to switch off.
-    `invalid` is the reason why eager rejected a step; empty if it did not.
+    `invalid` is the reason why eager rejected a step; empty if it did not. `options` are those of
+    torch.compile.
     """
 
     arguments: tuple[Argument, ...]
@@ -47,6 +52,8 @@ class Program:
     dynamic: bool = False
     off: tuple[str, ...] = ()
     invalid: str = ""
+    device: str = CPU
+    options: Options = ()
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -107,7 +114,8 @@ class Program:
         """
         names = ", ".join(a.name for a in self.arguments)
         signature = f"self, {names}" if names else "self"
-        lines = ["class Graph(torch.nn.Module):", f"    def forward({signature}):"]
+        lines = [] if self.device == CPU else [f"device = {self.device!r}", "", ""]
+        lines += ["class Graph(torch.nn.Module):", f"    def forward({signature}):"]
         lines += [f"        {s.result} = {s.text}" for s in self.steps]
         lines.append(f"        return ({', '.join(self.outputs)},)")
         lines += ["", "", "def inputs():"]
@@ -135,7 +143,8 @@ def script(program: Program, call: Mapping[str, object], seed: int) -> str:
         second = program.source(second=True).partition("def inputs")[2]
         parts.append(f"\ndef second_inputs{second}")
         makers.append("second_inputs")
-    parts.append(_SCRIPT.format(call=given, makers=", ".join(makers), seed=seed))
+    calls = 1 if program.device == CPU else CALLS
+    parts.append(_SCRIPT.format(call=given, makers=", ".join(makers * calls), seed=seed))
     return "\n".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from hypothesis import strategies as st
 
 from tcdebug.strategies.control import CONTROL
+from tcdebug.strategies.devices import CPU, ON_CPU, Device, Options
+from tcdebug.strategies.gpu import GPU
 from tcdebug.strategies.indexing import INDEXING
 from tcdebug.strategies.mutation import MUTATION
 from tcdebug.strategies.neighbours import NEIGHBOURS
@@ -30,12 +33,14 @@ TABLES: dict[str, Sequence[Row]] = {
     "neighbours": NEIGHBOURS,
     "mutation": MUTATION,
     "control": CONTROL,
+    "gpu": GPU,
 }
 TURNS = {
     "pointwise": 24, "reductions": 16, "views": 16, "indexing": 8, "neighbours": 4, "mutation": 4,
     "control": 1,
 }  # fmt: skip
 """How often a table is used. Control flow takes Dynamo long."""
+ON_GPU = {**TURNS, "gpu": 10}
 COMMON = (
     "add", "mul", "sub", "div", "exp", "tanh", "sigmoid", "relu", "where", "to", "lt", "sum",
     "mean", "amax", "var", "cumsum", "softmax", "permute", "slice", "reshape", "expand", "cat",
@@ -47,9 +52,6 @@ HANDFUL = 6
 """Number of rows from which most programs are drawn, so that pairs of them occur often."""
 LONGEST = 10
 """Maximum number of lines."""
-STRETCHED = ((3, 5), (5, 2), (17, 9), (4, 11))
-"""Sizes that change in the second call of a dynamic program."""
-
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -60,19 +62,24 @@ def programs(
     longest: int = LONGEST,
     rows: Sequence[Row] = (),
     units: Sequence[str] = FAMILIES,
+    device: Device = ON_CPU,
+    options: Sequence[Options] = (),
 ) -> Program:
     """A program that eager accepts, optionally from these rows only.
 
-    `units` are those that may be switched off for it.
+    `units` are those that may be switched off for it. It may be compiled with one of `options`.
     """
-    scope = Scope(draw)
+    scope = Scope(draw, device=device.name)
+    if len(device.extents) > 1:
+        scope.extents = scope.choose(device.extents)
+    turns = _turns(device.name)
     chances = {"": tuple(rows)} if rows else _chances()
     if not rows and scope.integer(0, 3) > 0:
-        chosen = [scope.choose(chances[scope.choose(_turns())]) for _ in range(HANDFUL)]
+        chosen = [scope.choose(chances[scope.choose(turns)]) for _ in range(HANDFUL)]
         chances = {"": tuple(chosen)}
     scope.gradients = scope.integer(0, 3) == 3
     if scope.integer(0, 4) == 4:
-        scope.stretched = scope.choose(STRETCHED)
+        scope.stretched = scope.choose(device.stretched)
     invalid = ""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
@@ -82,7 +89,9 @@ def programs(
             if refused is None:
                 break
             invalid = refused
-    return _finished(scope, invalid, draw(toggles(units)) if units else ())
+    off = draw(toggles(units)) if units else ()
+    given = scope.choose(options) if options and not off and scope.integer(0, 2) == 2 else ()
+    return replace(_finished(scope, invalid, off), options=given)
 
 
 @st.composite
@@ -92,7 +101,7 @@ def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> str
     ends = draw(st.integers(0, 11)) == 0
     if ends and scope.steps:
         return None
-    table = draw(st.sampled_from(_turns())) if len(chances) > 1 else ""
+    table = draw(st.sampled_from(_turns(scope.device))) if len(chances) > 1 else ""
     row = draw(st.sampled_from(chances[table]))
     try:
         scope.add(row.name, row.draw(scope), row.exact or row in VIEWS)
@@ -102,9 +111,10 @@ def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> str
 
 
 @cache
-def _turns() -> tuple[str, ...]:
+def _turns(device: str) -> tuple[str, ...]:
     """The names of tables, repeated by weight."""
-    return tuple(name for name, times in TURNS.items() for _ in range(times))
+    turns = TURNS if device == CPU else ON_GPU
+    return tuple(name for name, times in turns.items() for _ in range(times))
 
 
 @cache
@@ -137,4 +147,5 @@ def _finished(scope: Scope, invalid: str, off: tuple[str, ...]) -> Program:
         scope.stretched is not None,
         off,
         invalid,
+        scope.device,
     )

@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 
 from tcdebug.strategies.arguments import LAYOUTS, PLAIN, ArgumentRecipe, dtypes_in, recipe
+from tcdebug.strategies.devices import CPU, SMALL, Extents
 from tcdebug.strategies.program import Argument, ProgramStep, stance_for
 
 T = TypeVar("T")
 
-SIZES = (1, 2, 3, 5, 4, 8, 17, 16, 33, 0)
-"""Sizes of a dimension, the simplest first: around vector widths, odd ones, and 0."""
-MOST_ELEMENTS = 4096
 TWICE = 15
 """The draw of an operand that passes one tensor to the program twice."""
 NO_DERIVATIVE = "torch::autograd::NotImplemented"
@@ -74,6 +72,9 @@ class Scope:
     gradients: bool = False
     stretched: tuple[int, int] | None = None
     """A size, and its value in the second call."""
+    device: str = CPU
+    """Where the program runs. Its lines are drawn on the CPU in any case."""
+    extents: Extents = SMALL
     values: list[ScopeValue] = field(default_factory=list)
     arguments: list[Argument] = field(default_factory=list)
     steps: list[ProgramStep] = field(default_factory=list)
@@ -102,10 +103,15 @@ class Scope:
 
     def size(self, *, nonempty: bool = False) -> int:
         """The size of a dimension."""
-        options = tuple(s for s in SIZES if s or not nonempty)
+        options = tuple(s for s in self.extents.sizes if s or not nonempty)
         if self.stretched is not None:
             options = (self.stretched[0], self.stretched[0], self.stretched[0], *options)
         return self.choose(options)
+
+    @property
+    def most_elements(self) -> int:
+        """The maximum number of elements of a tensor."""
+        return self.extents.most_elements
 
     def dim(self, value: ScopeValue) -> int:
         """A dimension of a tensor that has one, counted from the end."""
@@ -130,7 +136,7 @@ class Scope:
         def fits(tensor: torch.Tensor) -> bool:
             pairs = list(zip(reversed(tensor.shape), reversed(shape), strict=False))
             sizes = [max(a, b) for a, b in pairs] or [1]
-            small = torch.Size(sizes).numel() <= MOST_ELEMENTS
+            small = torch.Size(sizes).numel() <= self.most_elements
             return small and all(a == b or 1 in (a, b) for a, b in pairs)
 
         found = self._existing(Want(kinds, accept=fits))
@@ -155,8 +161,10 @@ class Scope:
     ) -> ScopeValue:
         """A new argument of the program."""
         layouts = LAYOUTS[:1] if plain else LAYOUTS
-        gradients = self.gradients
-        made = recipe(self, sizes, kinds, layouts, gradients=gradients, bound=bound)
+        made = recipe(
+            self, sizes, kinds, layouts, gradients=self.gradients, bound=bound,
+            on_device=self.device != CPU,
+        )  # fmt: skip
         return self._argument(made.text(sizes), made.text(self._stretch(sizes)))
 
     def alias(self, value: ScopeValue, text: str) -> ScopeValue:
@@ -188,7 +196,8 @@ class Scope:
 
     def _plainest(self, want: Want) -> ScopeValue | None:
         """A new input of one element, if that is suitable."""
-        made = ArgumentRecipe(dtypes_in(want.kinds)[0], "ones", PLAIN, 0, False, None)
+        dtype, on_device = dtypes_in(want.kinds)[0], self.device != CPU
+        made = ArgumentRecipe(dtype, "ones", PLAIN, 0, False, None, on_device)
         text = made.text((1,) * want.least)
         return self._argument(text, text) if want.fits(self.evaluate(text)) else None
 
@@ -199,8 +208,9 @@ class Scope:
         """The sizes of a new tensor."""
         count = self.integer(want.least, min(want.most, max(want.least, 3)))
         sizes = tuple(self.size(nonempty=want.nonempty) for _ in range(count))
-        if torch.Size(sizes).numel() > MOST_ELEMENTS:
-            return (*(min(s, 4) for s in sizes[:-1]), sizes[-1])
+        if torch.Size(sizes).numel() > self.most_elements:
+            longest = len(sizes) - 1 if self.device == CPU else sizes.index(max(sizes))
+            return tuple(s if k == longest else min(s, 4) for k, s in enumerate(sizes))
         return sizes
 
     def _stretch(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -216,8 +226,9 @@ class Scope:
     # -- lines ------------------------------------------------------------------------------
 
     def evaluate(self, text: str) -> Any:
-        """Evaluate an expression over the values so far in eager."""
-        return eval(text, {"torch": torch, **{v.name: v.tensor for v in self.values}})
+        """Evaluate an expression over the values so far in eager, on the CPU."""
+        values = {v.name: v.tensor for v in self.values}
+        return eval(text, {"torch": torch, "device": CPU, **values})
 
     def add(self, op: str, text: str, exact: bool) -> None:
         """Run a line in eager and add its result. Raises what eager raises."""

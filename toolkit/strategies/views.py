@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from tcdebug.strategies.row import Draw, Row, of_one, with_dim
-from tcdebug.strategies.scope import MOST_ELEMENTS, Scope, Want
+from tcdebug.strategies.scope import Scope, Want
 
 ANY = "fhibc"
 SOME = Want(ANY, 1)
@@ -32,7 +32,7 @@ def _select(scope: Scope) -> str:
 
 
 def _expand(scope: Scope) -> str:
-    small = Want(ANY, 0, 3, accept=lambda t: t.numel() * 3 <= MOST_ELEMENTS)
+    small = Want(ANY, 0, 3, accept=lambda t: t.numel() * 3 <= scope.most_elements)
     x = scope.operand(small)
     place = scope.integer(0, x.tensor.dim())
     sizes = ["-1"] * x.tensor.dim()
@@ -101,7 +101,7 @@ def _but(sizes: Sequence[int], dim: int) -> list[int]:
 
 
 def _cat(scope: Scope) -> str:
-    x = scope.operand(Want(ANY, 1, accept=lambda t: t.numel() * 3 <= MOST_ELEMENTS))
+    x = scope.operand(Want(ANY, 1, accept=lambda t: t.numel() * 3 <= scope.most_elements))
     dim = scope.dim(x)
     shape = x.tensor.shape
 
@@ -116,7 +116,7 @@ def _cat(scope: Scope) -> str:
 
 
 def _stack(scope: Scope) -> str:
-    x = scope.operand(Want(ANY, 0, 3, accept=lambda t: t.numel() * 2 <= MOST_ELEMENTS))
+    x = scope.operand(Want(ANY, 0, 3, accept=lambda t: t.numel() * 2 <= scope.most_elements))
     return f"torch.stack(({x}, {scope.alike(x)}), {scope.integer(0, x.tensor.dim())})"
 
 
@@ -129,7 +129,7 @@ def _pad(scope: Scope) -> str:
 
 
 def _repeat(scope: Scope) -> str:
-    x = scope.operand(Want(ANY, 1, 3, accept=lambda t: t.numel() * 6 <= MOST_ELEMENTS))
+    x = scope.operand(Want(ANY, 1, 3, accept=lambda t: t.numel() * 6 <= scope.most_elements))
     counts = ", ".join(str(scope.choose((1, 2))) for _ in range(x.tensor.dim()))
     return f"{x}.repeat({counts})"
 
