@@ -57,6 +57,8 @@ def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] 
         return None
     rows = estimate(product(a.size for a in node.axes))
     inner = estimate(product(a.size for a in node.reduced))
+    if rows == 0 or inner == 0:
+        return None
     across = _across(node, buffers)
     together = min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
     programs = max(1, rows // together)

@@ -36,6 +36,7 @@ from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
+from tcdebug.minifier.repros.sanitizer import kernel_at_fault
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.subject import Subject
 from tcdebug.minifier.targets.ladder import AUTOGRAD
@@ -358,6 +359,9 @@ class Investigation(Generic[CandidateType]):
     def _repro(self, branch: Branch[CandidateType], path: Path) -> None:
         note = Reproduction(self.subject, self.oracle, self.log).write(branch, path)
         self.notes += [note] * bool(note)
+        if branch.fails:
+            kernel = kernel_at_fault(path, branch.failure, self.oracle.spending.seconds_left)
+            self.notes += [kernel] * bool(kernel)
         sure = self.confirmed and not (branch.is_layer and self.layer.in_doubt)
         branch.confirmed = branch.fails and branch.passes and sure
 

@@ -22,6 +22,10 @@ DRAWS = frozenset(
 """Operators whose result consists only of drawn numbers. `normal` also adds a mean."""
 
 
+DROPOUT = "aten::native_dropout"
+"""Its mask consists of drawn numbers, and its other result is computed from them."""
+
+
 class Unrepeatable(Exception):
     """The drawn numbers cannot be separated from what an operator computes from them."""
 
@@ -60,11 +64,23 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no
         if isinstance(func, HigherOrderOperator):
             return _without_draws(func, args, kwargs or {})
         made = func(*args, **(kwargs or {}))
+        if func._schema.name == DROPOUT:
+            if args[2] is False:  # it is not training
+                return made
+            self.each(made[1])
+            return _dropped(args, made[1]), made[1]
         if torch.Tag.nondeterministic_seeded in func.tags and not _certain(func, args, kwargs):
             if not isinstance(made, torch.Tensor) or func._schema.name not in DRAWS:
                 raise Unrepeatable(f"{func} returns more than its random numbers")
             self.each(made)
         return made
+
+
+def _dropped(args: tuple[Any, ...], mask: torch.Tensor) -> torch.Tensor:
+    """Apply a mask as dropout does. If everything is dropped, the scale is not infinite."""
+    values, probability = args[0], float(args[1])
+    scale = 0.0 if probability == 1 else 1 / (1 - probability)
+    return torch.as_tensor(values * mask * scale)
 
 
 def _without_draws(

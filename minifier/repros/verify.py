@@ -161,13 +161,20 @@ def repro_environment() -> dict[str, str]:
     return environment | {**own_caches(), "TCDEBUG_LOG": "0"}
 
 
-def _run(path: Path, arguments: Sequence[str], seconds: float) -> Verified:
+def run_under(command: Sequence[str], path: Path, seconds: float) -> Verified:
+    """Run a repro script under another program, given as the first words of the command."""
+    return _run(path, (), seconds, command)
+
+
+def _run(
+    path: Path, arguments: Sequence[str], seconds: float, under: Sequence[str] = ()
+) -> Verified:
     with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as place:
         folder, printed, errors = (Path(place, name) for name in ("repro", "stdout", "stderr"))
         folder.mkdir()
         _copy_with_data(path, folder)
         child = spawn(
-            [sys.executable, path.name, *arguments], repro_environment(),
+            [*under, sys.executable, path.name, *arguments], repro_environment(),
             folder=folder, output=printed, errors=errors, limits=Limits(seconds, None),
         )  # fmt: skip
         ended = finished(child)

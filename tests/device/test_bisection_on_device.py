@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -99,6 +100,56 @@ def benchmark_all_configs(self, *args, **kwargs):
     raise RuntimeError("planted in the choice of a configuration")
 
 CachingAutotuner.benchmark_all_configs = benchmark_all_configs
+"""
+
+PTXAS = """
+import os
+import torch
+from torch._inductor.runtime import triton_heuristics
+right = triton_heuristics.triton.compile
+
+def compile_kernel(*args, **kwargs):
+    if "DISABLE_PTXAS_OPT" not in os.environ:
+        raise RuntimeError("planted in ptxas")
+    return right(*args, **kwargs)
+
+triton_heuristics.triton.compile = compile_kernel
+"""
+"""Triton's compile fails unless ptxas is told not to optimise."""
+
+BLOCK_SIZE = """
+import torch
+from torch._inductor.runtime import triton_heuristics
+right = triton_heuristics.triton.compile
+
+def compile_kernel(*args, **kwargs):
+    if kwargs["options"]["num_warps"] > 1:
+        raise RuntimeError("planted in the choice of blocks")
+    return right(*args, **kwargs)
+
+triton_heuristics.triton.compile = compile_kernel
+"""
+
+TILING = """
+import torch
+from torch._inductor.codegen.triton import TritonKernel
+right = TritonKernel.codegen_kernel
+
+def codegen_kernel(self, name=None):
+    text = right(self, name)
+    return text.replace("tl.load(", "1.5 * tl.load(") if "YBLOCK" in text else text
+
+TritonKernel.codegen_kernel = codegen_kernel
+"""
+"""Kernels that run over two dimensions in tiles read wrong values."""
+
+TRANSPOSED = """
+def f(x, y):
+    return (x.t() + y).sin() * 2
+
+x, y = torch.randn(256, 512, device="cuda"), torch.randn(512, 256, device="cuda")
+got = torch.compile(f)(x, y)
+raise SystemExit(0 if torch.allclose(got, f(x, y), rtol=1e-3, atol=1e-3) else 1)
 """
 
 RUN = """
@@ -228,6 +279,9 @@ SCRIPTS = {
     "autotune": Planted(
         on_gpu(AUTOTUNE, width=1 << 15), "forward | RuntimeError | ", "codegen.autotune"
     ),
+    "tiling": Planted(on_gpu(TILING, TRANSPOSED), "forward | wrong value", "codegen.tiling"),
+    "block size": Planted(on_gpu(BLOCK_SIZE, width=1 << 15), "compile | ", "codegen.block_size"),
+    "ptxas": Planted(on_gpu(PTXAS), "compile | ", "triton.ptxas"),
     "late": Planted(
         on_gpu("import torch\ntorch.cuda.init()\n" + WRONG),
         "script | exit status 1", nodes=0, note=WHOLE_SCRIPTS,
@@ -293,6 +347,9 @@ def test_a_planted_fault_is_named_with_a_repro(name: str, tmp_path: Path) -> Non
     assert report["status"] == "confirmed", report
     assert report["nodes_after"] == planted.nodes, report
     assert planted.note in report["notes"], report
+    if name == "illegal" and shutil.which("compute-sanitizer"):
+        (said,) = (n for n in report["notes"] if n.startswith("compute-sanitizer"))
+        assert "Invalid __global__ read of size 4 bytes in the kernel triton_poi_fused_" in said
     assert processes_in(tmp_path) == []
     assert exit_statuses(tmp_path, report) == [1, 0], report
 

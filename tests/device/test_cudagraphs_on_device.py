@@ -236,3 +236,14 @@ def test_the_fastest_tile_is_kept_for_the_next_compile(tmp_path: Path) -> None:
     assert first["tried"] > 3
     assert second["tried"] == 0
     assert (first["blocks"], first["warps"]) == (second["blocks"], second["warps"])
+
+
+def test_expanded_inputs_are_replayed(tmp_path: Path) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return x.sin() + y * z.sum(0)
+
+    fast = captured(function, tmp_path)
+    for _ in range(6):
+        inputs = (randn(1, 4).expand(9, 4), randn(9, 1).expand(9, 4), randn(1).expand(3, 4))
+        torch.testing.assert_close(fast(*inputs), function(*inputs))
+    assert len(events(tmp_path, "cuda_graph_captured")) == 1

@@ -51,7 +51,7 @@ class Discarded(Exception):
 
 
 @dataclass(frozen=True)
-class CompiledCall:
+class JudgedCall:
     """The results of a compiled call, how their layout differs from eager's, and their strides."""
 
     results: Results
@@ -83,7 +83,7 @@ class ProgramCall:
         with torch.compiler.set_stance(program.eager_stance):
             return cls(program, module, wide, arguments, run(module, arguments))
 
-    def judged(self, call: CompiledCall) -> Outcome | None:
+    def judged(self, call: JudgedCall) -> Outcome | None:
         """The first failure of a compiled call; None if there is none. Raises Discarded."""
         return self.wrong(call.results) or self._layout_differs(call)
 
@@ -134,16 +134,16 @@ class ProgramCall:
             raise Discarded(explained)
         return None
 
-    def called(self, compiled: Callable[[ProgramCall], Results]) -> CompiledCall:
+    def called(self, compiled: Callable[[ProgramCall], Results]) -> JudgedCall:
         """Make a compiled call. The results are copied, as a later call may overwrite them."""
         results = compiled(self)
         found = None
         if _of_equal_kinds(self.eager, results):
             runs = ((self.eager.outputs, self.eager.inputs), (results.outputs, results.inputs))
             found = layout_difference(*runs)
-        return CompiledCall(results.copied(), found, [strides(v) for v in results.outputs])
+        return JudgedCall(results.copied(), found, [strides(v) for v in results.outputs])
 
-    def _layout_differs(self, call: CompiledCall) -> Outcome | None:
+    def _layout_differs(self, call: JudgedCall) -> Outcome | None:
         """A difference in strides, or in the memory that outputs share with others or inputs."""
         found = call.layout
         if found is None:
@@ -226,10 +226,16 @@ def judge(
 
 
 def _second(program: Program, filename: str) -> ProgramCall | None:
-    """The call with other sizes; None if eager does not accept them."""
+    """The call with other sizes; None if eager does not accept them.
+
+    Eager is tried on the CPU first: on a GPU, an index out of range ends the process. Large tensors
+    are longer than those of the first call, so all indices are in range.
+    """
     if not program.dynamic:
         return None
     try:
+        if program.device != CPU and not program.large:
+            ProgramCall.in_eager(replace(program, device=CPU), filename, second=True)
         return ProgramCall.in_eager(program, filename, second=True)
     except Exception:
         return None

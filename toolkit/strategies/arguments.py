@@ -8,6 +8,8 @@ from typing import Protocol, TypeVar
 
 import torch
 
+from tcdebug.strategies.program import DEVICE
+
 T = TypeVar("T")
 
 DTYPES: dict[str, tuple[torch.dtype, ...]] = {
@@ -126,7 +128,7 @@ class ArgumentRecipe:
         return f"{text}.requires_grad_()" if self.gradients else text
 
     def _filled(self, sizes: tuple[int, ...]) -> str:
-        kind, place = kind_of(self.dtype), ", device=device" if self.on_device else ""
+        kind, place = kind_of(self.dtype), f", {DEVICE}" if self.on_device else ""
         owner = "device" if self.on_device else ""
         seeded = f"generator=torch.Generator({owner}).manual_seed({self.seed}){place}"
         count = torch.Size(sizes).numel()

@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from tcdebug.strategies.devices import CPU, Options
+from tcdebug.strategies.devices import CPU, INDICES, Options
 
 NAME = re.compile(r"\ba\d+\b")
 REQUIRING = ".requires_grad_()"
+DEVICE = "device=device"
+"""What the text of an input on a device contains."""
 CALLS = 3
 """How often a script makes each call on a GPU: a CUDA graph is replayed in the third."""
 NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
@@ -78,6 +80,11 @@ class Program:
         return stance_for(self.ops, gradients)
 
     @property
+    def large(self) -> bool:
+        """Whether the second call needs indices of more than 32 bits."""
+        return any(str(INDICES[1]) in a.second for a in self.arguments)
+
+    @property
     def key(self) -> str:
         """Equal programs have equal keys, in every process."""
         return blake2b(repr(self).encode(), digest_size=8).hexdigest()
@@ -114,7 +121,8 @@ class Program:
         """
         names = ", ".join(a.name for a in self.arguments)
         signature = f"self, {names}" if names else "self"
-        lines = [] if self.device == CPU else [f"device = {self.device!r}", "", ""]
+        needed = any(DEVICE in a.text for a in self.arguments)
+        lines = [f"device = {self.device!r}", "", ""] if needed else []
         lines += ["class Graph(torch.nn.Module):", f"    def forward({signature}):"]
         lines += [f"        {s.result} = {s.text}" for s in self.steps]
         lines.append(f"        return ({', '.join(self.outputs)},)")

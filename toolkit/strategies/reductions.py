@@ -6,6 +6,8 @@ from tcdebug.strategies.row import Draw, Row, of_one, with_dim
 from tcdebug.strategies.scope import Scope, Want
 
 FLOATS, NUMBERS, ALL = "fh", "fhi", "fhib"
+MOST_STEPS = 64
+"""The longest running product that is drawn with a gradient."""
 
 
 def over_dims(name: str, want: Want, extra: str = "") -> Draw:
@@ -44,6 +46,14 @@ def _cross_entropy(scope: Scope) -> str:
     return f"torch.nn.functional.cross_entropy({x}, {index})"
 
 
+def _cumprod(scope: Scope) -> str:
+    """A running product. Tracing its backward takes a number of steps that grows with its length."""
+    x = scope.operand(Want(FLOATS, 1))
+    dim = scope.dim(x)
+    long = scope.gradients and x.tensor.shape[dim] > MOST_STEPS
+    return f"{x}{'.detach()' if long else ''}.cumprod({dim})"
+
+
 def _full(name: str) -> Draw:
     return lambda scope: f"{scope.operand(Want(NUMBERS, nonempty=True))}.{name}()"
 
@@ -67,7 +77,7 @@ REDUCTIONS = (
     Row("all", over_dim("all", Want(ALL, 1)), exact=True),
     Row("norm", with_dim("{x}.norm(dim={dim})", Want("f", 1))),
     Row("cumsum", with_dim("{x}.cumsum({dim})", Want(ALL, 1))),
-    Row("cumprod", with_dim("{x}.cumprod({dim})", Want(FLOATS, 1))),
+    Row("cumprod", _cumprod),
     Row("cummax", with_dim("{x}.cummax({dim}).values", FILLED), exact=True),
     Row("cummin", with_dim("{x}.cummin({dim}).values", FILLED), exact=True),
     Row("cummax_indices", with_dim("{x}.cummax({dim}).indices", FILLED), exact=True),

@@ -44,7 +44,7 @@ INFIX = {
 }  # fmt: skip
 
 TRITON = {
-    "exp": "tl.exp", "exp2": "tl.exp2", "sqrt": "tl.sqrt_rn", "rsqrt": "tl.rsqrt", "abs": "tl.abs",
+    "exp": "tl.exp", "exp2": "tl.exp2", "rsqrt": "tl.rsqrt", "abs": "tl.abs",
     "floor": "tl.floor", "ceil": "tl.ceil", "where": "tl.where",
 }  # fmt: skip
 """Operations of Triton itself. exp, exp2 and rsqrt are those of the hardware, within 2 ulp."""
@@ -63,8 +63,8 @@ LIBRARY = frozenset(("philox", "sign", "shift_left", "shift_right", "trunc_mod",
 
 WRITABLE = (
     frozenset(INFIX) | frozenset(TRITON) | LIBDEVICE | LIBRARY
-    | {"div", "neg", "bitwise_not", "isnan", "isinf", "signbit", "round", "maximum", "minimum",
-       "fmax", "fmin", "floor_div", "remainder", "cast"}
+    | {"div", "neg", "sqrt", "bitwise_not", "isnan", "isinf", "signbit", "round", "maximum",
+       "minimum", "fmax", "fmin", "floor_div", "remainder", "cast"}
 )  # fmt: skip
 """Every operation of the loop IR that can be written in Triton."""
 
@@ -155,6 +155,8 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
     "neg": lambda o, d: f"{o[0]} * -1.0" if d in FLOATS else f"-{o[0]}",
     # plain division of float32 is within 2 ulp; eager's is correctly rounded
     "div": lambda o, d: f"tl.div_rn({', '.join(o)})" if d == torch.float32 else " / ".join(o),
+    # tl.sqrt of float32 is approximate, and tl.sqrt_rn takes nothing else
+    "sqrt": lambda o, d: f"tl.sqrt{'_rn' if d == torch.float32 else ''}({o[0]})",
     "bitwise_not": lambda o, d: f"{o[0]} == 0" if d == torch.bool else f"~{o[0]}",
     "isnan": lambda o, d: f"{o[0]} != {o[0]}",
     "isinf": lambda o, d: f'tl.abs({o[0]}) == float("inf")',

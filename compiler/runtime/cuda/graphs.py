@@ -216,7 +216,7 @@ class CudaGraphs:
 
     def _replay(self, capture: CapturedGraph, args: list[Any]) -> Sequence[Any]:
         for k in capture.copied:
-            capture.inputs[k].copy_(args[k])
+            _fill(capture.inputs[k], args[k])
         capture.graph.replay()
         for k in self._written:
             if k in capture.copied:
@@ -265,6 +265,17 @@ def _recorded(
     finally:
         if collecting:
             gc.enable()
+
+
+def _fill(memory: torch.Tensor, given: torch.Tensor) -> None:
+    """Copy an input into memory of the same layout.
+
+    torch does not copy into expanded tensors, whose elements share memory. Each is copied once.
+    """
+    if 0 in memory.stride():
+        once = tuple(slice(None) if stride else slice(1) for stride in memory.stride())
+        memory, given = memory[once], given[once]
+    memory.copy_(given)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

@@ -23,10 +23,12 @@ from tcdebug.minifier.targets.inductor import (
     autograd,
     codegen,
     fusion,
+    kernel_shapes,
     lowering,
     options,
     passes,
     settings,
+    triton_compile,
     triton_kernels,
 )
 from tcdebug.minifier.targets.inductor.options import allowed_options
@@ -46,7 +48,9 @@ SEAMS: tuple[Seam, ...] = (
     lowering.lowerings,
     fusion.fusions,
     codegen.kernels,
+    kernel_shapes.kernel_shapes,
     triton_kernels.triton_kernels,
+    triton_compile.triton_compile,
 )
 
 PATCHES: tuple[Patch, ...] = (
@@ -56,7 +60,9 @@ PATCHES: tuple[Patch, ...] = (
     *lowering.PATCHES,
     *fusion.PATCHES,
     *codegen.PATCHES,
+    *kernel_shapes.PATCHES,
     *triton_kernels.PATCHES,
+    *triton_compile.PATCHES,
 )
 """Every patch of inductor and AOTAutograd, in the order of the pipeline."""
 

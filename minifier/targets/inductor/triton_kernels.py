@@ -1,4 +1,4 @@
-"""Decisions by Triton kernel: the kind of reduction, and the choice of a configuration."""
+"""Decisions about the kind of reduction, by Triton kernel."""
 
 from __future__ import annotations
 
@@ -23,22 +23,14 @@ COOPERATIVE = Patch(
     "should_use_cooperative_reduction",
     "codegen.cooperative_reduction cannot be switched off",
 )
-AUTOTUNER = Patch(
-    "torch._inductor.runtime.triton_heuristics:CachingAutotuner",
-    "__init__",
-    "codegen.autotune cannot be switched off",
-    takes=("configs", "inductor_meta"),
-)
-PATCHES = (PERSISTENT, COOPERATIVE, AUTOTUNER)
+PATCHES = (PERSISTENT, COOPERATIVE)
 
 TRITON = {
     "codegen.persistent_reduction": "load all elements of a reduction at once instead of in a "
     "loop, kernel by kernel",
     "codegen.cooperative_reduction": "let several blocks share a reduction, kernel by kernel",
-    "codegen.autotune": "time several configurations of a Triton kernel instead of taking the "
-    "first",
 }
-"""Units of Triton kernels."""
+"""Units of reductions."""
 
 
 @contextlib.contextmanager
@@ -55,21 +47,8 @@ def triton_kernels(gate: Gate, log: EventLog) -> Iterator[None]:
 
         return make
 
-    def tuning(original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            configs = kwargs.get("configs", ())
-            known = kwargs.get("inductor_meta") or {}
-            kernel = str(known.get("kernel_name", "")).rstrip("_0123456789")
-            if len(configs) > 1 and not gate.allows("codegen.autotune", kernel):
-                kwargs["configs"] = configs[:1]
-            original(self, *args, **kwargs)
-
-        return init
-
     with (
         patched(PERSISTENT, reducing("codegen.persistent_reduction"), log),
         patched(COOPERATIVE, reducing("codegen.cooperative_reduction"), log),
-        patched(AUTOTUNER, tuning, log),
     ):
         yield

@@ -12,7 +12,9 @@ from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.units import Unit
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
+from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
+from tcdebug.minifier.targets.inductor.triton_compile import COMPILES
 from tcdebug.minifier.targets.inductor.triton_kernels import TRITON
 from tcdebug.minifier.targets.ladder import BELOW_AOTINDUCTOR, DECOMPOSITIONS
 
@@ -55,7 +57,7 @@ def units() -> Iterator[Unit]:
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for name, summary in FUSION.items():
         yield Unit(name, summary)
-    for name, summary in TRITON.items():
+    for name, summary in {**SHAPES, **TRITON, **COMPILES}.items():
         yield Unit(name, summary)
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
     yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")

@@ -27,6 +27,8 @@ def _seeded(call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> to
         lambda x: torch.rand(2, 3, dtype=x.dtype) + torch.randn(2, 1, dtype=x.dtype),
         lambda x: F.dropout(x, 0.5),
         lambda x: F.dropout(x.clone(), 0.5, inplace=True),
+        lambda x: torch.native_dropout(x, 0.5, True)[0],  # what F.dropout calls on a GPU
+        lambda x: torch.native_dropout(x, 1.0, True)[0] + torch.native_dropout(x, 0.5, False)[0],
         lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5)[0],
         lambda x: torch.bernoulli(torch.full_like(x, 0.5)),
         lambda x: x.clone().uniform_() + x.clone().normal_() * torch.randint_like(x, 4),

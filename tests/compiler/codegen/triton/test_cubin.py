@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from traced_on_cuda import cuda, triton_of
 
+from tcdebug.compiler.codegen.triton.source import TritonSource
 from tcdebug.compiler.runtime.cuda.compile import (
     ALIGNED,
     DIVISIBLE,
     WIDE,
+    Binary,
     compile_all,
     import_source,
 )
@@ -62,6 +64,48 @@ def test_kernels_of_every_kind_compile(tmp_path: Path, capability: int) -> None:
         assert binary.name == name
         assert binary.threads == 32 * source.kernels[name].tile.warps
         assert binary.shared < 100 * 1024  # what both devices can give to a program
+
+
+def compiled(source: TritonSource, folder: Path) -> list[Binary]:
+    """Machine code of the kernels for an H100."""
+    module = import_source(source.text, folder)
+    written = {name: k for name, k in source.kernels.items() if not k.call.shares}
+    return [b.result() for b in compile_all(module, written, (SPEEDY,), 90).values()]
+
+
+def test_square_roots_of_doubles_compile(tmp_path: Path) -> None:
+    source = triton_of(lambda: (lambda x: (x.sqrt(), x.std(0), torch.i0(x)), (doubles(50, 9),)))
+    assert len(compiled(source, tmp_path)) >= 1
+
+
+def doubles(*size: int) -> torch.Tensor:
+    return cuda(*size, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("size", [(5, 0), (0, 5), (0, 0), (70_000, 0)])
+def test_reductions_of_empty_tensors_compile(size: tuple[int, int], tmp_path: Path) -> None:
+    def reduced(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum(0), x.sum(1), x.any(0), x.softmax(-1).sum(0), y + 1
+
+    source = triton_of(lambda: (reduced, (cuda(*size), cuda(5))))
+    assert len(compiled(source, tmp_path)) >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_sums_may_wrap_around_beside_indices_that_are_checked(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    def indexed(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.aten.index.Tensor(x, [i])
+        return found * 3
+
+    inputs = lambda: (cuda(50, dtype=dtype), cuda(9, dtype=torch.int64))  # noqa: E731
+    source = triton_of(lambda: (indexed, inputs()))
+    (kernel,) = source.kernels.values()
+    assert kernel.checked
+    (binary,) = compiled(source, tmp_path)
+    assert b"out of" in binary.cubin
+    assert b"overflow detected" not in binary.cubin
 
 
 def test_a_compile_that_another_thread_disturbed_is_repeated(
