@@ -47,7 +47,7 @@ def _cross_entropy(scope: Scope) -> str:
 
 
 def _cumprod(scope: Scope) -> str:
-    """A running product. Tracing its backward takes a number of steps that grows with its length."""
+    """A running product. Its backward is traced in as many steps as it is long."""
     x = scope.operand(Want(FLOATS, 1))
     dim = scope.dim(x)
     long = scope.gradients and x.tensor.shape[dim] > MOST_STEPS

@@ -39,11 +39,11 @@ COMPILE = Patch(
 PATCHES = (CONFIGURATIONS, DESCENT, OPTIONS, COMPILE)
 
 COMPILES = {
+    "codegen.block_size": "use blocks and warps by inductor's rules instead of blocks of 32 "
+    "elements and one warp, kernel by kernel",
     "codegen.autotune": "time several configurations of a Triton kernel instead of taking the "
     "first",
     "codegen.coordinate_descent": "improve the configuration of a Triton kernel step by step",
-    "codegen.block_size": "use blocks and warps by inductor's rules instead of blocks of 32 "
-    "elements and one warp, kernel by kernel",
     "triton.multiply_add": "contract a product and a sum into one instruction that rounds once, "
     "kernel by kernel",
     "triton.llvm": "let LLVM optimise in Triton, kernel by kernel",
@@ -87,13 +87,15 @@ Allows = Callable[[str, Any], bool]
 def _configured(gate: Gate, original: Function) -> Function:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        configs = kwargs.get("configs", ())
+        configs = list(kwargs.get("configs", ()))
         known = kwargs.get("inductor_meta") or {}
-        if len(configs) > 1 and not gate.allows("codegen.autotune", _name(known)):
-            kwargs["configs"] = configs = configs[:1]
+        # first, because small blocks leave less to choose from: a fault of the choice is then
+        # the last decision that a failure needs
         if _can_shrink(configs, known) and not gate.allows("codegen.block_size", _name(known)):
-            kwargs["configs"] = [_small(configs[0])]
-        original(self, *args, **kwargs)
+            configs = _distinct([_small(config) for config in configs])
+        if len(configs) > 1 and not gate.allows("codegen.autotune", _name(known)):
+            configs = configs[:1]
+        original(self, *args, **{**kwargs, "configs": configs} if configs else kwargs)
 
     return init
 
@@ -139,8 +141,19 @@ def _can_shrink(configs: Any, known: Any) -> bool:
     """Return whether a kernel computes the same with smaller blocks."""
     if not configs or known.get("tma_min_block_sizes") or known.get("combo_grid_meta"):
         return False
-    blocks = configs[0].kwargs
-    return bool(blocks) and BLOCKS.issuperset(blocks) and _small(configs[0]) != configs[0]
+    return all(c.kwargs and BLOCKS.issuperset(c.kwargs) for c in configs) and any(
+        _parts(_small(c)) != _parts(c) for c in configs
+    )
+
+
+def _parts(config: Any) -> tuple[object, ...]:
+    """Return what distinguishes configurations."""
+    return tuple(sorted(config.kwargs.items())), config.num_warps, config.num_stages
+
+
+def _distinct(configs: list[Any]) -> list[Any]:
+    """Return configurations without repetitions."""
+    return list({_parts(config): config for config in configs}.values())
 
 
 def _small(config: Any) -> Any:
