@@ -92,6 +92,22 @@ def summary(**arguments: Any) -> None:
 
 @logs.command()
 @RUN
+@JSON
+def ranks(**arguments: Any) -> None:
+    """Compare the ranks of RUN.
+
+    Groups the ranks by what they compiled, and shows the first rank and step that differ: graphs,
+    answers of caches, breaks, recompiles, and collectives inside graphs. RUN may also be a folder
+    that TORCH_TRACE has written.
+
+    Exit status: 0 all ranks did the same, 1 they differ, 2 no such run or only one rank,
+    3 internal error.
+    """
+    call("logs.ranks", **arguments)
+
+
+@logs.command()
+@RUN
 @options(STAGE, GRAPH, UNIT, EVENT, LINE)
 @JSON
 def query(**arguments: Any) -> None:

@@ -22,6 +22,7 @@ from tcdebug.output.structures import (
 )
 from tcdebug.reading.comparison import Comparison
 from tcdebug.reading.explanation import Explanation
+from tcdebug.reading.ranks import RankComparison
 from tcdebug.reading.summary import Summary
 
 OUTPUTS: Mapping[str, Any] = {
@@ -35,6 +36,7 @@ OUTPUTS: Mapping[str, Any] = {
     "doctor --patches": list[CheckedPatch],
     "diff": Comparison,
     "logs ls": list[ListedRun],
+    "logs ranks": RankComparison,
     "logs summary": Summary,
     "fuzz run": CampaignResult,
     "fuzz replay": dict[str, str],

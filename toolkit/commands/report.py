@@ -7,14 +7,15 @@ from pathlib import Path
 
 from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error, note, write
-from tcdebug.reading.run_dir import NoRun, find
+from tcdebug.reading.run_dir import NoRun
+from tcdebug.reading.torch_files import found_or_imported
 from tcdebug.report.page import render
 
 
 def run(*, run_names: Sequence[str], output: Path) -> int:
     """Write the page and print its path; 2 if a run is missing or the file cannot be written."""
     try:
-        runs = [find(name) for name in run_names or ["latest"]]
+        runs = [found_or_imported(name) for name in run_names or ["latest"]]
     except NoRun as problem:
         error("TCD001", str(problem), "tcdebug logs ls")
         return USAGE

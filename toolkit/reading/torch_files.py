@@ -8,6 +8,7 @@ and from this machine.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,8 +17,11 @@ from typing import Any
 
 import msgspec
 
+from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.run_events import RunEnd, RunStart
 from tcdebug.minifier.trace.trace_records import Translator
+from tcdebug.reading.run_dir import NoRun, Run, find
 
 PREFIX = re.compile(r"V(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) +(\d+) [^\]]+\] ")
 RANK = re.compile(r"_rank_(\d+)_")
@@ -47,6 +51,34 @@ def trace_files(source: Path) -> list[Path]:
         if found := sorted(source.glob(pattern)):
             return found
     raise NoTrace(f"{source} has no *.log file of TORCH_TRACE")
+
+
+def imported(source: Path) -> tuple[Run, str]:
+    """A run made of the trace files of a folder, and what was imported. Raises NoTrace."""
+    files = trace_files(source)
+    folder = run_folder.create("import")
+    log = EventLog(folder, own=True)
+    log.emit(RunStart("import", ["import", str(source)], str(Path.cwd())), t_ns=0)
+    try:
+        records, seconds = import_files(files, log)
+    except NoTrace:
+        shutil.rmtree(folder)
+        raise
+    log.emit(RunEnd(0, seconds), t_ns=round(seconds * 1e9))
+    return find(str(folder)), f"imported {records} records from {len(files)} files"
+
+
+def found_or_imported(name: str | None) -> Run:
+    """A run by its name, or made of a folder of trace files. Raises NoRun."""
+    try:
+        return find(name)
+    except NoRun:
+        if name is None or not Path(name).is_dir():
+            raise
+    try:
+        return imported(Path(name))[0]
+    except NoTrace as problem:
+        raise NoRun(f"{name} is no run folder, and {problem}") from None
 
 
 def import_files(files: list[Path], log: EventLog) -> tuple[int, float]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tcdebug.display.ranks import ranks_text
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import REPORT
 from tcdebug.reading.comparison import Comparison, compare_records, divergences
 from tcdebug.reading.dataflow import Flow, flow
 from tcdebug.reading.explanation import Explanation, explain, source_line
 from tcdebug.reading.graphs import BEFORE, TEXTS
+from tcdebug.reading.ranks import RankComparison, compare_ranks, ranks_of
 from tcdebug.reading.run_dir import NoRun, Record, Run, find
 from tcdebug.reading.spans import spans
 from tcdebug.reading.summary import Summary, graph_name, of_kind, place, summarise
@@ -105,6 +108,8 @@ class RunView(msgspec.Struct):
     guards: list[Guards]
     fuzzed: Fuzzed | None
     faults: list[FaultView]
+    ranks: RankComparison | None
+    """The ranks of the run; None if there are not several."""
 
 
 class Texts:
@@ -126,30 +131,46 @@ class Texts:
         return self._number[text]
 
 
-Seen = tuple[str, Run, list[Record]]
-"""A name, its run, and the events that a page shows under it."""
+@dataclass(frozen=True)
+class Seen:
+    """What a page shows under one name: a run, or some of its ranks that did the same."""
+
+    name: str
+    run: Run
+    records: list[Record]
+    ranks: RankComparison | None = None
+    """All ranks of the run; None if there are not several."""
 
 
 def seen(run: Run) -> list[Seen]:
-    """A run, or each of its ranks if there are several. Events without a rank go to the first."""
+    """A run, or the first rank of each group of its ranks that did the same.
+
+    Events without a rank go to the first.
+    """
     every = run.events()
-    ranks = sorted({r["rank"] for r in every if r.get("rank") is not None})
+    ranks = ranks_of(every)
     if len(ranks) < 2:
-        return [(run.path.name, run, every)]
+        return [Seen(run.path.name, run, every)]
+    compared = compare_ranks(run, every)
     return [
-        (f"{run.path.name} rank {rank}", run, [r for r in every if r.get("rank", ranks[0]) == rank])
-        for rank in ranks
+        Seen(
+            f"{run.path.name} {ranks_text(group.ranks)}",
+            run,
+            [r for r in every if r.get("rank", ranks[0]) == group.ranks[0]],
+            compared,
+        )
+        for group in compared.groups
     ]
 
 
 def against(first: Seen, other: Seen, texts: Texts) -> Against:
     """The differences, and the texts of the graphs at the first stage that differs."""
-    (_, run_a, records_a), (name, run_b, records_b) = first, other
+    both = first.run, first.records, other.run, other.records
     pairs = [
         Pair(f"{d.graph}: {d.stage}", _kept(d.before, texts), _kept(d.after, texts))
-        for d in divergences(run_a, records_a, run_b, records_b)
+        for d in divergences(*both)
     ]
-    return Against(name, compare_records(run_a, records_a, run_b, records_b), pairs)
+    return Against(other.name, compare_records(*both), pairs)
 
 
 def _kept(path: Path, texts: Texts) -> int:
@@ -158,7 +179,7 @@ def _kept(path: Path, texts: Texts) -> int:
 
 def view(shown: Seen, texts: Texts) -> RunView:
     """The data of a run for a page."""
-    name, run, every = shown
+    run, every = shown.run, shown.records
     history = [_candidate(r) for r in of_kind(every, "candidate", "bisect.step", "minify.step")]
     records = [r for r in every if not history or not r["event"].startswith(OF_COMPILES)]
     found = _report(run)
@@ -169,7 +190,7 @@ def view(shown: Seen, texts: Texts) -> RunView:
     status = summary.exit_status
     result = found.status if found else ("no end" if status is None else f"exit {status}")
     return RunView(
-        name,
+        shown.name,
         summary,
         explain(run, records),
         result,
@@ -183,6 +204,7 @@ def view(shown: Seen, texts: Texts) -> RunView:
         [_guards(r) for r in of_kind(records, "guard.summary")],
         _fuzzed(every),
         faults(found),
+        shown.ranks,
     )
 
 

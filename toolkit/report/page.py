@@ -14,6 +14,7 @@ import msgspec
 
 from tcdebug.display.comparison import PARTS
 from tcdebug.display.explanation import counted
+from tcdebug.display.ranks import difference_rows, ranks_text
 from tcdebug.display.summary import size
 from tcdebug.reading.run_dir import Run
 from tcdebug.report.data import RunView, Texts, against, seen, view
@@ -32,6 +33,8 @@ def render(runs: Sequence[Run]) -> str:
     environment.filters["size"] = size
     environment.globals["counted"] = counted
     environment.globals["PARTS"] = PARTS
+    environment.globals["ranks_text"] = ranks_text
+    environment.globals["difference_rows"] = difference_rows
     return environment.from_string(_file("page.html.j2")).render(
         runs=views,
         others=others,

@@ -1,0 +1,51 @@
+"""Shows how the ranks of a run differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+
+from tcdebug.display.console import results
+from tcdebug.display.explanation import counted
+from tcdebug.reading.ranks import RankComparison, RankDifference
+
+
+def show_ranks(found: RankComparison) -> None:
+    """Print the groups of ranks and the first differences."""
+    out = results()
+    for group in found.groups:
+        caches = ", ".join(f"{n} {answer}" for answer, n in group.caches.items())
+        facts = [
+            counted(group.compiles, "compile"),
+            counted(len(group.collectives), "collective"),
+            caches,
+        ]
+        text = ", ".join(filter(None, facts))
+        out.print(f"[unit]{ranks_text(group.ranks)}[/]  {escape(text)}")
+    for name, difference in difference_rows(found):
+        out.print(f"{name} differ first at step {difference.step} of rank {difference.rank}")
+        out.print(f"  [bad]rank {difference.rank}[/]  {escape(difference.here)}")
+        out.print(f"  [good]most[/]  {escape(difference.most)}")
+        for path in difference.texts:
+            out.print(f"  text  [path]{escape(path)}[/]")
+    if found.compiles is None:
+        out.print("all ranks compiled the same in the same order")
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ranks as ranges: "ranks 0-3, 7"."""
+    ranges: list[list[int]] = []
+    for rank in ranks:
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    parts = [str(a) if a == b else f"{a}-{b}" for a, b in ranges]
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(parts)}"
+
+
+def difference_rows(found: RankComparison) -> list[tuple[str, RankDifference]]:
+    """The differences that there are, each with what differs."""
+    both = (("compiles", found.compiles), ("collectives", found.collectives))
+    return [(name, difference) for name, difference in both if difference is not None]
