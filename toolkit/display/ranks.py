@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.markup import escape
 
@@ -11,8 +12,8 @@ from tcdebug.display.explanation import counted
 from tcdebug.reading.ranks import RankComparison, RankDifference
 
 
-def show_ranks(found: RankComparison) -> None:
-    """Print the groups of ranks and the first differences."""
+def show_ranks(found: RankComparison, folder: Path) -> None:
+    """Print the groups of ranks of the run in `folder`, and the first differences."""
     out = results()
     for group in found.groups:
         caches = ", ".join(f"{n} {answer}" for answer, n in group.caches.items())
@@ -26,9 +27,9 @@ def show_ranks(found: RankComparison) -> None:
     for name, difference in difference_rows(found):
         out.print(f"{name} differ first at step {difference.step} of rank {difference.rank}")
         out.print(f"  [bad]rank {difference.rank}[/]  {escape(difference.here)}")
-        out.print(f"  [good]most[/]  {escape(difference.most)}")
+        out.print(f"  [good]{ranks_text(difference.most_ranks)}[/]  {escape(difference.most)}")
         for path in difference.texts:
-            out.print(f"  text  [path]{escape(path)}[/]")
+            out.print(f"  text  [path]{escape(str(folder / path))}[/]")
     if found.compiles is None:
         out.print("all ranks compiled the same in the same order")
 

@@ -24,7 +24,8 @@ GRAPHS = ("aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
 CODE = "inductor_output_code"
 """The stage that names files and devices, which always differ."""
 DEVICE = re.compile(r"\b(cuda|xpu|hpu|mtia):\d+")
-COLLECTIVE = re.compile(r"\b_?c10d_functional\.(\w+?)(?:\.default)?\(([^)\n]*)")
+COMMENT = re.compile(r"^\s*#.*\n", re.MULTILINE)
+COLLECTIVE = re.compile(r"torch\.ops\._?c10d_functional\.(\w+?)(?:\.default)?\(([^)\n]*)")
 LITERAL = re.compile(r"'[^']*'|(?<![\w.])\d+")
 WAIT = "wait_tensor"
 NOTHING = "nothing more"
@@ -57,6 +58,8 @@ class RankDifference(msgspec.Struct, frozen=True):
     """Counted from 1."""
     here: str
     most: str
+    most_ranks: list[int]
+    """The ranks of that group."""
     texts: list[str] = []
     """The files of the two graphs, of the rank and of the group, relative to the run folder."""
 
@@ -99,8 +102,7 @@ def compare_ranks(run: Run, records: Sequence[Record]) -> RankComparison:
     said = {rank: [f"{s.where}: {s.what}" for s in found] for rank, found in steps.items()}
     parted = _first_difference(said)
     if parted is not None:
-        most = groups[0].ranks[0]
-        places = [(r, parted.step - 1) for r in (parted.rank, most)]
+        places = [(r, parted.step - 1) for r in (parted.rank, parted.most_ranks[0])]
         found_texts = [text for place in places if (text := texts.get(place))]
         parted = msgspec.structs.replace(parted, texts=found_texts)
     return RankComparison(groups, parted, _first_difference(collectives))
@@ -138,7 +140,8 @@ def _collectives(run: Run, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(errors="replace") if path.is_file() else ""
+    """The text of a graph without comments, some of which quote calls."""
+    return COMMENT.sub("", path.read_text(errors="replace")) if path.is_file() else ""
 
 
 def _caches(steps: Sequence[RankStep]) -> dict[str, int]:
@@ -156,8 +159,9 @@ def _first_difference(sequences: dict[int, list[str]]) -> RankDifference | None:
     if len(counts) < 2:
         return None
     most = max(counts, key=lambda sequence: counts[sequence])
+    largest = [rank for rank, sequence in sequences.items() if tuple(sequence) == most]
     parted = [
-        RankDifference(rank, place + 1, here or NOTHING, there or NOTHING)
+        RankDifference(rank, place + 1, here or NOTHING, there or NOTHING, largest)
         for rank, sequence in sorted(sequences.items())
         for place, (here, there) in enumerate(zip_longest(sequence, most))
         if here != there

@@ -17,6 +17,7 @@ from tcdebug.report.page import render
 Command = Callable[..., Any]
 
 GATHER = """def forward(self, primals_1):
+    # File: torch/x.py:179, code: y = torch.ops._c10d_functional.all_reduce(x, group)
     wait = torch.ops._c10d_functional.wait_tensor.default(primals_1);
     out = torch.ops._c10d_functional.all_gather_into_tensor.default(wait, 2, '0');
     total = torch.ops._c10d_functional.all_reduce.default(out, 'sum', '0');
@@ -75,12 +76,13 @@ def test_the_rank_that_misses_a_cache_is_named_with_the_step(tmp_path: Path) -> 
     assert (found.compiles.rank, found.compiles.step) == (2, 2)
     assert found.compiles.here == "0/0 inductor: cache miss"
     assert found.compiles.most == "0/0 inductor: cache hit"
+    assert found.compiles.most_ranks == [0, 1, 3]
     assert found.collectives is None
 
 
 def test_another_order_of_collectives_is_named(tmp_path: Path) -> None:
     lines = GATHER.splitlines(keepends=True)
-    swapped = "".join([*lines[:2], lines[3], lines[2], lines[4]])
+    swapped = "".join([*lines[:3], lines[4], lines[3], *lines[5:]])
     for rank in range(3):
         trace(tmp_path / "trace", rank, graph(swapped if rank == 1 else GATHER, rank))
     found = compared(tmp_path / "trace")

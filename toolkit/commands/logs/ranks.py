@@ -33,5 +33,5 @@ def run(*, run_name: str | None, as_json: bool) -> int:
     if as_json:
         write(msgspec.json.encode(comparison).decode() + "\n")
     else:
-        show_ranks(comparison)
+        show_ranks(comparison, found.path)
     return int(comparison.compiles is not None or comparison.collectives is not None)
