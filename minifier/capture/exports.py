@@ -32,7 +32,11 @@ PACKAGE = Patch(
     takes=("exported_program", "package_path", "inductor_configs"),
 )
 LOAD = Patch("torch._inductor.package", "load_package", PACKAGE.purpose, takes=("path",))
-PATCHES = (EXPORT, PACKAGE, LOAD)
+AOT_COMPILE = Patch(
+    "torch._inductor", "aot_compile", "no library of AOTInductor is seen", takes=("gm", "options")
+)
+AOT_LOAD = Patch("torch._export", "aot_load", AOT_COMPILE.purpose, takes=("so_path",))
+PATCHES = (EXPORT, PACKAGE, LOAD, AOT_COMPILE, AOT_LOAD)
 
 StandIn = Callable[[Any, Mapping[str, Any]], Callable[..., Any] | None]
 """Takes an exported program and its inductor settings. Returns what runs instead of its package,
@@ -78,6 +82,7 @@ def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         packages = _Packages(stand_in, log, patches)
         patches.enter_context(patched(PACKAGE, packages.packaging, log))
+        patches.enter_context(patched(AOT_COMPILE, packages.compiling, log))
         yield
 
 
@@ -128,19 +133,40 @@ class _Packages:
             call = self.stand_in(exported_program, settings)
             if call is None:
                 return original(exported_program, *args, **options)
-            self.log.emit(ProgramExported(packaged=True))
-            if not self.calls:  # its module takes long to import
-                self.patches.enter_context(patched(LOAD, self.loading, self.log))
-            file = options.get("package_path") or _new_file()
+            file = options.get("package_path") or _new_file(".pt2")
             if not hasattr(file, "write"):
                 Path(file).touch()
-            self.calls[_key(file)] = call
+            self._keep(file, call)
             return file
 
         return package
 
+    def compiling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the replacement of `aot_compile`, which returns a library."""
+
+        def aot_compile(gm: Any, args: Any, kwargs: Any = None, *, options: Any = None) -> Any:
+            settings = options or {}
+            in_parts = settings.get("aot_inductor.package")
+            if in_parts or not called_by_user(sys._getframe(1)):
+                return original(gm, args, kwargs, options=options)
+            call = self.stand_in(Unexported(gm, args, kwargs), settings)
+            if call is None:
+                return original(gm, args, kwargs, options=options)
+            file = _new_file(".so")
+            self._keep(file, call)
+            return file
+
+        return aot_compile
+
+    def _keep(self, file: Any, call: Callable[..., Any]) -> None:
+        self.log.emit(ProgramExported(packaged=True))
+        if not self.calls:  # its module takes long to import
+            self.patches.enter_context(patched(LOAD, self.loading, self.log))
+            self.patches.enter_context(patched(AOT_LOAD, self.loading, self.log))
+        self.calls[_key(file)] = call
+
     def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Make the replacement of `load_package`."""
+        """Make the replacement of `load_package` and of `aot_load`."""
 
         def load(path: Any, *args: Any, **options: Any) -> Any:
             call = self.calls.get(_key(path))
@@ -161,8 +187,8 @@ class LoadedProgram:
             return self.call(*args, **kwargs)
 
 
-def _new_file() -> str:
-    number, path = tempfile.mkstemp(prefix="tcdebug-", suffix=".pt2")
+def _new_file(suffix: str) -> str:
+    number, path = tempfile.mkstemp(prefix="tcdebug-", suffix=suffix)
     os.close(number)
     return path
 

@@ -17,6 +17,12 @@ from torch._dynamo import convert_frame
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import patched
+from tcdebug.minifier.capture.entries import (
+    EntryStandIn,
+    as_it_is,
+    entries_replaced,
+    entry_compiled_by,
+)
 from tcdebug.minifier.capture.exports import (
     StandIn,
     compiled_by,
@@ -55,6 +61,8 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(export_is_identity(log))
         if (stand_in := _in_place_of_packages(toggles)) is not None:
             stack.enter_context(packages_replaced(stand_in, log))
+        if (entered := _in_place_of_entries(toggles)) is not None:
+            stack.enter_context(entries_replaced(entered, log))
         if DYNAMO in toggles.off:
             stack.enter_context(compile_is_identity(log))
         elif stand_ins:
@@ -78,6 +86,14 @@ def _in_place_of_packages(toggles: Toggles) -> StandIn | None:
         return in_eager
     backend = rung(toggles)
     return compiled_by(backend) if backend else None
+
+
+def _in_place_of_entries(toggles: Toggles) -> EntryStandIn | None:
+    """Return what runs in place of graphs given to inductor itself; None if it compiles them."""
+    if DYNAMO in toggles.off:
+        return as_it_is
+    stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
+    return entry_compiled_by(stand_ins[0]) if stand_ins else None
 
 
 def each_call(enter: Enter, log: EventLog) -> AbstractContextManager[None]:

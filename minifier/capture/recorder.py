@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.minifier.capture.entries import EntryCall, entry_compiled_by
 from tcdebug.minifier.capture.exports import jit_settings
 from tcdebug.minifier.cases.case import Case, from_captured
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
@@ -41,6 +42,8 @@ class Recorder:
     """A backend that replaces the script's backends."""
     active: bool = True
     graphs: int = 0
+    entered: bool = False
+    """Whether the script gave a graph to inductor itself."""
 
     def wrap(self, backend: Any) -> Any:
         """Return the backend that replaces the one a script gave to torch.compile."""
@@ -69,6 +72,23 @@ class Recorder:
                 for call in compiled:
                     call(*args, **kwargs)
         return compiled[0]
+
+    def judge_entry(self, call: EntryCall) -> Callable[..., Any] | None:
+        """Return what judges a graph that the script gave to inductor, and then runs it in eager.
+
+        Return None while a candidate is judged.
+        """
+        if not self.active:
+            return None
+        self.entered = True
+        name = call.backend
+        if self.forced:
+            backend = describe(self.forced, self.run_dir)
+        elif call.settings is None:
+            backend = Backend(call.again, name, run_dir=self.run_dir)
+        else:
+            backend = Backend(name, name, options=call.settings, run_dir=self.run_dir)
+        return entry_compiled_by(Recording(self, backend))(call)
 
     def _backends_of_programs(self, settings: Mapping[str, Any]) -> list[Backend]:
         if self.forced:

@@ -38,8 +38,11 @@ from tcdebug.minifier.repros.repro_judging import (
 )
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.targets.aotinductor import aotinductor
+from tcdebug.minifier.targets.entries import ENTRIES
 from tcdebug.minifier.targets.ladder import below
 
+USING_INDUCTOR = ("inductor", AOTINDUCTOR_BACKEND, *ENTRIES, None)
+"""Backends that may keep graphs in inductor's caches; None is an object of the script."""
 MOST_CHANGES = 12
 """The number of lines shown of the difference from a passing graph."""
 ENDED = " | ended"
@@ -118,7 +121,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         seconds=repro.seconds,
         runs=repro.runs,
         calls=MOST_CALLS if devices(case) and can_be_repeated(case) else 1,
-        environment=(_NO_CACHES if repro.call["backend"] == "inductor" else "")
+        environment=(_NO_CACHES if repro.call["backend"] in USING_INDUCTOR else "")
         + environment.text(repro.variables),
         setup=_backend_text(repro.call) + repro.setup,
         graph="\n".join([*source.imports, "", "", source.text]),
@@ -138,9 +141,10 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
 
 def _backend_text(call: Mapping[str, Any]) -> str:
     """Return the definition of a backend that torch does not register."""
-    if call["backend"] != AOTINDUCTOR_BACKEND:
+    given = {AOTINDUCTOR_BACKEND: aotinductor, **ENTRIES}.get(call["backend"])
+    if given is None:
         return ""
-    source = inspect.getsource(aotinductor)
+    source = inspect.getsource(given)
     return f"from typing import Any\n\n\n@torch._dynamo.register_backend\n{source}\n\n"
 
 

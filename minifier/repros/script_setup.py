@@ -43,10 +43,13 @@ class Script:
         return cls(str(Path(path).resolve()), tuple(sys.argv[1:]), imported)
 
 
-def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") -> str:
+def script_setup(
+    script: Script, ordinal: int, folder: Path, backend: str = "", *, entered: bool = False
+) -> str:
     """Return Python for a repro in `folder` that needs the script's set-up before graph `ordinal`.
 
-    A script that is only imported may define the `backend`. A copy of the script is put beside the
+    A script that is only imported may define the `backend`. `entered` says that the script gives
+    graphs to inductor itself. A copy of the script is put beside the
     repro, in case the original is missing or has changed.
     """
     ranked = "RANK" in os.environ
@@ -62,6 +65,7 @@ def script_setup(script: Script, ordinal: int, folder: Path, backend: str = "") 
         working=str(Path.cwd()),
         backend=backend,
         entrances=ENTRANCES,
+        entering=_ENTERING if entered else "",
         alone=f"\n    os.environ.update({ALONE})  # it was one of several ranks" * ranked,
     )
 
@@ -92,6 +96,27 @@ def found_script():
     raise FileNotFoundError(f"neither {{SCRIPT}} nor {{COPY}} is the script of this repro")
 '''
 
+_ENTERING = '''
+    def entering(owner, name):
+        import inspect
+        entry = getattr(owner, name)
+        graph, examples, *_ = inspect.signature(entry).parameters
+
+        def enter(*args, **kwargs):
+            if not called_by_user(sys._getframe(1)):
+                return entry(*args, **kwargs)
+            given = inspect.signature(entry).bind(*args, **kwargs).arguments
+            module = given.pop(graph)
+            given.pop(examples)
+            return torch.compile(
+                module, backend=stopping(lambda module, inputs: entry(module, inputs, **given)))
+        replace(owner, name, enter)
+
+    entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
+    entering(torch._inductor, "compile")
+    entering(torch._inductor, "standalone_compile")
+'''
+
 _SETUP = '''
 # The failure needs what the script sets up. The script runs up to graph {ordinal}, from its
 # original path or from the copy beside this file. The graph is judged inside that call, where
@@ -107,7 +132,16 @@ def set_up(then):
     import runpy{alone}
     script = found_script()
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
-    packaging = torch._inductor.aoti_compile_and_package
+    replaced = []
+
+    def replace(owner, name, value):
+        replaced.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def restore():
+        sys.argv = arguments
+        while replaced:
+            setattr(*replaced.pop())
 
     def stopping(backend):
         def stop(module, inputs):
@@ -119,7 +153,7 @@ def set_up(then):
                     names = module.graph.python_code("self").globals  # functions of the script
                     globals().update((n.lstrip("_"), f) for n, f in names.items())
                     CALL["backend"] = CALL["backend"] or backend
-                    torch._dynamo.optimize, sys.argv = original, arguments
+                    restore()
                     then()
                     raise Reached
                 return module(*values)
@@ -127,15 +161,18 @@ def set_up(then):
         stop.tcdebug_setup = True
         return stop
 
-    def package(program, *args, **kwargs):
-        for _ in ("as torch.compile compiles it", "as AOTInductor does"):
-            if len(seen) == GRAPH:
-                torch._inductor.aoti_compile_and_package = packaging
-                torch._dynamo.optimize, sys.argv = original, arguments
-                then()
-                raise Reached
-            seen.append(program)
-        return packaging(program, *args, **kwargs)
+    def stopping_at(packaging):
+        def package(program, *args, **kwargs):
+            if not called_by_user(sys._getframe(1)):
+                return packaging(program, *args, **kwargs)
+            for _ in ("as torch.compile compiles it", "as AOTInductor does"):
+                if len(seen) == GRAPH:
+                    restore()
+                    then()
+                    raise Reached
+                seen.append(program)
+            return packaging(program, *args, **kwargs)
+        return package
 
     def called_by_user(frame):  # rather than by torch, which compiles `scan` and others itself
         torch_folder = os.path.dirname(torch.__file__) + os.sep
@@ -154,9 +191,10 @@ def set_up(then):
         left_alone = nested or not called_by_user(sys._getframe(1))
         return original(backend if left_alone else stopping(backend), *args, **kwargs)
 
-    torch._dynamo.optimize = optimize
-    torch._inductor.aoti_compile_and_package = package
-    os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph in this process
+    replace(torch._dynamo, "optimize", optimize)
+    for name in ("aoti_compile_and_package", "aot_compile"):
+        replace(torch._inductor, name, stopping_at(getattr(torch._inductor, name)))
+{entering}    os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph in this process
     sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})
     if os.path.isdir({working!r}):
@@ -166,8 +204,7 @@ def set_up(then):
     except (Reached, SystemExit):  # a program that catches one may end with the other
         pass
     finally:
-        torch._inductor.aoti_compile_and_package = packaging
-        torch._dynamo.optimize, sys.argv = original, arguments
+        restore()
 '''
 
 _IMPORTED = '''

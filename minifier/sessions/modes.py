@@ -17,6 +17,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import ConfigSnapshot
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.capture import Capture
+from tcdebug.minifier.capture.entries import as_it_is, entries_replaced
 from tcdebug.minifier.capture.exports import (
     export_is_identity,
     in_eager,
@@ -59,6 +60,7 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     log = EventLog(Path(job.run_dir))
     patches.enter_context(compile_patched(session.recorder.wrap, log))
     patches.enter_context(packages_replaced(session.recorder.judge_program, log))
+    patches.enter_context(entries_replaced(session.recorder.judge_entry, log))
 
 
 def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
@@ -69,6 +71,7 @@ def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(compile_is_identity(log))
     patches.enter_context(export_is_identity(log))
     patches.enter_context(packages_replaced(in_eager, log))
+    patches.enter_context(entries_replaced(as_it_is, log))
 
 
 def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
@@ -81,6 +84,7 @@ def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(program_passes(toggles, log, switching.counts))
     patches.enter_context(compile_patched(switching.wrap, log))
     patches.enter_context(packages_replaced(switching.package, log))
+    patches.enter_context(entries_replaced(switching.enter, log))
 
 
 def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:

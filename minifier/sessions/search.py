@@ -193,7 +193,9 @@ class Session:
         """Return the set-ups to try: none, if possible, then the script up to the failing graph."""
         if self.script is None:
             return ("",)
-        setup = script_setup(self.script, ordinal, self.folder, backend.name)
+        setup = script_setup(
+            self.script, ordinal, self.folder, backend.name, entered=self.recorder.entered
+        )
         return ("", setup) if backend.named else (setup,)
 
     def write(self, report: Report, name: str = REPORT) -> None:

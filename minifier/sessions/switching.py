@@ -12,6 +12,7 @@ from typing import Any
 from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.entries import EntryCall, entry_compiled_by
 from tcdebug.minifier.capture.exports import compiled_by
 from tcdebug.minifier.targets import dynamo
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
@@ -55,6 +56,11 @@ class Switching:
         if backend == INDUCTOR and not rung(self.toggles):
             return None
         return compiled_by(backend)(program, settings)
+
+    def enter(self, call: EntryCall) -> Callable[..., Any] | None:
+        """Return what runs in place of a graph given to inductor itself; None if it is compiled."""
+        backend = self.wrap(INDUCTOR)
+        return None if backend == INDUCTOR else entry_compiled_by(backend)(call)
 
     def wrap(self, backend: Any) -> Any:
         """Return what compiles instead of the backend that the script gave to torch.compile."""

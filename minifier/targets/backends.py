@@ -16,6 +16,7 @@ from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.source import for_eager
+from tcdebug.minifier.targets.entries import ENTRIES
 from tcdebug.minifier.targets.ladder import autograd_asked, rung
 
 EMBEDDED = "tcdebug"
@@ -84,6 +85,9 @@ class Backend:
         from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
         gate = stack.enter_context(inductor.switched(toggles, self._log()))
+        if self.name in ENTRIES:
+            stack.enter_context(torch._inductor.config.patch(self.added()))
+            return self._entered()
         if self.name == INDUCTOR:
             return _inductor({**self.added(), **_mode_options(self.mode), **self.options})
         return self._resolved(self.mode, inductor.allowed_options(gate, options))
@@ -104,6 +108,13 @@ class Backend:
         if options:
             extra["options"] = dict(options)
         return (lambda graph, inputs: found(graph, inputs, **extra)) if extra else found
+
+    def _entered(self) -> GraphCompiler:
+        """Return an entry of inductor, which asks about its settings itself."""
+        if not isinstance(self.backend, str):
+            entered: GraphCompiler = self.backend
+            return entered
+        return partial(ENTRIES[self.backend], options=dict(self.options))
 
     @property
     def named(self) -> bool:
@@ -132,7 +143,7 @@ class Backend:
 
         Random numbers must be drawn as in eager, or every result that depends on them looks wrong.
         """
-        own = self.name != INDUCTOR or "fallback_random" in self.options
+        own = self.name not in (INDUCTOR, *ENTRIES) or "fallback_random" in self.options
         return {} if own else {"fallback_random": True}
 
     def warm_up(self, log: EventLog) -> None:

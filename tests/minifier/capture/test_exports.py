@@ -71,6 +71,14 @@ def test_the_stand_in_of_a_program_runs_in_place_of_its_package(tmp_path: Path) 
     assert not loaded[0](ONES).requires_grad  # as of a package
 
 
+def test_the_stand_in_of_a_library_runs_in_its_place() -> None:
+    module = torch.export.export(Counting(), (ONES,)).module()
+    with packages_replaced(in_eager, SILENT):
+        path = torch._inductor.aot_compile(module, (ONES,))
+        assert str(path).endswith(".so")
+        assert twice(torch._export.aot_load(str(path), "cpu")) == [2.0, 2.0]
+
+
 def test_what_has_no_stand_in_is_packaged_and_loaded_by_torch() -> None:
     program: Any = torch.nn.Linear(2, 2)
     with (

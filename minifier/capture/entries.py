@@ -1,0 +1,162 @@
+"""Replaces the graphs that a script gives to inductor itself, without torch.compile.
+
+What the script gets instead of compiled code is captured anew when it is called. Its layers can
+therefore be switched off, and its graphs judged, like those of any other script. Calls from within
+torch are left alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.processes.subprocess_hook import AfterImport
+
+COMPILE_FX = "torch._inductor.compile_fx"
+LOST = "no graph is seen that a script gives to this function"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function of inductor that compiles a graph for example inputs: its first two parameters."""
+
+    backend: str
+    """The name of the entry as a backend; see `targets.entries`."""
+    patch: Patch
+    settings: str
+    """The parameter with inductor's settings, or with a dictionary that contains them."""
+    ignored: tuple[str, ...] = ()
+    """Parameters that mean nothing for a graph that Dynamo captured."""
+
+
+ENTRIES = (
+    Entry(
+        "compile_fx",
+        Patch(COMPILE_FX, "compile_fx", LOST, takes=("config_patches",)),
+        "config_patches",
+        ("ignore_shape_env",),
+    ),
+    Entry(
+        "inductor_compile",
+        Patch("torch._inductor", "compile", LOST, takes=("options",)),
+        "options",
+    ),
+    Entry(
+        "standalone_compile",
+        Patch("torch._inductor", "standalone_compile", LOST, takes=("options",)),
+        "options",
+        ("dynamic_shapes", "donate_graph_module", "fake_mode"),
+    ),
+)
+PATCHES = tuple(entry.patch for entry in ENTRIES)
+
+
+@dataclass(frozen=True)
+class EntryCall:
+    """A call of an entry: what it compiles and how.
+
+    `settings` are None if a repro cannot state the arguments; `again` then compiles a graph with
+    the arguments that the script gave.
+    """
+
+    backend: str
+    module: Any
+    settings: Mapping[str, Any] | None
+    again: Callable[[Any, Any], Any] = field(compare=False)
+
+
+EntryStandIn = Callable[[EntryCall], Callable[..., Any] | None]
+"""Returns what runs instead of the compiled graph, or None if it is to be compiled."""
+
+
+@contextlib.contextmanager
+def entries_replaced(stand_in: EntryStandIn, log: EventLog) -> Iterator[None]:
+    """Run the `stand_in` of each graph that the script gives to inductor in this block."""
+    with contextlib.ExitStack() as patches:
+
+        def replace(entry: Entry) -> None:
+            make = partial(_replacement, entry, stand_in)
+            patches.enter_context(patched(entry.patch, make, log))
+
+        for entry in ENTRIES:
+            if entry.patch.owner in sys.modules:
+                replace(entry)
+            else:  # its module takes long to import
+                hook = AfterImport({entry.patch.owner: partial(replace, entry)})
+                sys.meta_path.insert(0, hook)
+                patches.callback(hook.wanted.clear)
+        yield
+
+
+def as_it_is(call: EntryCall) -> Callable[..., Any]:
+    """Return a graph as a function, without compiling it."""
+    return StandInArtifact(call.module)
+
+
+def entry_compiled_by(backend: Any) -> EntryStandIn:
+    """Return what compiles graphs with a backend of torch.compile instead."""
+    return lambda call: StandInArtifact(torch.compile(call.module, backend=backend))
+
+
+@dataclass(frozen=True)
+class StandInArtifact:
+    """What a script gets instead of compiled code. It cannot be saved."""
+
+    call: Callable[..., Any]
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the stand-in. Compiled code also takes its arguments as one list."""
+        if len(args) == 1 and isinstance(args[0], list):
+            args = tuple(args[0])
+        return self.call(*args)
+
+
+def _replacement(
+    entry: Entry, stand_in: EntryStandIn, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+    graph, examples, *_ = signature.parameters
+
+    def enter(*args: Any, **kwargs: Any) -> Any:
+        if not called_by_user(sys._getframe(1)):
+            return original(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        module = given.pop(graph)
+        given.pop(examples)
+
+        def again(module: Any, inputs: Any) -> Any:
+            return original(module, inputs, **given)
+
+        call = stand_in(EntryCall(entry.backend, module, _settings(entry, given), again))
+        return original(*args, **kwargs) if call is None else call
+
+    return enter
+
+
+def _settings(entry: Entry, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the settings of a call; None if it has other arguments, or values without a text."""
+    others = [name for name in given if name not in (entry.settings, *entry.ignored)]
+    settings = dict(given.get(entry.settings) or {})
+    if entry.backend == "standalone_compile":
+        nested = settings.pop("config_patches", None) or {}
+        others += settings
+        settings = dict(nested)
+    return None if others or not all(map(_has_text, settings.values())) else settings
+
+
+def _has_text(value: Any) -> bool:
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError):
+        return False

@@ -1,0 +1,142 @@
+"""Graphs that a script gives to inductor itself are seen, judged, and run without layers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._inductor.compile_fx
+from torch import fx
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.entries import EntryCall, as_it_is, entries_replaced
+from tcdebug.minifier.capture.layers_off import layers_off
+from tcdebug.minifier.capture.recorder import Recorder
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.repros.script_setup import Script, script_setup
+from tcdebug.minifier.targets.backends import Backend
+
+SILENT = EventLog(None)
+ONES = torch.ones(2, 3)
+
+
+@pytest.fixture
+def graph() -> fx.GraphModule:
+    """A new graph: inductor changes the graphs that it compiles."""
+    return fx.symbolic_trace(lambda x: (x + 1,))
+
+
+def total(outputs: Any) -> float:
+    """Return the sum of the only output."""
+    (output,) = outputs
+    return float(output.sum())
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "compile_fx": lambda g, x: torch._inductor.compile_fx.compile_fx(
+        g, x, config_patches={"max_fusion_size": 8}
+    ),
+    "inductor_compile": lambda g, x: torch._inductor.compile(g, x, {"max_fusion_size": 8}),
+    "standalone_compile": lambda g, x: torch._inductor.standalone_compile(
+        gm=g,
+        example_inputs=x,
+        dynamic_shapes="from_example_inputs",
+        options={"config_patches": {"max_fusion_size": 8}},
+    ),
+}
+"""A call of each entry, by the name of its backend."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_entry_is_replaced_with_its_settings(name: str, graph: fx.GraphModule) -> None:
+    seen: list[EntryCall] = []
+
+    def stand_in(call: EntryCall) -> Any:
+        seen.append(call)
+        return as_it_is(call)
+
+    with entries_replaced(stand_in, SILENT):
+        compiled = CALLS[name](graph, [ONES])
+    assert total(compiled(ONES)) == total(compiled([ONES])) == 12
+    (call,) = seen
+    assert (call.backend, call.module, call.settings) == (name, graph, {"max_fusion_size": 8})
+
+
+def test_arguments_without_a_text_are_given_again(graph: fx.GraphModule) -> None:
+    seen: list[EntryCall] = []
+
+    def inner(graph: Any, inputs: Any, **options: Any) -> Any:
+        return graph.forward
+
+    with entries_replaced(lambda call: seen.append(call), SILENT):  # type: ignore[func-returns-value] # nothing is replaced
+        compiled = torch._inductor.compile_fx.compile_fx(graph, [ONES], inner)
+    assert seen[0].settings is None
+    assert total(compiled(ONES)) == total(seen[0].again(graph, [ONES])(ONES)) == 12
+
+
+def test_a_compile_of_torch_itself_is_left_alone() -> None:
+    seen: list[EntryCall] = []
+    with entries_replaced(lambda call: seen.append(call), SILENT):  # type: ignore[func-returns-value] # nothing is replaced
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + 1)(ONES)
+    assert seen == []
+
+
+@pytest.mark.parametrize("layer", ["layer.dynamo", "layer.autograd", "layer.backend"])
+def test_layers_of_an_entry_are_off(layer: str) -> None:
+    graph = fx.symbolic_trace(lambda x: x.sin())
+    with layers_off(Toggles.parse([layer]), SILENT):
+        compiled = torch._inductor.compile(graph, [ONES])
+        torch.testing.assert_close(compiled(ONES), ONES.sin())
+    assert type(compiled).__name__ == "StandInArtifact"
+
+
+def test_a_graph_is_judged_when_it_is_called(graph: fx.GraphModule) -> None:
+    judged: list[tuple[str, Any, int, int, dict[str, Any]]] = []
+
+    def judge(case: Case, backend: Backend, ordinal: int, call: int) -> None:
+        judged.append((backend.name, backend.named, ordinal, call, dict(backend.options)))
+
+    recorder = Recorder(judge, "")
+    with entries_replaced(recorder.judge_entry, SILENT):
+        first = CALLS["standalone_compile"](graph, [ONES])
+        second = torch._inductor.compile_fx.compile_fx(graph, [ONES], decompositions={})
+        assert judged == []
+        assert total(first(ONES)) == total(second(ONES)) == 12
+    assert recorder.entered
+    assert judged == [
+        ("standalone_compile", True, 0, 0, {"max_fusion_size": 8}),
+        ("compile_fx", False, 1, 0, {}),
+    ]
+
+
+def test_a_setup_stops_at_a_graph_that_was_given_to_inductor(
+    tmp_path: Path, graph: fx.GraphModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "from torch import fx\n"
+        "from torch._inductor.compile_fx import compile_fx\n"
+        "graph = fx.symbolic_trace(lambda x: (x + 1,))\n"
+        "torch.compile(lambda x: x.cos(), backend='eager')(torch.ones(2))\n"
+        "compile_fx(graph, [torch.ones(2)], config_patches={})(torch.ones(2))\n"
+        "raise AssertionError\n"
+    )
+    setup = script_setup(Script(str(script)), 1, tmp_path, entered=True)
+    reached: list[str] = []
+    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
+    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
+    before = torch._inductor.compile_fx.compile_fx
+    names["set_up"](lambda: reached.append("graph"))
+    assert reached == ["graph"]
+    assert torch._inductor.compile_fx.compile_fx is before
+    assert total(names["CALL"]["backend"](graph, [ONES])(ONES)) == 12
