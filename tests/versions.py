@@ -23,6 +23,8 @@ from xml.etree import ElementTree
 
 import platformdirs
 
+from tcdebug.since.environments import NotInstalled, made, requirement
+
 ROOT = Path(__file__).resolve().parents[1]
 PLANTED = "tests/quality/test_planted_inductor.py"
 
@@ -50,10 +52,6 @@ class SuiteResult:
     shortfalls: tuple[Shortfall, ...]
 
 
-class NotInstalled(Exception):
-    """An environment cannot be created. The message is the end of pip's output."""
-
-
 def facts(python: Path, version: str) -> tuple[str, str] | None:
     """The versions of torch and Python in an environment; None if the tests cannot run in it."""
     done = subprocess.run([python, "-c", FACTS], capture_output=True, text=True, check=False)
@@ -71,15 +69,7 @@ def environment(folder: Path, version: str, interpreter: str) -> Path:
     python = folder / "bin" / "python"
     if python.exists() and facts(python, version):
         return python
-    exact = version if version.count(".") > 1 else f"{version}.*"
-    steps: tuple[list[str], ...] = (
-        [interpreter, "-m", "venv", "--clear", str(folder)],
-        [str(python), "-m", "pip", "install", "-q", f"torch=={exact}", "-e", f"{ROOT}[dev]"],
-    )
-    for step in steps:
-        done = subprocess.run(step, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise NotInstalled((done.stderr or done.stdout).strip()[-500:])
+    made(folder, interpreter, [requirement(version), "-e", f"{ROOT}[dev]"])
     if facts(python, version) is None:
         raise NotInstalled(f"torch {version} and this checkout are not in {folder}")
     return python

@@ -148,6 +148,13 @@ CODES = (
         "Gate the function, the object, or the method of the class that runs the pass.",
     ),
     Code(
+        "TCD019",
+        "versions of torch cannot be read",
+        "`--torch` takes a range within one major version, such as 2.11..2.15, or a list of "
+        "versions such as 2.12 and 2.13.1. `--python` may name a version in the same way.",
+        "`tcdebug since repro.py --torch 2.11..2.15`.",
+    ),
+    Code(
         "TCD101",
         "a stage of the compiler failed",
         "The message names the stage and, where they are known, the unit and the node. The cause "

@@ -108,8 +108,7 @@ _ENTERING = '''
             given = inspect.signature(entry).bind(*args, **kwargs).arguments
             module = given.pop(graph)
             given.pop(examples)
-            return torch.compile(
-                module, backend=stopping(lambda module, inputs: entry(module, inputs, **given)))
+            return original(stopping(lambda graph, values: entry(graph, values, **given)))(module)
         replace(owner, name, enter)
 
     entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")

@@ -48,7 +48,7 @@ def test_the_pass_at_fault_is_named(tmp_path: Path, script: str, kind: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("kind", CONFIRMED_FAILURE)
 def test_a_script_that_calls_its_own_pipeline_has_its_passes_bisected(
     tmp_path: Path, kind: str
@@ -68,7 +68,9 @@ def test_no_other_pass_is_blamed_for_a_fault_in_a_required_one(tmp_path: Path) -
         (SCRIPTS / "vendor_backend.py")
         .read_text()
         .replace('gated("vendor.tanh")', 'gated("vendor.tanh", required=True)')
+        .replace('gated("vendor.to_device")', 'gated("vendor.to_device", required=True)')
         .replace("parents[1]", f"parents[0] / {str(SCRIPTS.parent)!r}")
     )
     done = report_of(tmp_path, [str(script), "wrong"])
+    assert done["confirmed"] is True
     assert [c["unit"] for c in done["culprits"]] == ["layer.backend"]

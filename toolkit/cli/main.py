@@ -39,6 +39,7 @@ from tcdebug.cli.options import (
     options,
 )
 from tcdebug.cli.program import ProgramCommand
+from tcdebug.cli.since import since
 from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.gate.toggles import BadToggle
 from tcdebug.minifier.cases.criteria import ORACLES
@@ -364,6 +365,7 @@ def completion(shell: str) -> None:
 
 cli.add_command(logs)
 cli.add_command(fuzz)
+cli.add_command(since)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
 from tcdebug.output.triage import filing
 from tcdebug.reading.run_dir import Record, Run, runs
+from tcdebug.since.history import SINCE, VersionHistory
 
 PACKAGES = ("triton", "numpy", "tcdebug")
 """Packages besides torch whose versions are listed."""
@@ -82,6 +83,7 @@ def issue(run: Run) -> str:
         *_script(fault, script),
         *_ablation(found, fault, run.events()),
         *_stage(fault),
+        *_versions_tried(script),
         "",
         "### Error logs",
         "",
@@ -96,6 +98,18 @@ def issue(run: Run) -> str:
         "```",
     ]
     return scrubbed("\n".join(lines) + "\n")
+
+
+def _versions_tried(script: Path) -> Iterator[str]:
+    """The table of `tcdebug since` for this repro, if it was made."""
+    path = script.with_name(SINCE)
+    if not path.is_file():
+        return
+    found = msgspec.json.decode(path.read_bytes(), type=VersionHistory)
+    yield from ("", f"With other versions of torch: **{found.verdict}**.", "")
+    yield from ("| torch | result |", "|---|---|")
+    for trial in found.trials:
+        yield f"| {trial.torch or trial.version} | {trial.standing} |"
 
 
 def _script(fault: ReportedFault, script: Path) -> Iterator[str]:

@@ -139,4 +139,6 @@ def test_a_setup_stops_at_a_graph_that_was_given_to_inductor(
     names["set_up"](lambda: reached.append("graph"))
     assert reached == ["graph"]
     assert torch._inductor.compile_fx.compile_fx is before
-    assert total(names["CALL"]["backend"](graph, [ONES])(ONES)) == 12
+    backend = names["CALL"]["backend"]
+    assert backend.__closure__ is not None  # the entry with the arguments that the script gave
+    assert total(backend(graph, [ONES])(ONES)) == 12

@@ -1,0 +1,115 @@
+"""`tcdebug since` with interpreters that stand for versions of torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tcdebug.compiler.events import run_folder
+from tcdebug.since.environments import Environments, NotInstalled
+from tcdebug.since.trials import Standing, Trials
+
+REPRO = """
+import sys
+def is_expected(found): ...
+print("found   ", {found!r})
+print({last!r})
+sys.exit({status})
+"""
+
+
+def interpreter(folder: Path, version: str) -> str:
+    """Return an interpreter in which torch has another version, and nothing else."""
+    packages = folder / version / "torch"
+    packages.mkdir(parents=True)
+    (packages / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    path = folder / version / "python"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={packages.parent} exec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def since(tmp_path: Path, inside: Callable[..., Any]) -> Callable[..., Any]:
+    """Run `tcdebug since` on a script with the torch versions 2.11.0, 2.12.1 and 2.13.0."""
+    exact = ("2.11.0", "2.12.1", "2.13.0")
+    pythons = [f"--python={v.rpartition('.')[0]}={interpreter(tmp_path, v)}" for v in exact]
+
+    def run(text: str, *options: str) -> Any:
+        (tmp_path / "script.py").write_text(text)
+        return inside("since", "--torch", "2.11..2.13", *pythons, *options, "script.py")
+
+    return run
+
+
+def test_a_script_fails_since_a_version(since: Callable[..., Any]) -> None:
+    script = "import torch\nassert torch.__version__ < '2.12', 'too new'\n"
+    done = since(script, "--json")
+    assert done.status == 0
+    assert done.json["verdict"] == "fails since 2.12 (2.11 passes)"
+    assert (done.json["since"], done.json["mended"]) == (["2.12"], [])
+    assert [(t["torch"], t["standing"]) for t in done.json["trials"]] == [
+        ("2.11.0", "passes"),
+        ("2.12.1", "fails in the same way"),
+        ("2.13.0", "fails in the same way"),
+    ]
+
+
+def test_a_table_and_the_verdict_are_shown(since: Callable[..., Any]) -> None:
+    done = since("import torch, os\nif torch.__version__ > '2.13': os.abort()\n", "--all")
+    *_, last, verdict = done.stdout.splitlines()
+    assert last.split()[:2] == ["2.13", "2.13.0"] and "ended by SIGABRT" in last
+    assert verdict == "fails since 2.13 (2.12 passes)"
+
+
+def test_statuses_tell_whether_there_is_an_answer(since: Callable[..., Any]) -> None:
+    assert since("").status == 4
+    missing = since("import torch\nif torch.__version__ < '2.12': import none_such\n")
+    assert (missing.status, "cannot be run" in missing.stdout) == (1, True)
+    assert since("", "--torch", "newest").status == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "standing"),
+    [
+        (0, "it does not fail", Standing.PASSES),
+        (1, "it fails as expected", Standing.SAME),
+        (125, "undecided: it fails in a different way", Standing.OTHER),
+        (125, "undecided: eager fails", Standing.UNKNOWN),
+        (2, "error", Standing.UNKNOWN),
+    ],
+)
+def test_a_repro_judges_itself(status: int, last: str, standing: Standing, tmp_path: Path) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(REPRO.format(found={"kind": "x"}, last=last, status=status))
+    given = {"2.13": interpreter(tmp_path, "2.13.0")}
+    trial = Trials(script, (), Environments(given), 60.0).run("2.13")
+    assert trial.standing is standing
+
+
+def test_an_interpreter_with_another_version_is_refused(tmp_path: Path) -> None:
+    environments = Environments({"2.12": interpreter(tmp_path, "2.13.0")})
+    with pytest.raises(NotInstalled, match=r"has torch 2\.13\.0, not 2\.12"):
+        environments.interpreter("2.12")
+
+
+def test_an_environment_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    none = Environments(base=str(tmp_path / "python"), folder=tmp_path)
+    with pytest.raises(NotInstalled, match="No such file"):
+        none.interpreter("2.13")
+
+
+def test_a_result_beside_a_run_is_kept_for_its_issue(
+    tmp_path: Path, inside: Callable[..., Any]
+) -> None:
+    folder = tmp_path / ".tcdebug" / "20260101-000000-bisect"
+    folder.mkdir(parents=True)
+    run_folder.write_info(folder, "bisect")
+    (folder / "repro.py").write_text("raise SystemExit(1)")
+    python = f"--python=2.13={interpreter(tmp_path, '2.13.0')}"
+    assert inside("since", "--torch=2.13", python, str(folder / "repro.py")).status == 0
+    assert '"verdict":"fails in 2.13"' in (folder / "since.json").read_text()

@@ -1,0 +1,1 @@
+"""Finds the version of torch in which a failure began or ended."""

@@ -1,0 +1,116 @@
+"""Virtual environments with a version of torch, made by uv or pip and kept for later calls."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+
+FACTS = """
+import json, platform, torch
+print(json.dumps([torch.__version__, platform.python_version()]))
+"""
+KEPT = platformdirs.user_cache_path("tcdebug") / "environments"
+"""The folder of the environments, one for each version of torch and Python."""
+MOST_MESSAGE = 500
+
+
+class NotInstalled(Exception):
+    """An environment cannot be made or used. The message is the end of the installer's output."""
+
+
+@dataclass(frozen=True)
+class TorchPython:
+    """An interpreter, its exact version of torch, and its version of Python."""
+
+    path: Path
+    torch: str
+    python: str
+
+
+@dataclass(frozen=True)
+class Environments:
+    """Finds or makes an interpreter for a version of torch."""
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Interpreters of the user, by version of torch."""
+    base: str = sys.executable
+    """The interpreter from which environments are made."""
+    folder: Path = KEPT
+    packages: Sequence[str] = ()
+    """What is installed besides torch."""
+    index_url: str = ""
+    """Where packages are looked up; empty for the configuration of uv or pip."""
+    say: Callable[[str], None] = lambda text: None
+
+    def interpreter(self, version: str) -> TorchPython:
+        """Return an interpreter with a version of torch such as 2.12 or 2.12.1.
+
+        An environment that is not there yet is made. Raises NotInstalled.
+        """
+        if path := self.given.get(version):
+            return checked(Path(path).expanduser(), version)
+        folder = self.folder / "-".join([f"torch-{version}", self._tag, *sorted(self.packages)])
+        python = folder / "bin" / "python"
+        if python.exists():
+            try:
+                return checked(python, version)
+            except NotInstalled:
+                pass  # its installation was interrupted
+        self.say(f"installing torch {version} in {folder}")
+        made(folder, self.base, [requirement(version), *self.packages], self.index_url)
+        return checked(python, version)
+
+    @property
+    def _tag(self) -> str:
+        done = ran([self.base, "-c", "import sys; print('py%d.%d' % sys.version_info[:2])"])
+        return done.strip()
+
+
+def requirement(version: str) -> str:
+    """Return what an installer is asked for: the newest torch of a version such as 2.12."""
+    return f"torch=={version}" if version.count(".") > 1 else f"torch=={version}.*"
+
+
+def made(folder: Path, base: str, wanted: Sequence[str], index_url: str = "") -> Path:
+    """Make an environment with uv, or with venv and pip, and return its interpreter.
+
+    An environment that is there is replaced. Raises NotInstalled.
+    """
+    python = folder / "bin" / "python"
+    index = ["--index-url", index_url] if index_url else []
+    if uv := shutil.which("uv"):
+        ran([uv, "venv", "--quiet", "--clear", "--python", base, str(folder)])
+        ran([uv, "pip", "install", "--quiet", "--python", str(python), *index, *wanted])
+    else:
+        ran([base, "-m", "venv", "--clear", str(folder)])
+        ran([str(python), "-m", "pip", "install", "-q", *index, *wanted])
+    return python
+
+
+def checked(python: Path, version: str) -> TorchPython:
+    """Return an interpreter if it has this version of torch. Raises NotInstalled."""
+    found, python_version = json.loads(ran([str(python), "-c", FACTS]).splitlines()[-1])
+    wanted = version.split(".")
+    if found.partition("+")[0].split(".")[: len(wanted)] != wanted:
+        raise NotInstalled(f"{python} has torch {found}, not {version}")
+    return TorchPython(python, found, python_version)
+
+
+def ran(command: Sequence[str]) -> str:
+    """Return the output of a command. Raises NotInstalled if it fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+    except OSError as problem:
+        raise NotInstalled(f"{command[0]}: {problem.strerror}") from None
+    if done.returncode != 0:
+        raise NotInstalled((done.stderr or done.stdout).strip()[-MOST_MESSAGE:])
+    return done.stdout

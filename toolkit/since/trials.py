@@ -1,0 +1,107 @@
+"""Runs a repro or a script with a version of torch, and tells how it ended."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tcdebug.minifier.processes.job import SCRIPT_FAILED
+from tcdebug.minifier.subjects.script import outcome_of
+from tcdebug.since.environments import Environments, NotInstalled
+
+JUDGES_ITSELF = "def is_expected(found):"
+"""The line that a repro script has and other scripts do not have."""
+PASSES, FAILS = 0, 1
+"""Exit statuses of a repro script. Any other means that it cannot tell."""
+MISSING = ("ModuleNotFoundError", "ImportError")
+"""Exceptions of a script whose packages are not installed."""
+
+
+class Standing(StrEnum):
+    """How a script stands with a version of torch."""
+
+    PASSES = "passes"
+    SAME = "fails in the same way"
+    OTHER = "fails in a different way"
+    UNKNOWN = "cannot be run"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result for one version. `torch` is exact; it is empty without an environment."""
+
+    version: str
+    standing: Standing
+    detail: str = ""
+    torch: str = ""
+    python: str = ""
+    signature: str = ""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Runs one script with several versions of torch."""
+
+    script: Path
+    args: Sequence[str]
+    environments: Environments
+    seconds: float
+
+    def run(self, version: str) -> Trial:
+        """Run the script with a version.
+
+        A failure of a script that does not judge itself is the same as others if their signatures
+        are equal.
+        """
+        try:
+            found = self.environments.interpreter(version)
+        except NotInstalled as problem:
+            return Trial(version, Standing.UNKNOWN, f"no environment: {problem}")
+        status, output = self._end(found.path)
+        standing, detail, signature = self._judged(status, output)
+        return Trial(version, standing, detail, found.torch, found.python, signature)
+
+    def _end(self, python: Path) -> tuple[int | None, str]:
+        """Return the exit status, None after the time limit, and the output."""
+        with tempfile.TemporaryFile("w+") as output:
+            with subprocess.Popen(
+                [python, self.script, *self.args], stdin=subprocess.DEVNULL, stdout=output,
+                stderr=output, start_new_session=True,
+            ) as process:  # fmt: skip
+                try:
+                    status: int | None = process.wait(self.seconds)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    status = None
+            output.seek(0)
+            return status, output.read()
+
+    def _judged(self, status: int | None, output: str) -> tuple[Standing, str, str]:
+        last = (output.strip().splitlines() or [""])[-1]
+        if status is None:
+            return Standing.SAME, f"no end after {self.seconds:.0f} s", "hang"
+        if JUDGES_ITSELF in self.script.read_text(errors="replace"):
+            if status in (PASSES, FAILS):
+                return (Standing.PASSES if status == PASSES else Standing.SAME), last, "repro"
+            cannot = "undecided: eager fails" in output or status not in (PASSES, FAILS, 125)
+            return (Standing.UNKNOWN if cannot else Standing.OTHER), _found(output) or last, ""
+        outcome = outcome_of(SCRIPT_FAILED if _raised(status, output) else status, output)
+        if not outcome.failed:
+            return Standing.PASSES, "", ""
+        if outcome.message.startswith(MISSING):
+            return Standing.UNKNOWN, outcome.message, ""
+        return Standing.SAME, outcome.message, outcome.signature
+
+
+def _raised(status: int, output: str) -> bool:
+    return status == 1 and "Traceback (most recent call last):" in output
+
+
+def _found(output: str) -> str:
+    """Return what a repro reports as found, in one line."""
+    lines = [line for line in output.splitlines() if line.startswith("found ")]
+    return " ".join(lines[-1].split()) if lines else ""
