@@ -235,6 +235,13 @@ class Planted:
 
 
 SCRIPTS = {
+    "late": Planted(
+        on_gpu("import torch\ntorch.cuda.init()\n" + WRONG),
+        "script | exit status 1", nodes=0, note=WHOLE_SCRIPTS,
+    ),
+    "kept outputs": Planted(
+        KEPT_OUTPUTS, "script | RuntimeError | ", "cudagraphs", nodes=0, note=WHOLE_SCRIPTS
+    ),
     "hang": Planted(on_gpu(assembly("{ L: bra L; mov.f32 $0, $1; }")), "forward | hang"),
     "exception": Planted(
         on_gpu(LOWERING.replace("TEXT", 'raise RuntimeError("planted")')),
@@ -282,13 +289,6 @@ SCRIPTS = {
     "tiling": Planted(on_gpu(TILING, TRANSPOSED), "forward | wrong value", "codegen.tiling"),
     "block size": Planted(on_gpu(BLOCK_SIZE, width=1 << 15), "compile | ", "codegen.block_size"),
     "ptxas": Planted(on_gpu(PTXAS), "compile | ", "triton.ptxas"),
-    "late": Planted(
-        on_gpu("import torch\ntorch.cuda.init()\n" + WRONG),
-        "script | exit status 1", nodes=0, note=WHOLE_SCRIPTS,
-    ),
-    "kept outputs": Planted(
-        KEPT_OUTPUTS, "script | RuntimeError | ", "cudagraphs", nodes=0, note=WHOLE_SCRIPTS
-    ),
 }  # fmt: skip
 
 
@@ -338,6 +338,7 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(500)  # several searches share the cores
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_planted_fault_is_named_with_a_repro(name: str, tmp_path: Path) -> None:
     planted = SCRIPTS[name]
