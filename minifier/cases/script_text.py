@@ -27,8 +27,8 @@ class ScriptText:
 
     @cached_property
     def size(self) -> int:
-        """The number of lines that are not blank."""
-        return sum(1 for line in self.text.splitlines() if line.strip())
+        """The number of lines that are not blank, at least 1."""
+        return max(1, sum(1 for line in self.text.splitlines() if line.strip()))
 
     def with_text(self, text: str) -> ScriptText:
         """Return the same start of another text."""

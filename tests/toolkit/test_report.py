@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
+from tcdebug.compiler.events.run_folder import RunInfo
 from tcdebug.display.report import show_report
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
     ReportedFailure,
     ReportedFault,
+    ReportedScript,
     StageDiff,
 )
+from tcdebug.output.issue import issue
+from tcdebug.reading.run_dir import Run
 
 FX = [
     "@@ -3,2 +3,5 @@",
@@ -114,3 +119,25 @@ def test_a_culprit_is_shown_with_its_place_where_it_is_a_single_decision(
     fault = ReportedFault(ReportedFailure("wrong", "forward | wrong value"), [culprit])
     show_report(Report("confirmed", faults=[fault]), Console(file=screen, width=200))
     assert screen.getvalue().splitlines()[-1] == line
+
+
+def test_a_script_made_small_is_printed_and_pasted_into_the_bug_report(tmp_path: Path) -> None:
+    short, repro = tmp_path / "short.py", tmp_path / "repro.py"
+    short.write_text("import torch\nassert [1, 2] == torch.compile(f)(x)  # [small]\n")
+    repro.write_text("the judge")
+    failure = ReportedFailure("exception", "script | AssertionError", "script", "AssertionError: 1")
+    fault = ReportedFault(failure, repro=str(repro), short=str(short), fails="python repro.py")
+    small = ReportedScript(str(short), 90, 2, 120, 61.0, 33.0)
+    report = Report("confirmed", failure, faults=[fault], repro=str(repro), script=small)
+    screen = io.StringIO()
+    show_report(report, Console(file=screen, width=200))
+    shown = screen.getvalue()
+    assert "  script   90 -> 2 lines (120 runs, 61 s)" in shown
+    assert shown.endswith(f"\n\n{''.join(f'  {line}' for line in short.open())}")
+
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(report))
+    run = Run(tmp_path, RunInfo("one", "bisect", [], ".", 1, 0.0, 0))
+    text = issue(run)
+    assert "this script behaves differently from eager: **exception in script**" in text
+    assert "The script was minimised from 90 to 2 lines." in text
+    assert f"```python\n{short.read_text()}```" in text and "the judge" not in text

@@ -62,6 +62,8 @@ def issue(run: Run) -> str:
     fault = found.faults[0] if found.faults else ReportedFault(failure, found.culprits)
     script = Path(found.repro)
     backend = _fact(script, "backend")
+    whole = failure.direction == "script"
+    subject, with_backend = ("script", "") if whole else ("graph", f" with `{backend}`")
     what = f"{failure.kind} in {failure.direction}"
     filed = filing(found, fault, backend, on_gpu="cuda" in script.read_text())
     log = script.with_name("repro.log")
@@ -72,7 +74,7 @@ def issue(run: Run) -> str:
         "",
         "### 🐛 Describe the bug",
         "",
-        f"Compiled with `{backend}`, this graph behaves differently from eager: **{what}**.",
+        f"Compiled{with_backend}, this {subject} behaves differently from eager: **{what}**.",
         *_minimised(found, fault),
         "",
         f"- expected: {EXPECTED.get(failure.kind, 'the same as eager')}",
@@ -157,6 +159,9 @@ def _needs(script: Path) -> str:
 def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
     if found.nodes_before:
         yield f"The graph was minimised from {found.nodes_before} to {found.nodes_after} nodes."
+    if found.script:
+        small = found.script
+        yield f"The script was minimised from {small.lines_before} to {small.lines_after} lines."
     for operator in fault.misregistered:
         yield f"The cause is in the script: {operator}"
     for culprit in fault.culprits:

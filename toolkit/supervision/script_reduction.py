@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import msgspec
 
+from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.investigation.minimised_script import (
     MINIMISE,
@@ -19,6 +21,9 @@ from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import REPORT, SessionFault
 from tcdebug.supervision.supervisor import Supervisor
 
+STARTERS = ("commands", "calls")
+"""Folders of scripts that start a program and are small as they are."""
+
 
 def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     """Return the report of a script that fails as a whole with a small version of the script.
@@ -26,7 +31,7 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     The report is written to the run folder. Others are returned as they are.
     """
     job, began = supervisor.job, time.monotonic()
-    if report.graph is not None or not report.faults:
+    if report.graph is not None or not report.faults or _starts_a_program(job.script):
         return report
     task = minimising_task(report, min(job.script_seconds, supervisor.seconds_left))
     if task is not None and job.minimise and not job.wanted.check:
@@ -48,3 +53,9 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
         report = msgspec.structs.replace(report, seconds=seconds, cpu_seconds=cpu_seconds)
     (supervisor.folder / REPORT).write_bytes(msgspec.json.encode(report))
     return report
+
+
+def _starts_a_program(script: str) -> bool:
+    """Return whether tcdebug wrote this script to start a module, code, a command or a call."""
+    folder = Path(script).resolve().parent
+    return folder.name in STARTERS and folder.parent == Path(BASE).resolve()
