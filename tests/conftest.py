@@ -18,6 +18,7 @@ import pytest
 WARM = Path(__file__).parent / "warm"
 sys.path.insert(0, str(WARM))
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+from property_settings import EXPLORING, MORE  # noqa: E402 # it is in the support folder
 from warm_client import READ_AT_IMPORT  # noqa: E402 # it is beside the server
 from warm_popen import warm_popen  # noqa: E402
 
@@ -34,6 +35,15 @@ SETTINGS = {
 def pytest_configure() -> None:
     """Collect garbage rarely: torch has a million objects to look at, and compiles make many."""
     gc.set_threshold(100_000, 50, 50)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Allow tests more time if properties draw more examples."""
+    if EXPLORING:
+        limit = float(config.getini("timeout")) * MORE
+        for item in items:
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(limit))
 
 
 @pytest.fixture(scope="session", autouse=True)
