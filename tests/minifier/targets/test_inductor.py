@@ -24,7 +24,7 @@ from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.inductor import fusion
 from tcdebug.minifier.targets.inductor.settings import units
 
-PROPERTY = property_settings(6)
+PROPERTY = property_settings(4)
 FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse",
             "codegen")  # fmt: skip
 

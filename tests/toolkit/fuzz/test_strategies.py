@@ -75,7 +75,7 @@ def test_equal_seeds_draw_equal_programs() -> None:
 
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{t}-{r.name}" for t, r in ROWS])
 def test_a_row_draws_lines_that_eager_runs(table: str, row: Row) -> None:
-    found = drawn(12, [row], longest=4)
+    found = drawn(8, [row], longest=4)
     assert [p.invalid for p in found if p.invalid] == []
 
 
