@@ -12,6 +12,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
+    GUARDS,
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
@@ -65,6 +66,11 @@ class ScriptFailure:
                 return replace(self, finding=self.search.within_backend())
             except BudgetUsed:
                 return replace(self, finding=self.search.so_far(), in_budget=False)
+
+    @property
+    def in_dynamo(self) -> bool:
+        """Whether Dynamo or one of its guards is at fault."""
+        return self.finding.settled and self.finding.layer in (DYNAMO, GUARDS[DYNAMO])
 
     @property
     def has_units(self) -> bool:

@@ -64,6 +64,7 @@ def test_a_missing_guard_is_found_and_the_repro_shows_it(
         "with the backend eager and with every call compiled anew": "ok",
         "with every call compiled anew": "ok",
     }
+    assert report["reruns"] > 5, "the runs of the search for the statement count too"
     assert python(report["repro"]).status == 1
     assert python(report["repro"], "--off=layer.dynamo.guards").status == 0
     assert python(report["repro"], "--off=layer.cache").status == 1

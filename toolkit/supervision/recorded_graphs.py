@@ -22,6 +22,12 @@ def slow_graph(folder: Path) -> str:
     return next((f["message"] for f in failures if f["failure"] == "slow"), "")
 
 
+def candidates_run(folder: Path) -> int:
+    """The number of runs of candidates, in all steps of the command together."""
+    found = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
+    return sum(not candidate["cached"] for candidate in found)
+
+
 def fallbacks(folder: Path) -> list[str]:
     """What had to be done in another way, one line each."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]

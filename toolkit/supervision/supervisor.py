@@ -30,7 +30,6 @@ from tcdebug.compiler.events.run_events import (
 )
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
-from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
@@ -50,6 +49,7 @@ from tcdebug.reading.run_dir import Tail, find, runs
 from tcdebug.supervision.descendants import Descendants
 from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, syntax_error
 from tcdebug.supervision.recorded_graphs import (
+    candidates_run,
     fallbacks,
     recording_notes,
     slow_graph,
@@ -129,6 +129,7 @@ class Supervisor:
         return msgspec.structs.replace(
             report,
             notes=list(dict.fromkeys([*report.notes, *fallbacks(self.folder)])),
+            reruns=max(report.reruns, candidates_run(self.folder)),
             seconds=round(time.monotonic() - self.started, 3),
             cpu_seconds=round(_cpu_seconds(), 3),
         )
@@ -251,8 +252,7 @@ class Supervisor:
         report = failed.report()
         known += [*self._candidates_notes(), *self._whole_notes(recorded)]
         report = msgspec.structs.replace(report, notes=[*known, *report.notes])
-        of_dynamo = report.layer in (DYNAMO, GUARDS[DYNAMO])
-        if self.job.bisect and of_dynamo and report.status == "confirmed":
+        if self.job.bisect and failed.in_dynamo and report.status == "confirmed":
             # where Dynamo raises, it names the line
             report = report if report.faults[0].lines else self._with_line(report)
         return report
