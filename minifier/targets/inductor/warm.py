@@ -29,12 +29,21 @@ def register() -> None:
             module.lazy_init()
 
 
+def _try_to_register(log: EventLog) -> None:
+    """Register patterns here if tracing works at this point of the script, else in candidates."""
+    try:
+        register()
+    except Exception as problem:
+        what = f"{type(problem).__name__}: {problem}"
+        log.emit(Fallback("warm-up", f"inductor's patterns could not be registered: {what}"))
+
+
 def warm_up(log: EventLog) -> None:
     """Detect the vector instructions and compile a graph, which fills caches of this process.
 
     The compile is first tried in a child, because patches of the script may break any compile.
     """
-    register()
+    _try_to_register(log)
     remove_torn(Path(cache_dir()))
     with config.patch({**changed(CONFIG), **UNCACHED}):
         pick_vec_isa()
@@ -51,7 +60,7 @@ def warm_up(log: EventLog) -> None:
 
 def warm_up_for_devices(log: EventLog) -> None:
     """Set up what a first compile for a GPU needs, without a GPU or a C++ compiler."""
-    register()
+    _try_to_register(log)
     torch_key()  # reads all of torch's files
     with torch.no_grad():
         try:
