@@ -14,7 +14,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import Report, ReportedFault, ReportedScript
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.minifier.repros.verify import PASSES, Verified, verify
+from tcdebug.minifier.repros.verify import PASSES, UNRESOLVED, Verified, verify
 
 MINIMISE = "minimise"
 """The mode of the job of the session that makes a script small."""
@@ -89,7 +89,8 @@ def with_minimised_script(
     folder = None if result.alone else Path(job.script).resolve().parent
     write_repro(small, outcome, task.off, path, result.processes, folder)
     log.emit(ReproWrite(str(path), result.lines_after, "script"))
-    failing, problem = _problem(path, task.off)
+    direct = result.alone and not result.args and result.processes == 1
+    failing, problem = _problem(path, task.off, short if direct else None)
     log.emit(ReproVerify(str(path), failing.reproduced, failing.status, round(failing.seconds, 3)))
     if problem:
         path.write_text(before)
@@ -100,16 +101,22 @@ def with_minimised_script(
     return _documented(report, fault, short, result)
 
 
-def _problem(path: Path, off: list[str]) -> tuple[Verified, str]:
-    """Run a repro as it is, in eager, and with the culprit off. Return what is not as it should."""
+def _problem(path: Path, off: list[str], short: Path | None) -> tuple[Verified, str]:
+    """Run a repro as it is, in eager, and with the culprit off. Return what is not as it should.
+
+    `short` is the script if that has to fail without the repro too.
+    """
     passing = {"does not pass in eager": [DYNAMO]}
     if off and off != [DYNAMO]:
         passing["does not pass with the culprit off"] = off
     with ThreadPoolExecutor(2) as pool:
         failing = pool.submit(verify, path)
         others = {how: pool.submit(verify, path, toggles) for how, toggles in passing.items()}
+        alone = pool.submit(verify, short) if short else None
         if not failing.result().reproduced:
             return failing.result(), "does not fail in the same way"
+        if alone is not None and alone.result().status in (PASSES, UNRESOLVED):
+            return failing.result(), "does not fail without the repro around it"
         wrong = [how for how, ran in others.items() if ran.result().status != PASSES]
     return failing.result(), " and ".join(wrong)
 
@@ -118,6 +125,8 @@ def _documented(
     report: Report, fault: ReportedFault, short: Path, result: MinimisedScript
 ) -> Report:
     notes = [] if result.ended else ["the time was up before the script was minimised to the end"]
+    if result.processes > 1:
+        notes.append("the small script fails in the second of two processes with the same caches")
     if not result.alone:
         notes.append("the small script needs the folder of the script; only this file was changed")
     if result.args:

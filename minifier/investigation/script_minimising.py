@@ -91,7 +91,8 @@ class ScriptMinimising:
             start = self._start()
             lines = start.size
             self._first_runs(oracle, runner, start)
-            reducer = ScriptReducer(start, self._observed(oracle, start), self.log)
+            seen, backend = self._observed(oracle, start), not self.last_checks
+            reducer = ScriptReducer(start, seen, self.log, comparable=backend)
             self.versions = reducer.accepted
             reduce_ahead(reducer, oracle.answer, oracle, self._interesting(oracle))
             ended = True

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
+from tcdebug.minifier.reduction.script.comparability import stays_comparable
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
     DropParameters,
@@ -75,11 +76,25 @@ def skeleton(script: ScriptText) -> object:
 class ScriptReducer(ReductionLoop[ScriptText]):
     """The search for a smaller script that is still interesting.
 
-    `seen` are the literals that expressions were seen to have, by their text.
+    `seen` are the literals that expressions were seen to have, by their text. With `comparable`,
+    the settings stay without which a backend may draw other numbers or round in another way.
     """
 
-    def __init__(self, script: ScriptText, seen: Mapping[str, str], log: EventLog) -> None:
+    def __init__(
+        self,
+        script: ScriptText,
+        seen: Mapping[str, str],
+        log: EventLog,
+        *,
+        comparable: bool = False,
+    ) -> None:
         allowed = undefined(script.text)
+
+        def valid(candidate: ScriptText) -> bool:
+            if not is_valid(candidate, allowed):
+                return False
+            return not comparable or stays_comparable(candidate.text, script.text)
+
         reductions = Reductions(
             coarse=(
                 KeepNeeded(),
@@ -103,7 +118,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             ),
             measure=measure,
             skeleton=skeleton,
-            is_valid=lambda candidate: is_valid(candidate, allowed),
+            is_valid=valid,
             unit="lines",
         )
         super().__init__(script, reductions, log)

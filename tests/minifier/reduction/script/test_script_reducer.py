@@ -10,6 +10,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.comparability import stays_comparable
 from tcdebug.minifier.reduction.script.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.functions import (
     DropParameters,
@@ -155,6 +156,22 @@ def test_conditions_of_assertions_do_not_become_literals() -> None:
 )
 def test_calls_that_remove_files_or_start_programs_are_found(text: str, found: list[str]) -> None:
     assert destructive_calls(ast.parse(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "original", "comparable"),
+    [
+        ("f(x)", "torch.manual_seed(0)\nf(x)", False),
+        ("config.patch(fallback_random=True)", "config.fallback_random = True", True),
+        ("nn.Dropout(0.5)(x)", "m = nn.Dropout(0.5).eval()\nm(x)", False),
+        ("nn.Linear(1, 1)(x)", "m = nn.Dropout(0.5).eval()\nnn.Linear(1, 1)(x)", True),
+        ("f(x)", "f(x, 2)", True),
+    ],
+)
+def test_settings_that_make_results_comparable_with_eager_stay(
+    text: str, original: str, comparable: bool
+) -> None:
+    assert stays_comparable(text, original) is comparable
 
 
 TRAINING = """

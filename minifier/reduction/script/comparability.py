@@ -1,0 +1,38 @@
+"""Settings without which compiled results may differ from eager although nothing is wrong."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+
+SETTINGS = frozenset(
+    {
+        "allow_tf32", "emulate_precision_casts", "fallback_random", "manual_seed",
+        "set_default_dtype", "set_float32_matmul_precision", "use_deterministic_algorithms",
+    }
+)  # fmt: skip
+"""Names of settings of random numbers and of precision."""
+DROPOUT = "dropout"
+
+
+def stays_comparable(text: str, original: str) -> bool:
+    """Return whether a script still makes the settings that the original makes.
+
+    Dropout that is switched off by `eval()` must stay off, because a backend may draw other random
+    numbers than eager.
+    """
+    kept, made = _names(text), _names(original)
+    drops = any(DROPOUT in name.lower() for name in kept)
+    needed = (made & SETTINGS) | (made & {"eval"} if drops else set())
+    return needed <= kept
+
+
+@lru_cache(maxsize=4096)
+def _names(text: str) -> frozenset[str]:
+    """Return the names and attributes in a script, and the names of its keyword arguments."""
+    nodes = list(ast.walk(ast.parse(text)))
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    keywords = {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
+    words = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return frozenset(attributes | names | keywords | words)
