@@ -211,12 +211,29 @@ class Investigation(Generic[CandidateType]):
                 self._minimise(branch)  # with as many repeats as needed
                 asked = CandidateOracle(self.oracle, branch.best)
                 failure = asked.ask(branch.base, "the smallest graph")
-            unit = branch.fault.unit
-            branch.enabled = asked.searched(
-                lambda ask: fewest_enabled(ask, failure, unit, branch.base)
-            )
+            self._find_enabled(branch, branch.fault.unit, asked, failure)
         elif sure.verdict.core:
             self._find_layer(branch, asked, failure)
+
+    def _find_enabled(
+        self,
+        branch: Branch[CandidateType],
+        unit: str,
+        asked: CandidateOracle[CandidateType],
+        failure: Outcome,
+    ) -> None:
+        """Find the other units that the culprit needs, in half of the budget that is left."""
+        spending = self.oracle.spending
+        try:
+            with spending.reserving(spending.seconds_left / 2):
+                branch.enabled = asked.searched(
+                    lambda ask: fewest_enabled(ask, failure, unit, branch.base)
+                )
+        except BudgetUsed:
+            if not spending.affordable:
+                raise
+            why = "the rest of the budget is kept for confirming the culprit"
+            self.log.emit(Fallback(f"the units that {unit} needs are not known", why))
 
     def _surely(
         self, asked: CandidateOracle[CandidateType], failure: Outcome, base: Toggles

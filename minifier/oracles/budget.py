@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -24,6 +26,8 @@ class Spending:
 
     budget: Budget
     reruns: int = 0
+    reserved: float = 0.0
+    """Wall seconds that are kept for later steps."""
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -34,9 +38,18 @@ class Spending:
     @property
     def seconds_left(self) -> float:
         """Wall seconds that are left of the budget; negative once they are used up."""
-        return self.budget.seconds - self.seconds
+        return self.budget.seconds - self.seconds - self.reserved
 
     @property
     def affordable(self) -> bool:
         """Whether another run may start."""
         return self.reruns < self.budget.reruns and self.seconds_left > 0
+
+    @contextlib.contextmanager
+    def reserving(self, seconds: float) -> Iterator[None]:
+        """Keep `seconds` for the steps after this block. Without them the budget ends earlier."""
+        self.reserved += seconds
+        try:
+            yield
+        finally:
+            self.reserved -= seconds

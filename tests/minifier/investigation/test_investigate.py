@@ -17,7 +17,8 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.reporting import FailureFound
-from tcdebug.minifier.oracles.budget import Budget
+from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
+from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.process import Limits
@@ -32,6 +33,16 @@ class AlwaysWrong(Oracle[Case]):
 
     def answer(self, question: Question[Case]) -> Outcome:
         """Return the one failure."""
+        return WRONG
+
+
+class EndsAtTheReserve(Oracle[Case]):
+    """A step for which only a part of the budget is free uses all of that part."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return the failure if nothing is reserved. Raises BudgetUsed."""
+        if self.spending.reserved:
+            raise BudgetUsed
         return WRONG
 
 
@@ -51,13 +62,31 @@ class Told(Investigation[Case]):
         branch.fault = Fault(branch.failure, (decision,))
 
 
+def oracle_of(kind: type[Oracle[Case]], subject: GraphSubject, log: EventLog) -> Oracle[Case]:
+    plain = graph_oracle(subject, Limits(9.0), Budget())
+    return kind(
+        subject, log, plain.answers, plain.limits, plain.spending, plain.criteria, plain.others
+    )
+
+
+def test_the_search_for_what_a_culprit_needs_leaves_time_to_confirm_it(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(EndsAtTheReserve, subject, log)
+    case = captured(torch.tanh, torch.ones(3))
+    told = Told(FailureFound(case, WRONG, 0), subject, oracle, log, Toggles())
+    branch = Branch(WRONG, Toggles(), case)
+    told._find_enabled(branch, "lower.a", CandidateOracle(oracle, case), WRONG)
+    assert branch.enabled is None
+    assert oracle.spending.affordable
+    events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
+    assert "the units that lower.a needs are not known" in events
+
+
 def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
-    plain = graph_oracle(subject, Limits(9.0), Budget())
-    oracle = AlwaysWrong(
-        subject, log, plain.answers, plain.limits, plain.spending, plain.criteria, plain.others
-    )
+    oracle = oracle_of(AlwaysWrong, subject, log)
     found = FailureFound(captured(torch.tanh, torch.ones(3)), WRONG, 0)
     units = ["lower.a", "layer.b", "lower.a", "lower.c"]
     told = Told(found, subject, oracle, log, Toggles(), units=units)

@@ -186,6 +186,13 @@ def test_the_budget_of_seconds_ends_a_search(tmp_path: Path) -> None:
         asked.ask(tanh_case(), Toggles(), "no time")
 
 
+def test_reserved_seconds_are_left_for_later_steps(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target("eager"), budget=Budget(seconds=1000.0))
+    with asked.spending.reserving(1000.0), pytest.raises(BudgetUsed):
+        asked.ask(tanh_case(), Toggles(), "no time for this step")
+    assert asked.ask(tanh_case(), Toggles(), "time for the next").kind is Kind.OK
+
+
 def test_a_run_that_the_budget_ends_is_not_a_hang_and_is_not_remembered(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.hangs), budget=Budget(seconds=1.5))
     with pytest.raises(BudgetUsed):
