@@ -104,7 +104,7 @@ class MinifyStep(Event):
     reduction: str
     nodes_before: int
     nodes_after: int
-    unit: str = "nodes"
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
