@@ -50,17 +50,29 @@ def fork(
     sys.stdout.flush()
     sys.stderr.flush()
     baseline = resident(os.getpid())
-    numbers = random.getstate()
     try:
-        pid = system_call()
+        pid = divided(system_call)
     except OSError:
         ours.close()
         theirs.close()
         raise
     if pid == 0:
-        _child(work, ours, theirs, output, bind, numbers)
+        _child(work, ours, theirs, output, bind)
     theirs.close()
     return Child(pid, limits, ours, fork=system_call, baseline=baseline)
+
+
+def divided(system_call: Fork = os.fork) -> int:
+    """Fork this process, and return what fork(2) returns.
+
+    Both processes continue with the same random numbers. Python itself seeds `random` anew in each
+    child.
+    """
+    numbers = random.getstate()
+    pid = system_call()
+    if pid == 0:
+        random.setstate(numbers)
+    return pid
 
 
 def fork_past_handlers() -> int:
@@ -86,13 +98,11 @@ def fork_past_handlers() -> int:
 
 
 def _child(
-    work: Work, ours: Channel, theirs: Channel, output: Path | None, bind: Callable[[], None],
-    numbers: tuple[object, ...],
-) -> NoReturn:  # fmt: skip
+    work: Work, ours: Channel, theirs: Channel, output: Path | None, bind: Callable[[], None]
+) -> NoReturn:
     """Run the work in the child. Never returns."""
     status = 1
     try:
-        random.setstate(numbers)  # Python seeds it anew in each fork
         os.setsid()
         bind()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C

@@ -36,6 +36,7 @@ from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.channel import Parent, channel
+from tcdebug.minifier.processes.fork import divided
 from tcdebug.minifier.processes.imports import ImportsOfChildren
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import (
@@ -146,7 +147,7 @@ class DeviceSession(Session):
         bind = bound_to_this_process()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        pid = divided()
         if pid:
             theirs.close()
             self.log.emit(WorkerStart(SCRIPT_ON_DEVICES, pid))
