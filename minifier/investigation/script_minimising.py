@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS, STAND_INS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.cases.user_frames import last_exception
 from tcdebug.minifier.investigation.minimised_script import MinimisedScript, MinimisingTask
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
@@ -30,7 +28,7 @@ from tcdebug.minifier.reduction.script.rewriting import Rewrite, rewritten
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
-from tcdebug.minifier.subjects.forked_script import TRACEBACK, Execute, ForkedScripts
+from tcdebug.minifier.subjects.forked_script import DIFFERENCE, Execute, ForkedScripts
 
 REPEATS = 2
 """Further runs of the script as it is, which all have to fail."""
@@ -38,7 +36,6 @@ RESERVED = 0.2
 """The part of the time that is left for the last checks."""
 CLEARLY = 1e-4
 """A relative difference below this may be rounding."""
-DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
 ABOVE = {
     DYNAMO: "layer.autograd",
     GUARDS[DYNAMO]: "layer.autograd",
@@ -124,7 +121,7 @@ class ScriptMinimising:
             outcome = oracle.ask(version, Toggles.parse(self.job.toggles), "the smallest version")
         except BudgetUsed:
             return None
-        return version, last_exception(f"{TRACEBACK}\n{outcome.message}") or outcome.message
+        return version, outcome.message
 
     def _start(self) -> ScriptText:
         """Return the script without comments. Its own path stands in place of `__file__`."""

@@ -33,6 +33,7 @@ LEAST_HANG_SECONDS = 20.0
 VALUES = re.compile(r"are not (?:close|equal)!")
 """What torch.testing says about tensors, numbers and sequences with different values."""
 ATTRIBUTE = re.compile(r"The values for attribute '(\w+)' do not match")
+DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
 TRACEBACK = "Traceback (most recent call last):"
 
 Execute = Callable[[Path, ScriptText, Toggles], int]
@@ -115,20 +116,22 @@ def with_kind(outcome: Outcome, text: str, folder: str) -> Outcome:
     """Return an outcome whose signature does not depend on values that a smaller script changes.
 
     An assertion of the script, whose files are in `folder`, has only its kind: other values, or the
-    attribute that differs. The message becomes the text of the last traceback.
+    attribute that differs. Its message ends with the greatest relative difference.
     """
     if outcome.kind is not Kind.EXCEPTION:
         return outcome
     last = text.rpartition(TRACEBACK)[2] or text
     name = outcome.message.partition(":")[0].strip()
     if name.rpartition(".")[2] != "AssertionError":
-        return replace(outcome, message=last[-4000:])
+        return outcome
     places = [file for file, _ in frames(last)]
     if places and not (places[-1].startswith(folder) or "/torch/testing/" in places[-1]):
-        return replace(outcome, message=last[-4000:])
+        return outcome
     attribute = ATTRIBUTE.search(last)
     kind = f"other {attribute[1]}" if attribute else "values" if VALUES.search(last) else "false"
-    return replace(outcome, signature=f"script | AssertionError | {kind}", message=last[-4000:])
+    difference = DIFFERENCE.search(last)
+    message = "\n".join([outcome.message, *([difference[0]] if difference else [])])
+    return replace(outcome, signature=f"script | AssertionError | {kind}", message=message)
 
 
 def _prepare(caches: Path) -> None:

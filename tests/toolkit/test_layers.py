@@ -24,6 +24,9 @@ results.append(f(torch.ones(2))[0].item())
 assert results == [2.0, 3.0], results
 """
 
+AS_IT_IS = ("--script-seconds", "0")
+"""The script is not made small."""
+
 ONE_KEY = """
 import os
 from torch._functorch._aot_autograd import autograd_cache
@@ -65,6 +68,8 @@ def test_a_missing_guard_is_found_and_the_repro_shows_it(
         "with every call compiled anew": "ok",
     }
     assert report["reruns"] > 5, "the runs of the search for the statement count too"
+    assert report["script"]["lines_after"] <= report["script"]["lines_before"] == 10
+    assert python(report["faults"][0]["short"]).status == 1
     assert python(report["repro"]).status == 1
     assert python(report["repro"], "--off=layer.dynamo.guards").status == 0
     assert python(report["repro"], "--off=layer.cache").status == 1
@@ -74,7 +79,7 @@ def test_a_missing_guard_is_found_and_the_repro_shows_it(
 def test_a_cache_that_only_a_second_process_reads_is_found(
     tcdebug: Command, script: Script
 ) -> None:
-    done = tcdebug("bisect", "--json", script(ONE_KEY))
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(ONE_KEY))
     assert done.status == 0, done.stderr
     assert done.json["layer"] == "layer.cache.aotautograd"
     entry = f"uses the entry {'a' * 52}, which compile 0/0 of process 1 saved, but is different"
@@ -122,7 +127,7 @@ compile_fx.compile_fx_aot = broken
 def test_an_export_that_burns_in_a_value_is_at_fault_as_a_layer(
     tcdebug: Command, script: Script
 ) -> None:
-    done = tcdebug("bisect", "--json", script(EXPORTED))
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(EXPORTED))
     assert (done.status, done.json["layer"]) == (0, "layer.export")
     assert done.json["faults"][0]["passes"] == "python repro.py --off=layer.export"
 
@@ -131,7 +136,7 @@ def test_an_export_that_burns_in_a_value_is_at_fault_as_a_layer(
 def test_aotinductor_is_at_fault_where_inductor_alone_is_right(
     tcdebug: Command, python: Command, script: Script
 ) -> None:
-    done = tcdebug("bisect", "--json", script(NOT_AHEAD + PACKAGED))
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(NOT_AHEAD + PACKAGED))
     assert (done.status, done.json["layer"]) == (0, "layer.aotinductor")
     repro = done.json["repro"]
     assert python(repro).status == 1

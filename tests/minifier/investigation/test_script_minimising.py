@@ -19,7 +19,9 @@ from tcdebug.minifier.investigation.minimised_script import (
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Culprit, Report, ReportedFailure, ReportedFault
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.subjects.forked_script import TRACEBACK, with_kind
+from tcdebug.minifier.subjects.script import outcome_of
 
 LAYER = "layer.autograd"
 
@@ -143,6 +145,30 @@ def test_a_script_that_cannot_be_minimised_says_why(
 ) -> None:
     _, result = minimised(tmp_path, text)
     assert result.text == "" and reason in result.reason
+
+
+LONG = "".join(f'  File "/torch/frame_{n}.py", line {n}, in call\n    run()\n' for n in range(200))
+
+
+def test_the_exception_of_a_long_traceback_is_that_of_its_last_line() -> None:
+    text = f"{TRACEBACK}\n{LONG}torch.Unsupported: no size 3\n\nfrom user code"
+    outcome = with_kind(outcome_of(SCRIPT_FAILED, text), text, "/folder")
+    assert outcome.message == "torch.Unsupported: no size 3"
+    assert outcome.signature == "script | torch.Unsupported | torch.Unsupported: no size #"
+
+
+def test_an_assertion_of_the_script_has_only_its_kind_and_one_of_torch_has_its_message() -> None:
+    def of(file: str, message: str) -> str:
+        text = f'{TRACEBACK}\n  File "{file}", line 3, in f\n    x\n{message}\n'
+        return with_kind(outcome_of(SCRIPT_FAILED, text), text, "/folder").signature
+
+    assert of("/folder/a.py", "AssertionError: [1, 2, 3]") == "script | AssertionError | false"
+    compared = "AssertionError: Tensor-likes are not close!\n\nGreatest relative difference: 0.5"
+    assert of("/x/torch/testing/_comparison.py", compared) == "script | AssertionError | values"
+    shape = "AssertionError: The values for attribute 'shape' do not match: 1 != 2."
+    assert of("/x/torch/testing/_comparison.py", shape) == "script | AssertionError | other shape"
+    stride = "AssertionError: expected size 4==2"
+    assert of("/x/torch/_inductor/a.py", stride).endswith("expected size #==#")
 
 
 def test_only_failures_of_whole_scripts_have_a_task() -> None:

@@ -39,7 +39,8 @@ def arguments(unit: str, kind: str, blocks: int, script: Path) -> list[str]:
 
 def command(arguments: Sequence[str]) -> list[str]:
     """The command line that bisects a script."""
-    return [sys.executable, "-m", "tcdebug", "bisect", "--json", "--quiet", *arguments]
+    options = ["--json", "--quiet", "--script-seconds", "0"]
+    return [sys.executable, "-m", "tcdebug", "bisect", *options, *arguments]
 
 
 def report_of(folder: Path, arguments: Sequence[str]) -> Any:
