@@ -116,9 +116,19 @@ def test_a_culprit_is_shown_with_its_place_where_it_is_a_single_decision(
     culprit: Culprit, line: str
 ) -> None:
     screen = io.StringIO()
-    fault = ReportedFault(ReportedFailure("wrong", "forward | wrong value"), [culprit])
+    failure = ReportedFailure("wrong", "forward | wrong value")
+    fault = ReportedFault(failure, [culprit], confirmed=True)
     show_report(Report("confirmed", faults=[fault]), Console(file=screen, width=200))
     assert screen.getvalue().splitlines()[-1] == line
+
+
+def test_a_unit_that_is_not_confirmed_is_a_suspect() -> None:
+    screen = io.StringIO()
+    found = [Culprit("passes.cse", "mul_1", "a1b2c3", 4)]
+    fault = ReportedFault(ReportedFailure("wrong", "forward | wrong value"), found)
+    show_report(Report("unconfirmed", faults=[fault]), Console(file=screen, width=200))
+    last = screen.getvalue().splitlines()[-1]
+    assert last == "  suspect  passes.cse at mul_1 (site a1b2c3, decision 4)"
 
 
 def test_a_script_made_small_is_printed_and_pasted_into_the_bug_report(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def bisected(tmp_path: Path) -> Path:
         "faults": [
             {
                 "failure": {"kind": "hang", "signature": "compile | hang", "message": "no end"},
+                "confirmed": True,
                 "culprits": [
                     {"unit": "passes.loop", "subject": "a+b", "site": "0123456789", "ordinal": 3}
                 ],
@@ -238,8 +239,8 @@ def test_a_run_that_ended_in_a_graph_has_a_report(inside: Command, bisected: Pat
 def test_of_several_faults_the_first_is_reported(inside: Command, bisected: Path) -> None:
     report = json.loads((bisected / "report.json").read_text())
     fault = {
-        "failure": report["failure"], "culprits": report["culprits"], "requires": ["fuse"],
-        "only_fails": "python repro.py --only=passes.loop --only=fuse",
+        "confirmed": True, "failure": report["failure"], "culprits": report["culprits"],
+        "requires": ["fuse"], "only_fails": "python repro.py --only=passes.loop --only=fuse",
     }  # fmt: skip
     other = {**report["culprits"][0], "unit": "lower.aten.sin"}
     report |= {"faults": [fault], "culprits": [*report["culprits"], other]}

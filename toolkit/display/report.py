@@ -101,7 +101,8 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
     """The rows of a fault: failure, culprit, source lines, commands."""
     rows = [("failure", _failure(fault.failure))]
     rows += [("culprit", escape(operator)) for operator in fault.misregistered]
-    rows += [("culprit", _culprit(culprit)) for culprit in fault.culprits]
+    found = "culprit" if fault.confirmed else "suspect"
+    rows += [(found, _culprit(culprit)) for culprit in fault.culprits]
     if fault.alternatives:
         rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only if all are off"))
     if fault.partners:

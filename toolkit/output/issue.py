@@ -165,7 +165,10 @@ def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
     for operator in fault.misregistered:
         yield f"The cause is in the script: {operator}"
     for culprit in fault.culprits:
-        yield f"It passes with `{culprit.unit}` off at `{culprit.subject}`."
+        if fault.confirmed:
+            yield f"It passes with `{culprit.unit}` off at `{culprit.subject}`."
+        else:
+            yield f"`{culprit.unit}` at `{culprit.subject}` is suspected, but not confirmed."
     if found.layer:
         yield f"The layer at fault is `{found.layer}`."
 

@@ -28,6 +28,7 @@ def _fault(fault: ReportedFault) -> Result:
     culprit = fault.culprits[0] if fault.culprits else None
     repro = relative(fault.repro or "")
     path, line = _place(fault.lines, repro)
+    named = "culprit" if fault.confirmed or fault.misregistered else "suspect"
     who = f": {culprit.unit} at {culprit.subject}" if culprit else ""
     return Result(
         rule=culprit.unit if culprit else fault.failure.kind,
@@ -39,7 +40,7 @@ def _fault(fault: ReportedFault) -> Result:
         command=f"python {repro}" if repro else "",
         identity=fault.failure.signature,
         details=(
-            ("culprit", ", ".join([*fault.misregistered, *(c.unit for c in fault.culprits)])),
+            (named, ", ".join([*fault.misregistered, *(c.unit for c in fault.culprits)])),
             ("passes only with all off", ", ".join(fault.alternatives)),
             ("only if on", ", ".join([*fault.partners, *map(" or ".join, fault.either)])),
             ("stage", fault.stages.stage if fault.stages else ""),
