@@ -83,7 +83,7 @@ def test_a_cache_that_only_a_second_process_reads_is_found(
     assert done.status == 0, done.stderr
     assert done.json["layer"] == "layer.cache.aotautograd"
     entry = f"uses the entry {'a' * 52}, which compile 0/0 of process 1 saved, but is different"
-    assert entry in done.json["notes"][0]
+    assert any(entry in note for note in done.json["notes"])
 
 
 @pytest.mark.slow
