@@ -11,8 +11,7 @@ aten = torch.ops.aten
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    """x in the dtype of eager's arithmetic. On a CPU this is float64: squares can overflow float32.
-    """
+    """x in the dtype of eager's arithmetic: float64 on a CPU, as squares can overflow float32."""
     halves = (torch.bfloat16, torch.float16)
     if x.device.type == "cpu":
         return x.to(torch.float64)

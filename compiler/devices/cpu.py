@@ -51,10 +51,7 @@ class CppCodegen:
         stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
         binding = binding_of(toolchain, options.cache_dir)
         alone = [launch(f"run_{name}", [call]) for name, call in source.calls.items()]
-        return {
-            one.name: binding.function(built.library, one)
-            for one in (*alone, *launches)
-        }
+        return {one.name: binding.function(built.library, one) for one in (*alone, *launches)}
 
 
 def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options) -> Built:

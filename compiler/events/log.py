@@ -51,9 +51,7 @@ class EventLog:
     `bind` adds context. `own` says that this process made the folder.
     """
 
-    def __init__(
-        self, folder: Path | None, *, own: bool = False, artifacts: bool = True
-    ) -> None:
+    def __init__(self, folder: Path | None, *, own: bool = False, artifacts: bool = True) -> None:
         self.folder = folder
         self.artifacts = artifacts and folder is not None
         self._written: set[str] = set()

@@ -81,9 +81,7 @@ class Gate:
         self._asked[key] = repeat + 1
         site = site_id(self.graph_id, *key, str(repeat))
         family = unit.partition(".")[0]
-        decision = Decision(
-            unit, subject, site, self._next(family), self._allowed(unit, site)
-        )
+        decision = Decision(unit, subject, site, self._next(family), self._allowed(unit, site))
         self.decisions.append(decision)
         self.record(decision, self.scope)
         return decision.allowed

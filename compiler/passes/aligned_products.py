@@ -141,9 +141,7 @@ def _padded_operand(
     return padded[key]
 
 
-def _padded_bias(
-    graph: fx.Graph, bias: fx.Node, size: list[int], gaps: tuple[int, int]
-) -> fx.Node:
+def _padded_bias(graph: fx.Graph, bias: fx.Node, size: list[int], gaps: tuple[int, int]) -> fx.Node:
     """A bias, padded in each dimension in which it is not broadcast."""
     shape = bias.meta["val"].shape
     ends = zip(reversed(shape), reversed(size), reversed(gaps), strict=False)

@@ -139,9 +139,7 @@ def _laid_out(value: torch.Tensor, memory_format: torch.memory_format) -> bool:
 def _copy(graph: fx.Graph, value: fx.Node, memory_format: torch.memory_format) -> fx.Node:
     """A copy of a value in a layout, inserted right after the value."""
     with graph.inserting_after(_last_of_inputs(value)):
-        node = graph.call_function(
-            aten.clone.default, (value,), {"memory_format": memory_format}
-        )
+        node = graph.call_function(aten.clone.default, (value,), {"memory_format": memory_format})
     node.meta["val"] = aten.clone.default(value.meta["val"], memory_format=memory_format)
     return node
 

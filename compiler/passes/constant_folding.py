@@ -35,9 +35,7 @@ def constant_folding(graph: fx.Graph) -> bool:
     """Compute at compile time what depends on no input and costs more than a load."""
     known, costly = _constants(graph)
     folded = [
-        node
-        for node in known
-        if node in costly and any(user not in known for user in node.users)
+        node for node in known if node in costly and any(user not in known for user in node.users)
     ]
     if not folded:
         return False

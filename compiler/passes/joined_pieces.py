@@ -16,8 +16,7 @@ SPLITS = (aten.split.Tensor, aten.split_with_sizes.default)
 
 
 def joined_pieces(graph: fx.Graph) -> bool:
-    """Replace a slice of a cat by the operand it contains, and a cat of all pieces by their source.
-    """
+    """Replace a slice of a cat by the operand in it, and a cat of all pieces by their source."""
     kept = escaping(graph)
     changed = False
     for node in list(graph.nodes):

@@ -52,8 +52,7 @@ def on_gpu(node: fx.Node) -> bool:
 
 
 def read_by_loops(node: fx.Node) -> bool:
-    """Whether no operator in the graph needs the value, or a view of it, in memory or its layout.
-    """
+    """Whether no operator needs the value, or a view of it, in memory or needs its layout."""
     readers = [user for user in node.users if user.op != "output"]
     for user in readers:
         if user.target in READERS_OF_MEMORY or user.target in READERS_OF_PLACES:

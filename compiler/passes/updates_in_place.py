@@ -125,9 +125,7 @@ def _same_view(a: object, b: object) -> bool:
     if a.target is not b.target or a.target not in VIEW_OF.values():
         return False
     return (
-        len(a.args) == len(b.args)
-        and all(map(_same_view, a.args, b.args))
-        and a.kwargs == b.kwargs
+        len(a.args) == len(b.args) and all(map(_same_view, a.args, b.args)) and a.kwargs == b.kwargs
     )
 
 

@@ -116,8 +116,7 @@ def _value(node: fx.Node) -> Any:
 
 
 def _supported(node: fx.Node, query: fx.Node, key: fx.Node, value: fx.Node) -> bool:
-    """Whether attention can be fused: float32 on a CPU, [batch, heads, length, width], not short.
-    """
+    """Whether attention can be fused: float32, on a CPU, [batch, heads, length, width], long."""
     tensors = [_value(n) for n in (node, query, key, value)]
     if any(t is None or t.dim() != 4 or t.dtype != torch.float32 for t in tensors):
         return False

@@ -187,8 +187,7 @@ def _first(node: fx.Node, known: Known) -> Interval | None:
 
 
 def _same(node: fx.Node, known: Known) -> Interval | None:
-    """The rule of an operator that selects, repeats or rearranges elements of its first argument.
-    """
+    """The rule of an operator that selects, repeats or moves elements of its first argument."""
     source = node.args[0] if node.args else None
     if not isinstance(source, fx.Node) or source not in known:
         return None

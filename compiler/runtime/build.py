@@ -104,9 +104,7 @@ def _compile(source: str, toolchain: Toolchain, path: Path) -> None:
             os.replace(text, path.with_suffix(".cpp"))
 
 
-def _message(
-    toolchain: Toolchain, done: subprocess.CompletedProcess[str], source: str
-) -> str:
+def _message(toolchain: Toolchain, done: subprocess.CompletedProcess[str], source: str) -> str:
     errors = [line for line in done.stderr.splitlines() if "error" in line][:5]
     lines = source.splitlines()
     shown: list[str] = []

@@ -178,8 +178,7 @@ def argument(value: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def user_line(trace: str) -> str:
-    """The innermost frame of a stack trace as "FILE:N in FUNCTION: CODE". Empty if there is none.
-    """
+    """The innermost frame of a stack trace as "FILE:N in FUNCTION: CODE", or nothing."""
     place, _, code = trace[trace.rfind('File "') :].partition("\n")
     match = re.match(r'File "(.+)", line (\d+), in (.+)', place)
     if match is None:

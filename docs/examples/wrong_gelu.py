@@ -1,6 +1,6 @@
 """A transformer layer with a custom compiler pass that is wrong. Eager is right.
 
-    tcdebug bisect docs/examples/wrong_gelu.py
+tcdebug bisect docs/examples/wrong_gelu.py
 """
 
 import torch

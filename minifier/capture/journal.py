@@ -80,9 +80,7 @@ class Journal:
         )  # fmt: skip
         if self.script is not None:
             scene.path.parent.mkdir(parents=True, exist_ok=True)
-            setup = script_setup(
-                self.script, scene.ordinal, scene.path.parent, scene.backend.name
-            )
+            setup = script_setup(self.script, scene.ordinal, scene.path.parent, scene.backend.name)
             in_script = replace(bare, setup=setup, variables=variables)
             if not scene.backend.named:
                 return repro.write(as_called, in_script, scene.path)

@@ -262,9 +262,7 @@ def _place(value: torch.Tensor) -> int:
 
 def _flat(value: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode(value.is_inference()):
-        return torch.empty(0, dtype=value.dtype, device=value.device).set_(
-            value.untyped_storage()
-        )
+        return torch.empty(0, dtype=value.dtype, device=value.device).set_(value.untyped_storage())
 
 
 def _member(value: torch.Tensor, how: Relation, of: int, base: torch.Tensor | None) -> Member:

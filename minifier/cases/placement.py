@@ -123,9 +123,7 @@ def _moved(family: Lineage, device_of: Callable[[int, str], str]) -> Lineage:
     return replace(family, members=members, memories=tuple(memories))
 
 
-def held_tensors(
-    module: fx.GraphModule, graph: fx.Graph
-) -> Iterator[tuple[str, torch.Tensor]]:
+def held_tensors(module: fx.GraphModule, graph: fx.Graph) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors that a graph reads as attributes, with their names; of subgraphs too."""
     for name, value in attributes(module, graph).items():
         if isinstance(value, torch.Tensor):

@@ -87,9 +87,7 @@ def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
     names = {n: v for n, v in writer.names.items() if n in used}
     imports = [_import(n, v) for n, v in sorted(names.items())] + _torch_imports(text)
     foreign = [n for n, v in names.items() if not _import(n, v)] + writer.objects
-    return Source(
-        text, tuple(i for i in imports if i), names, writer.constants, tuple(foreign)
-    )
+    return Source(text, tuple(i for i in imports if i), names, writer.constants, tuple(foreign))
 
 
 @dataclass
@@ -101,9 +99,7 @@ class _Writer:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     objects: list[str] = field(default_factory=list)
 
-    def add(
-        self, module: fx.GraphModule, name: str, path: str, *, region: bool = False
-    ) -> None:
+    def add(self, module: fx.GraphModule, name: str, path: str, *, region: bool = False) -> None:
         """Write the class of a graph. `path` is its attribute path from the outermost graph.
 
         `region` marks a graph that Dynamo compiles once for all calls.

@@ -91,9 +91,7 @@ class _Contents:
     def is_of(self, value: torch.Tensor) -> bool:
         """Return whether a tensor is unchanged. False for inference tensors: none has a version."""
         return (
-            self.tensor() is value
-            and not value.is_inference()
-            and self.version == value._version
+            self.tensor() is value and not value.is_inference() and self.version == value._version
         )
 
 

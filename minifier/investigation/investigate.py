@@ -256,9 +256,7 @@ class Investigation(Generic[CandidateType]):
         self, branch: Branch[CandidateType], asked: CandidateOracle[CandidateType], failure: Outcome
     ) -> None:
         """Find the layer of torch at fault if no unit is."""
-        self.layer = self.subject.find_layer(
-            asked, branch.base, failure, self.wanted_confidence
-        )
+        self.layer = self.subject.find_layer(asked, branch.base, failure, self.wanted_confidence)
         self.notes += self.layer.notes
         if self.layer.switch:
             decision = Decision(self.layer.switch, self.subject.backend, "", 0, True)
@@ -384,9 +382,7 @@ class Investigation(Generic[CandidateType]):
 
     def _report(self, status: str) -> Report:
         """Report what is known so far."""
-        branches = self.branches or [
-            Branch(self.found.outcome, self.base, self.found.candidate)
-        ]
+        branches = self.branches or [Branch(self.found.outcome, self.base, self.found.candidate)]
         findings = InvestigationState(
             self.found, self.subject, branches, self.layer, self.confidence, self.notes,
             self.oracle.others.scripts,

@@ -55,9 +55,7 @@ def run_check(
         return Outcome(Kind.HANG, "check", "check | hang", message)
     outcome = outcome_of(ended.returncode)
     fresh = sorted(set(events.glob("events*.jsonl")) - known)
-    return replace(
-        outcome, decisions=most_decisions(fresh), seconds=ended.seconds
-    )
+    return replace(outcome, decisions=most_decisions(fresh), seconds=ended.seconds)
 
 
 def most_decisions(files: Sequence[Path]) -> tuple[Decision, ...]:

@@ -133,9 +133,7 @@ def _scalar_difference(eager: Any, compiled: Any, where: str) -> Difference | No
     return None if same else Difference("kind", where, f"{compiled!r} instead of {eager!r}")
 
 
-def _exact_difference(
-    eager: torch.Tensor, compiled: torch.Tensor, where: str
-) -> Difference | None:
+def _exact_difference(eager: torch.Tensor, compiled: torch.Tensor, where: str) -> Difference | None:
     wrong = eager != compiled
     count = int(wrong.sum())
     if count == 0:

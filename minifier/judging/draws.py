@@ -83,9 +83,7 @@ def _dropped(args: tuple[Any, ...], mask: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(values * mask * scale)
 
 
-def _without_draws(
-    func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _without_draws(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a higher-order operator, whose inner operators this mode does not see."""
     before = [_state(g) for g in _generators()]
     made = func(*args, **kwargs)

@@ -89,9 +89,7 @@ def run(
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if wanted and roots and torch.is_grad_enabled():
         notify("backward")
-        gradients = list(
-            torch.autograd.grad(roots, wanted, cotangents(roots), allow_unused=True)
-        )
+        gradients = list(torch.autograd.grad(roots, wanted, cotangents(roots), allow_unused=True))
         finish_kernels()
     return Results([_detached(o) for o in outputs], gradients, [_detached(v) for v in values])
 
@@ -264,9 +262,7 @@ def _wrong(
         exact: list[Any] | None = getattr(reference, name) if reference else None
         if exact is not None and len(exact) != len(getattr(eager, name)):
             exact = None
-        found = first_difference(
-            getattr(eager, name), getattr(actual, name), exact, what, referee
-        )
+        found = first_difference(getattr(eager, name), getattr(actual, name), exact, what, referee)
         if found is not None:
             return phase, found
     return None

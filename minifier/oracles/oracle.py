@@ -80,9 +80,7 @@ class Oracle(Generic[CandidateType]):
             self._runs.give_up(key)
         return self._judged_and_kept(question, tally.outcome)
 
-    def rate(
-        self, candidate: CandidateType, toggles: Toggles, failure: Outcome, runs: int
-    ) -> Rate:
+    def rate(self, candidate: CandidateType, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
         """Return how often a candidate that has failed fails again, in `runs` further runs.
 
         The first run is not counted, because it was selected for failing. Raises BudgetUsed.
@@ -181,9 +179,7 @@ class Oracle(Generic[CandidateType]):
             )
         return judged
 
-    def _emit(
-        self, question: Question[CandidateType], outcome: Outcome, *, cached: bool
-    ) -> None:
+    def _emit(self, question: Question[CandidateType], outcome: Outcome, *, cached: bool) -> None:
         self.asked += 1
         event = CandidateRan(
             self.asked, question.purpose, question.toggles.texts(), question.candidate.size,

@@ -10,9 +10,7 @@ import torch
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, install
 
-PATCHES = (
-    Patch("torch", "set_num_threads", "candidates hang if the script sets its threads"),
-)
+PATCHES = (Patch("torch", "set_num_threads", "candidates hang if the script sets its threads"),)
 (SET_THREADS,) = PATCHES
 
 

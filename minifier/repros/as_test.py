@@ -7,7 +7,7 @@ from pathlib import Path
 
 MAIN = '\n\nif __name__ == "__main__":\n'
 
-TEST = '''
+TEST = """
 
 def test_eager_and_compiled_agree():
     import subprocess
@@ -15,7 +15,7 @@ def test_eager_and_compiled_agree():
     done = subprocess.run(command, capture_output=True, text=True)
     found = [line for line in done.stdout.splitlines() if line.startswith("found ")]
     assert found == ["found    {'kind': 'ok'}"], done.stdout + done.stderr
-'''
+"""
 
 
 def is_repro(path: Path) -> bool:

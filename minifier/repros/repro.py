@@ -129,9 +129,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         widened=given.widened,
         seed=SEED,
         begin="set_up(lambda: judge(off))" if repro.setup else "judge(off)",
-        prepare=_indented(
-            WARM_UP * compiles_slowly(repro.outcome) + repro.ambient.text()
-        ),
+        prepare=_indented(WARM_UP * compiles_slowly(repro.outcome) + repro.ambient.text()),
         dynamic=_dynamic_text(case)
         + "    began = time.process_time()\n" * compiles_slowly(repro.outcome),
     )

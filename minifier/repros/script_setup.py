@@ -96,7 +96,7 @@ def found_script():
     raise FileNotFoundError(f"neither {{SCRIPT}} nor {{COPY}} is the script of this repro")
 '''
 
-_ENTERING = '''
+_ENTERING = """
     def entering(owner, name):
         import inspect
         entry = getattr(owner, name)
@@ -114,9 +114,9 @@ _ENTERING = '''
     entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
     entering(torch._inductor, "compile")
     entering(torch._inductor, "standalone_compile")
-'''
+"""
 
-_SETUP = '''
+_SETUP = """
 # The failure needs what the script sets up. The script runs up to graph {ordinal}, from its
 # original path or from the copy beside this file. The graph is judged inside that call, where
 # everything that the script has set up is in force.
@@ -204,9 +204,9 @@ def set_up(then):
         pass
     finally:
         restore()
-'''
+"""
 
-_IMPORTED = '''
+_IMPORTED = """
 # The failure needs what the script sets up. The script is imported as multiprocessing imports it,
 # from its original path or from the copy beside this file.
 SCRIPT, ARGS = {script!r}, {args!r}
@@ -228,4 +228,4 @@ def set_up(then):
         if name in names:
             globals().setdefault(name, names[name])
     then()
-'''
+"""

@@ -151,9 +151,7 @@ class Session:
         """Return the oracle with which a failing graph is investigated."""
         return oracle
 
-    def _tighten(
-        self, oracle: Oracle[Case], case: Case, base: Toggles, outcome: Outcome
-    ) -> None:
+    def _tighten(self, oracle: Oracle[Case], case: Case, base: Toggles, outcome: Outcome) -> None:
         """Derive the hang limit from a run that ends: this one, or one with everything off."""
         if outcome.kind is Kind.HANG:
             with contextlib.suppress(BudgetUsed):  # the investigation will report it

@@ -47,9 +47,7 @@ def judge_of(wanted: Criteria, candidates: Candidates, folder: Path) -> Judge:
     return Replay(wanted, candidates, folder / "candidate.py")
 
 
-def keeper_of(
-    candidates: Candidates, folder: Path, kept: Path, toggles: Toggles
-) -> Judge:
+def keeper_of(candidates: Candidates, folder: Path, kept: Path, toggles: Toggles) -> Judge:
     """Return a judge that keeps the texts of the stages in `kept` and compares nothing.
 
     If AOTAutograd is the last layer that is on, it compares the values of its stages instead.
@@ -89,9 +87,7 @@ class Replay:
         clock, path = CompileTime(self.wanted.longer_than, notify), str(self.path)
         try:
             with clock.interrupting():
-                return judge(
-                    case, self.candidates.target, toggles, clock.follow, path, None, clock
-                )
+                return judge(case, self.candidates.target, toggles, clock.follow, path, None, clock)
         except Interrupted:
             return clock.interrupted()
 

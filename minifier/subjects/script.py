@@ -165,9 +165,7 @@ class ScriptSubject:
         fresh = sorted(set(self._folder.glob("events*.jsonl")) - self._known)
         return replace(outcome, decisions=most_decisions(fresh))
 
-    def write(
-        self, candidate: WholeScript, toggles: Toggles, outcome: Outcome, path: Path
-    ) -> None:
+    def write(self, candidate: WholeScript, toggles: Toggles, outcome: Outcome, path: Path) -> None:
         """Write a repro that runs a copy of the script."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_repro(self.job, outcome, (), path)

@@ -90,9 +90,7 @@ def measured(
         **environment,
     }
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Measured(time.monotonic() - start, cpu, done.stdout + done.stderr)
@@ -138,9 +136,7 @@ def torch_minifier(script: Path, isolate: bool) -> tuple[Measured, str]:
     run = measured("minifier", command, folder, {})
     asks = len(re.findall(r"SUCCESS|FAIL", run.output))
     nodes = re.findall(r"(?:with|left with|reduced) (\d+) nodes|\((\d+) nodes\)", run.output)
-    total = Measured(
-        victim.seconds + run.seconds, victim.cpu_seconds + run.cpu_seconds, run.output
-    )
+    total = Measured(victim.seconds + run.seconds, victim.cpu_seconds + run.cpu_seconds, run.output)
     return total, f"about {asks} asks, ends {nodes[-1:]}"
 
 

@@ -218,7 +218,7 @@ def assembly(text: str) -> str:
 WRONG = LOWERING.replace("TEXT", "return lowering.lowerings[aten.sin.default](x)")
 SOMETIMES = (
     f"bit = f\"tl.inline_asm_elementwise('{doubled(BIT)}', '=f,f', "
-    "[{x}.to(tl.float32)], dtype=tl.float32, is_pure=False, pack=1)\"\n"
+    '[{x}.to(tl.float32)], dtype=tl.float32, is_pure=False, pack=1)"\n'
     '    return f"tl.where({bit} > 0.5, 0.5, libdevice.tanh({x}))"'
 )
 

@@ -20,6 +20,8 @@ from tcdebug.minifier.targets import inductor
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse")
+
+
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """A bit of each kind: matrix product, activation, softmax, normalisation, reduction."""
     y = (x @ weight).relu()

@@ -243,8 +243,9 @@ torch.compile(lambda x: first_half(x) + 1, backend="tcdebug")(torch.randn(8))
         "planted.first_half.default on FakeTensor and concrete Tensors, found mismatched tensor "
         "metadata: Shapes torch.Size([0]) and torch.Size([1]) are not equal!"
     ]
-    assert "it passes with lower.aten.add.Tensor off, which trusts the registration" in (
-        done.json["notes"]
+    assert (
+        "it passes with lower.aten.add.Tensor off, which trusts the registration"
+        in (done.json["notes"])
     )
 
 
@@ -323,8 +324,7 @@ def _search_pid(run: Path) -> int:
 @pytest.mark.slow
 def test_a_repro_script_can_be_bisected(tcdebug: Command, script: Script) -> None:
     name = script(
-        WRONG_SIN
-        + 'torch.compile(lambda x: (x + 1).sin() * 2, backend="tcdebug")(torch.ones(3))'
+        WRONG_SIN + 'torch.compile(lambda x: (x + 1).sin() * 2, backend="tcdebug")(torch.ones(3))'
     )
     first = tcdebug("minify", "--json", name)
     assert first.status == 0

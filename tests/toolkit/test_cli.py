@@ -157,9 +157,7 @@ def test_a_fault_of_ours_is_status_3_with_its_traceback(
     assert "this is a bug in tcdebug" in error
 
 
-def test_a_fault_of_ours_in_an_investigation_is_status_3(
-    tcdebug: Command, tmp_path: Path
-) -> None:
+def test_a_fault_of_ours_in_an_investigation_is_status_3(tcdebug: Command, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("""
 import torch
 from tcdebug.minifier.sessions.search import Session
@@ -247,9 +245,7 @@ def test_a_script_that_names_an_unknown_backend_is_bad_usage(
 def test_a_run_puts_toggles_in_force_in_inductor_and_says_what_met_nothing(
     tcdebug: Command, tmp_path: Path
 ) -> None:
-    (tmp_path / "script.py").write_text(
-        "import torch\ntorch.compile(torch.tanh)(torch.ones(2))\n"
-    )
+    (tmp_path / "script.py").write_text("import torch\ntorch.compile(torch.tanh)(torch.ones(2))\n")
     off = "lower.aten.tanh.default"
     done = tcdebug("run", "--off", off, "--off", "postgrad.no_such", "script.py")
     assert done.status == 0, done.stderr

@@ -24,9 +24,7 @@ f(torch.ones(4, 4))
 
 
 @pytest.fixture(scope="module")
-def recorded(
-    tmp_path_factory: pytest.TempPathFactory, kernels: Path, warm_python: str
-) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory, kernels: Path, warm_python: str) -> Path:
     """The folder of one run, which tests copy."""
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "script.py").write_text(SCRIPT)

@@ -16,12 +16,15 @@ from tcdebug.minifier.cases.criteria import ORACLES
 Command = Callable[..., Any]
 Script = Callable[[str], str]
 
-TWO_FAULTS = WRONG_SIN + """def broken(site, *args):
+TWO_FAULTS = (
+    WRONG_SIN
+    + """def broken(site, *args):
     raise ValueError("planted")
 REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
 torch.compile(lambda x: torch.sin(x) + 1, backend="tcdebug")(torch.ones(3))
 torch.compile(lambda x: torch.cos(x) * 2 + 1, backend="tcdebug")(torch.ones(3))
 """
+)
 
 SLOW_SIN = """
 from tcdebug.compiler.lower.tables import LOWERINGS

@@ -38,12 +38,15 @@ print(__name__, sys.argv[1:], __package__)
 plant()
 torch.compile(f, backend="tcdebug")(torch.ones(3))
 """
-TEST = WRONG_SIN_FIXTURE + """
+TEST = (
+    WRONG_SIN_FIXTURE
+    + """
 
 def test_wrong(planted):
     x = torch.ones(3)
     torch.testing.assert_close(torch.compile(torch.sin, backend="tcdebug")(x), x.sin())
 """
+)
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from planted_scripts import WRONG_SIN_FIXTURE
 
 Command = Callable[..., Any]
 
-TEST = WRONG_SIN_FIXTURE + """
+TEST = (
+    WRONG_SIN_FIXTURE
+    + """
 f = torch.compile(torch.sin, backend="tcdebug")
 
 
@@ -24,6 +26,7 @@ def test_wrong(planted):
 def test_of_another_kind():
     assert 1 == 2
 """
+)
 
 
 @pytest.fixture
@@ -45,9 +48,7 @@ def test_a_failed_test_gets_the_repro_of_its_graph(python: Command, file: str) -
     assert other == "no compiled graph of this test failed or differed from eager\n"
 
 
-def test_without_the_option_nothing_is_watched(
-    python: Command, file: str, tmp_path: Path
-) -> None:
+def test_without_the_option_nothing_is_watched(python: Command, file: str, tmp_path: Path) -> None:
     done = python("-m", "pytest", "-q", file)
     assert sections(done.stdout) == []
     assert list((tmp_path / ".tcdebug").glob("*-watch")) == []

@@ -53,9 +53,12 @@ def test_one_graph_as_a_test_runs_where_nothing_else_is(
     assert "1 passed" in result.stdout
 
 
-WRONG = WRONG_SIN + """f = torch.compile(lambda x: torch.sin(x).sum(), backend="tcdebug")
+WRONG = (
+    WRONG_SIN
+    + """f = torch.compile(lambda x: torch.sin(x).sum(), backend="tcdebug")
 f(torch.ones(2, 4))
 """
+)
 
 
 @pytest.mark.slow
@@ -143,16 +146,14 @@ def bisected(tmp_path: Path) -> Path:
     (folder / "run.json").write_text(json.dumps(info))
     repro = folder / "repro.py"
     repro.write_text(
-        "\"\"\"A hang\n\nbackend   {'backend': 'inductor'}\n\"\"\"\n"
+        '"""A hang\n\nbackend   {\'backend\': \'inductor\'}\n"""\n'
         f'SCRIPT = "{tmp_path}/model.py"\n'
     )
     (folder / "repro.log").write_text(f"{Path.home()}/secret {sys.prefix}/lib\nfound hang\n")
     report = {
         "status": "confirmed",
         "failure": {"kind": "hang", "signature": "compile | hang", "message": "no end"},
-        "culprits": [
-            {"unit": "passes.loop", "subject": "a+b", "site": "0123456789", "ordinal": 3}
-        ],
+        "culprits": [{"unit": "passes.loop", "subject": "a+b", "site": "0123456789", "ordinal": 3}],
         "faults": [
             {
                 "failure": {"kind": "hang", "signature": "compile | hang", "message": "no end"},
@@ -331,6 +332,4 @@ for function in (lambda x: x.nonsense(), lambda x: print("none"), lambda x: os.a
         "the call raised AttributeError: 'Tensor' object has no attribute 'nonsense'"
     )
     assert lines[1] == "the call compiled nothing"
-    assert lines[2] == (
-        "the call ended its process; its output is in saved/capture.log"
-    )
+    assert lines[2] == ("the call ended its process; its output is in saved/capture.log")

@@ -86,8 +86,11 @@ def _also(
 ) -> list[tuple[str, Path]]:
     """The formats and files of --also; a usage error if one is invalid."""
     pairs = [text.partition("=") for text in given]
-    if wrong := [text for (style, _, name), text in zip(pairs, given, strict=True)
-                 if style not in FORMATS or not name]:
+    if wrong := [
+        text
+        for (style, _, name), text in zip(pairs, given, strict=True)
+        if style not in FORMATS or not name
+    ]:
         what = f"{wrong[0]!r} is not FORMAT=FILE; the formats are {', '.join(FORMATS)}"
         raise click.BadParameter(what, context, option)
     return [(style, Path(name)) for style, _, name in pairs]

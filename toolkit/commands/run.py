@@ -89,8 +89,6 @@ def _missing_guards(folder: Path) -> list[Mapping[str, Any]]:
 def _repros(folder: Path) -> list[Path]:
     """The repros that failures left, and those of graphs in which a process ended."""
     written = [
-        Path(r["data"]["path"])
-        for r in find(str(folder)).events()
-        if r["event"] == "repro.write"
+        Path(r["data"]["path"]) for r in find(str(folder)).events() if r["event"] == "repro.write"
     ]
     return list(dict.fromkeys(p for p in [*written, *left_running(folder)] if p.exists()))

@@ -30,9 +30,7 @@ MODES = {
 }
 
 
-def written(
-    style: str, findings: Sequence[Finding], numbers: CampaignSummary, folder: Path
-) -> str:
+def written(style: str, findings: Sequence[Finding], numbers: CampaignSummary, folder: Path) -> str:
     """The findings of a campaign, in a format of `formats.FORMATS`."""
     what = f"{numbers.examples} programs, {numbers.valid:.1%} valid, {len(findings)} new findings"
     heading = Heading("tcdebug fuzz", what, str(folder), msgspec.structs.asdict(numbers))

@@ -26,9 +26,7 @@ LEAST_SECONDS = 15.0
 """Below this much time, the minifier is not started."""
 
 
-def minified(
-    finding: Finding, folder: Path, setup: str = "", left: float | None = None
-) -> Finding:
+def minified(finding: Finding, folder: Path, setup: str = "", left: float | None = None) -> Finding:
     """The finding with its culprits and its own repro script, if possible in the time that is left.
 
     If the minifier does not judge the failure, such as nondeterminism, `program.py` stays

@@ -279,8 +279,7 @@ class CppKernelWriter:
                     self.emit.kept[node.name] = (pointer, node.address)
 
     def _declare_scratch(self, segment: Segment) -> None:
-        """Declare a row for each expensive value that a later sweep reads and that is not stored.
-        """
+        """Declare a row for each expensive value that a later sweep reads and no kernel stores."""
         if not self.choices.scratch:
             return
         for node in segment.nodes:

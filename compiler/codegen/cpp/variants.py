@@ -77,8 +77,7 @@ def can_split(kernel: FlatKernel) -> bool:
 
 
 def crossing(kernel: FlatKernel) -> set[str]:
-    """The expensive values that a later sweep reads, that are not stored, and whose row is short.
-    """
+    """Expensive values that a later sweep reads, that are not stored, and whose row is short."""
     if len(kernel.inner) != 1:
         return set()
     size = kernel.inner[0].size.constant

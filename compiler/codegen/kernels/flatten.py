@@ -1,5 +1,4 @@
-"""Rewrites a kernel with addresses instead of logical indices, and with as few loops as possible.
-"""
+"""Rewrites a kernel with addresses instead of logical indices, and with few loops."""
 
 from __future__ import annotations
 

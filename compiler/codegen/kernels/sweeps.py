@@ -11,8 +11,7 @@ from tcdebug.compiler.ir.expr import Load, loads
 
 @dataclass(frozen=True)
 class Segment:
-    """Nodes that are computed together: in one sweep over the inner axes, or once per outer point.
-    """
+    """Nodes computed together: in one sweep over the inner axes, or once per outer point."""
 
     sweep: bool
     nodes: tuple[FlatNode, ...]

@@ -1,2 +1,1 @@
-"""Writes kernels for NVIDIA GPUs in Triton. Only `library`, which kernels import, imports triton.
-"""
+"""Writes Triton kernels for NVIDIA GPUs. Only `library`, which kernels import, imports triton."""

@@ -104,8 +104,7 @@ def log_add_exp(a, b):
 
 @triton.jit
 def last_max(value, place, other, other_place):
-    """The larger of two values, with its position. The last of equal values wins. NaN is largest.
-    """
+    """The larger of two values, with its position. The last of equals wins. NaN is largest."""
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place > other_place))
@@ -114,8 +113,7 @@ def last_max(value, place, other, other_place):
 
 @triton.jit
 def last_min(value, place, other, other_place):
-    """The smaller of two values, with its position. The last of equal values wins. NaN is smallest.
-    """
+    """The smaller of two values, with its position. The last of equals wins. NaN is smallest."""
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place > other_place))
@@ -124,8 +122,7 @@ def last_min(value, place, other, other_place):
 
 @triton.jit
 def argmax(value, place, other, other_place):
-    """The larger of two values, with its position. The first of equal values wins. NaN is largest.
-    """
+    """The larger of two values, with its position. The first of equals wins. NaN is largest."""
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place < other_place))
@@ -134,8 +131,7 @@ def argmax(value, place, other, other_place):
 
 @triton.jit
 def argmin(value, place, other, other_place):
-    """The smaller of two values, with its position. The first of equal ones wins. NaN is smallest.
-    """
+    """The smaller of two values, with its position. The first of equals wins. NaN is smallest."""
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place < other_place))

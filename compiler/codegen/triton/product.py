@@ -218,8 +218,7 @@ class ProductWriter:
 
 
 def _operands(body: Expr) -> tuple[Expr, Expr]:
-    """The two factors. Half-precision factors stay unconverted: tensor cores accumulate in float32.
-    """
+    """The two factors. Half-precision ones stay unconverted: tensor cores accumulate in float32."""
     assert isinstance(body, Call) and body.name == "mul"
     left, right = body.args
     narrow = [e.args[0] for e in (left, right) if isinstance(e, Call) and e.name == "cast"]

@@ -64,8 +64,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """The positions at which values would be inserted into one sorted row, or into one row each.
-    """
+    """The positions at which values would be inserted into one sorted row, or into one row each."""
     dtype, result = promoted(row, values), site.dtype
     behind = side == "right" if side is not None else right
     element = None if isinstance(values, Tensor) else site.operand(values, dtype)

@@ -1,5 +1,4 @@
-"""Converts torch's symbolic sizes, which are sympy expressions, to `Index` without adding guards.
-"""
+"""Converts torch's symbolic sizes, which are sympy expressions, to `Index`. Adds no guards."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ aten = torch.ops.aten
 
 
 def _exact(site: Site, dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which values are accumulated. On a CPU it is float64 for float32, as in eager.
-    """
+    """The dtype in which values are accumulated: on a CPU float64 for float32, as in eager."""
     if dtype in (*INTEGERS, torch.bool):
         return dtype
     compute = compute_dtype(dtype)

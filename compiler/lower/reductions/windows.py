@@ -92,8 +92,7 @@ def spans_of(
     padding: int | Sequence[int],
     dilation: int | Sequence[int] = 1,
 ) -> list[DimensionWindows]:
-    """The windows along each of the last `dims` dimensions. The default stride is the kernel size.
-    """
+    """The windows along each of the last `dims` dimensions. The default stride is `kernel`."""
     steps = stride if isinstance(stride, int) or len(stride) else kernel
     lengths, strides, paddings, dilations = (
         _each(v, dims) for v in (kernel, steps, padding, dilation)

@@ -28,8 +28,7 @@ def _shifted(x: Term) -> Term:
 
 
 def _positive_digamma(x: Term) -> Term:
-    """digamma for x > 0. The sum of all 1 / (x + k) is p' / p, where p is the product of all x + k.
-    """
+    """digamma for x > 0. The sum of all 1 / (x + k) is p' / p, with p the product of all x + k."""
     product, slope = x, x * 0.0 + 1.0
     for step in range(1, STEPS):
         product, slope = product * (x + step), slope * (x + step) + product

@@ -38,8 +38,7 @@ class Binary:
 
 
 def import_source(text: str, cache_dir: Path) -> ModuleType:
-    """Import a source as a module. It is written to a file, where Triton reads functions' source.
-    """
+    """Import a source as a module, from a file, since Triton reads the source of functions."""
     key = blake2b(text.encode(), digest_size=16).hexdigest()
     path = cache_dir / "triton" / f"k{key}.py"
     if not path.exists():

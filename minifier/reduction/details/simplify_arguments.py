@@ -76,9 +76,7 @@ def _places(node: fx.Node) -> list[str]:
     return [*node.kwargs, *map(str, range(len(node.args) - 1, 0, -1))]
 
 
-def _simpler(
-    node: fx.Node, arguments: Arguments, place: str, known: Observed
-) -> Arguments | None:
+def _simpler(node: fx.Node, arguments: Arguments, place: str, known: Observed) -> Arguments | None:
     """Return simpler arguments with which the call gives a tensor of the same shape and dtype."""
     wanted = known.values.get(node.name)
     indexed = node.target is operator.getitem and not isinstance(

@@ -254,9 +254,7 @@ def substitute(node: fx.Node, argument: Any) -> None:
             user.graph.erase_node(user)
 
 
-def finish(
-    case: Case, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None
-) -> Case | None:
+def finish(case: Case, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None) -> Case | None:
     """Return a case with an edited graph; None if nothing is left to run."""
     remove_dead(graph)
     outputs = [n for n in graph.output_node().all_input_nodes if n.op.startswith("call")]

@@ -30,9 +30,7 @@ DESCENT = Patch(
     "codegen.coordinate_descent cannot be switched off",
     takes=("launcher",),
 )
-OPTIONS = Patch(
-    AUTOTUNER, "_create_compile_options", "triton.multiply_add cannot be switched off"
-)
+OPTIONS = Patch(AUTOTUNER, "_create_compile_options", "triton.multiply_add cannot be switched off")
 COMPILE = Patch(
     AUTOTUNER, "_precompile_config", "triton.llvm and triton.ptxas cannot be switched off"
 )

@@ -41,9 +41,7 @@ def test_an_index_has_the_value_that_python_computes(pair: Pair, at: Values) -> 
 
 @given(PAIRS, PAIRS, PAIRS)
 @PROPERTY
-def test_addition_and_multiplication_form_a_commutative_ring(
-    a: Pair, b: Pair, c: Pair
-) -> None:
+def test_addition_and_multiplication_form_a_commutative_ring(a: Pair, b: Pair, c: Pair) -> None:
     x, y, z = a.index, b.index, c.index
     assert x + y == y + x
     assert x * y == y * x

@@ -48,9 +48,7 @@ def both_odd(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return aten.mm.default(aten.t.default(x), weight)
 
 
-def with_whole_bias(
-    bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
-) -> torch.Tensor:
+def with_whole_bias(bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return aten.addmm.default(bias, x, weight).sin()
 
 

@@ -125,9 +125,7 @@ sys.stdout.write(f"{built.verdict} {built.library.answer()}")
 """
 
 
-def test_concurrent_processes_build_a_kernel_once(
-    tmp_path: Path, warm_python: str
-) -> None:
+def test_concurrent_processes_build_a_kernel_once(tmp_path: Path, warm_python: str) -> None:
     source = tmp_path / "source.cpp"
     source.write_text(prelude() + SOURCE)
     start = str(time.time() + 1)

@@ -17,9 +17,7 @@ from tcdebug.minifier.search.repeats import Rate
 @pytest.mark.parametrize(
     ("p", "right"), [(1.0, 200), (0.95, 199), (0.9, 197), (0.8, 195), (0.7, 190), (0.5, 150)]
 )
-def test_a_flaky_failure_is_blamed_wrongly_no_more_often_than_stated(
-    p: float, right: int
-) -> None:
+def test_a_flaky_failure_is_blamed_wrongly_no_more_often_than_stated(p: float, right: int) -> None:
     answers = Counter(answer(Flaky(p, seed).bisected()) for seed in range(200))
     assert answers["wrong"] <= 0.01 * 200
     assert answers["right"] >= right
@@ -72,9 +70,7 @@ def test_a_failure_with_everything_off_needs_no_passes() -> None:
     assert list(found.notes(0.99)) == []
 
 
-def test_a_failure_that_shows_every_time_is_searched_once_even_if_nothing_is_confirmed() -> (
-    None
-):
+def test_a_failure_that_shows_every_time_is_searched_once_even_if_nothing_is_confirmed() -> None:
     """Without the culprit it fails in a different way. Repeating that would say nothing."""
     flaky = Flaky(1.0, 0, otherwise=Outcome(Kind.EXCEPTION, "compile", "compile | AssertionError"))
     found = flaky.bisected()

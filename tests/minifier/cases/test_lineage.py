@@ -130,9 +130,7 @@ def script_inputs(values: list[torch.Tensor], path: Path, *, store: bool) -> lis
 def without_parameters(values: list[torch.Tensor]) -> list[str]:
     """Return their lineage with parameters as plain leaves: Dynamo does not distinguish them."""
     found = lineage(values)
-    return replace(
-        found, members=tuple(replace(m, parameter=False) for m in found.members)
-    ).text()
+    return replace(found, members=tuple(replace(m, parameter=False) for m in found.members)).text()
 
 
 def test_relations_of_two_tensors_are_distinguished() -> None:

@@ -104,8 +104,7 @@ def test_an_exception_that_was_being_handled_is_not_a_cause() -> None:
 def test_a_signature_is_phase_stage_class_frame_and_message() -> None:
     error = caught(lambda: wrapped_by_us("no rule for node tanh_3 of size 7"))
     assert exception_signature(error, "compile") == (
-        "compile | lower | Planted | cases/test_outcome.py:fail | "
-        "no rule for node tanh of size #"
+        "compile | lower | Planted | cases/test_outcome.py:fail | no rule for node tanh of size #"
     )
 
 

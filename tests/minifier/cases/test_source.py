@@ -62,7 +62,9 @@ def test_functions_methods_and_operators_read_as_they_were_written() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ w).sum(-1) * 2
 
-    assert source_of(function, torch.ones(2, 3), torch.ones(3, 4)).text == '''\
+    assert (
+        source_of(function, torch.ones(2, 3), torch.ones(3, 4)).text
+        == """\
 class Graph(torch.nn.Module):
     def forward(self, x, w):
         matmul = x @ w
@@ -70,7 +72,8 @@ class Graph(torch.nn.Module):
         sum_1 = gelu.sum(-1)
         mul = sum_1 * 2
         return (mul,)
-'''
+"""
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,7 +267,9 @@ def test_a_checkpoint_reads_as_a_checkpoint() -> None:
         return checkpoint(lambda y: torch.sin(y @ w).relu(), x, use_reentrant=False).sum()
 
     source = check(function, torch.randn(3, 3, requires_grad=True), torch.randn(3, 3))
-    assert source.text == '''\
+    assert (
+        source.text
+        == """\
 class WrapBody0(torch.nn.Module):
     def forward(self, l_x_, l_w_):
         matmul = l_x_ @ l_w_
@@ -285,7 +290,8 @@ wrap_body_0, x, w, use_reentrant = False)
         getitem = tag_activation_checkpoint[0]
         sum_1 = getitem.sum()
         return (sum_1,)
-'''
+"""
+    )
     assert source.imports == ("import torch.utils.checkpoint",)
     standalone(source)(torch.ones(3, 3), torch.ones(3, 3))
 

@@ -140,9 +140,7 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     ],
 )
 @pytest.mark.usefixtures("warm")
-def test_a_script_that_cannot_be_minimised_says_why(
-    text: str, reason: str, tmp_path: Path
-) -> None:
+def test_a_script_that_cannot_be_minimised_says_why(text: str, reason: str, tmp_path: Path) -> None:
     _, result = minimised(tmp_path, text)
     assert result.text == "" and reason in result.reason
 

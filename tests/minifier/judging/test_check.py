@@ -141,9 +141,7 @@ def test_a_repro_is_verified_by_the_command(tmp_path: Path) -> None:
     criteria = asked(tmp_path, "import os, sys; sys.exit('TCDEBUG_OFF' not in os.environ)").criteria
     script = tmp_path / "repro.py"
     script.write_text("")
-    as_is, off, only = verified(
-        criteria, script, ["fuse"], [], tmp_path / "check", 60.0, None
-    )
+    as_is, off, only = verified(criteria, script, ["fuse"], [], tmp_path / "check", 60.0, None)
     assert as_is.reproduced
     assert off is not None and off.status == 0
     assert only is None

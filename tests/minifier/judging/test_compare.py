@@ -164,9 +164,7 @@ def test_eight_bit_floats_have_a_wide_tolerance() -> None:
     st.lists(st.floats(width=32, allow_nan=True, allow_infinity=True), max_size=6),
     st.sampled_from(sorted(TOLERANCE, key=str)),
 )
-def test_a_tensor_never_differs_from_itself(
-    values: list[float], dtype: torch.dtype
-) -> None:
+def test_a_tensor_never_differs_from_itself(values: list[float], dtype: torch.dtype) -> None:
     tensor = torch.tensor(values).to(dtype)
     assert what(tensor, tensor.clone()) == ""
     reference = tensor.to(torch.complex128 if dtype.is_complex else torch.float64)

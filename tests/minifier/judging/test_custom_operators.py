@@ -81,9 +81,7 @@ def test_errors_of_a_registration_are_reported(
 
 
 def branch(x: torch.Tensor) -> torch.Tensor:
-    return torch.cond(
-        x.sum() > 0, lambda x: torch.ops.planted.op(x.sin()), lambda x: x.cos(), (x,)
-    )
+    return torch.cond(x.sum() > 0, lambda x: torch.ops.planted.op(x.sin()), lambda x: x.cos(), (x,))
 
 
 def checkpointed(x: torch.Tensor) -> torch.Tensor:

@@ -132,9 +132,7 @@ def test_a_graph_in_which_dynamo_finds_nothing_is_invalid(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["eager", "aot_eager"])
-def test_scans_one_after_another_are_judged_with_their_gradients(
-    name: str, tmp_path: Path
-) -> None:
+def test_scans_one_after_another_are_judged_with_their_gradients(name: str, tmp_path: Path) -> None:
     weight = torch.tensor([0.5, 2.0, 1.0], requires_grad=True)
 
     def twice(x: torch.Tensor) -> torch.Tensor:

@@ -257,9 +257,7 @@ def test_the_slowest_run_that_ended_gives_other_runs_three_times_as_long() -> No
 def test_decisions_of_a_child_are_read_from_its_events_even_if_the_script_disables_logs(
     tmp_path: Path,
 ) -> None:
-    target = replace(
-        backends.target("tcdebug"), run_dir=str(tmp_path), options={"log": False}
-    )
+    target = replace(backends.target("tcdebug"), run_dir=str(tmp_path), options={"log": False})
     asked = oracle(tmp_path, target)
     found = asked.ask(tanh_case(), Toggles(), "which decisions")
     assert found.kind is Kind.OK
@@ -446,9 +444,7 @@ def ended(**changes: Any) -> Ended:
         ),
         (
             ended(over_memory=True, phase="forward"),
-            Outcome(
-                Kind.KILLED, "forward", "forward | out of memory", "over the memory limit"
-            ),
+            Outcome(Kind.KILLED, "forward", "forward | out of memory", "over the memory limit"),
         ),
         (
             ended(signal=11, phase="backward"),
@@ -460,9 +456,7 @@ def ended(**changes: Any) -> Ended:
         ),
         (
             ended(),
-            Outcome(
-                Kind.CRASH, "compile", "compile | exit", "the process ended without an answer"
-            ),
+            Outcome(Kind.CRASH, "compile", "compile | exit", "the process ended without an answer"),
         ),
         (
             ended(phase=""),

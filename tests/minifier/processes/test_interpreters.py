@@ -47,9 +47,7 @@ def test_a_repro_is_verified_by_a_waiting_interpreter(
 ) -> None:
     path = tmp_path / "repro.py"
     write(captured(torch.sin, torch.ones(2)), Repro(WRONG, {"backend": "inductor"}), path)
-    as_is, off, only = verify_switched(
-        path, ["lower.aten.sin.default"], [], interpreters=waiting
-    )
+    as_is, off, only = verify_switched(path, ["lower.aten.sin.default"], [], interpreters=waiting)
     assert (as_is.status, off and off.status, only) == (0, 0, None)
     assert "it does not fail" in as_is.output
     assert waiting.take() is None

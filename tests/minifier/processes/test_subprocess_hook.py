@@ -27,9 +27,7 @@ print([type(f).__name__ for f in sys.meta_path][:1], "torch" in sys.modules)
 
 
 def python(text: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout
 

@@ -90,9 +90,7 @@ def test_a_script_says_what_it_is_about(tmp_path: Path) -> None:
     assert "failure   wrong, forward: output 0: 1 of 2 out of tolerance" in lines
     assert "culprit   fuse.inline, memory" in lines
     assert "graph     3 nodes, 2 inputs" in lines
-    assert lines[-1] == (
-        "It passes with the culprit switched off: --off=fuse.inline --off=memory"
-    )
+    assert lines[-1] == ("It passes with the culprit switched off: --off=fuse.inline --off=memory")
     assert namespace_of(tmp_path / "repro.py")["CALL"] == call
 
 
@@ -367,9 +365,7 @@ class Sine(torch.autograd.Function):
         lambda x: Sine.apply(x) * 2,
     ],
 )
-def test_nested_graphs_are_in_the_script(
-    function: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_nested_graphs_are_in_the_script(function: Callable[..., Any], tmp_path: Path) -> None:
     case = captured(function, torch.ones(2, 2, requires_grad=True))
     text, _ = written(case, tmp_path / "repro.py")
     assert imported(text) - set(sys.stdlib_module_names) == {"torch"}

@@ -103,9 +103,7 @@ TRACE = """Traceback (most recent call last):
         (Outcome(Kind.CRASH, "forward", "forward | SIGSEGV"), 1, "", False),
     ],
 )
-def test_how_a_short_form_has_to_end(
-    outcome: Outcome, status: int, last: str, alike: bool
-) -> None:
+def test_how_a_short_form_has_to_end(outcome: Outcome, status: int, last: str, alike: bool) -> None:
     assert fails_alike(Verified(status, 1.0, TRACE.format(last)), outcome) is alike
 
 

@@ -35,6 +35,4 @@ def captured(function: Callable[..., Any], *args: Any, dynamic: bool = False) ->
 
 def targets(case: Case) -> list[str]:
     """Return what the nodes call, by short names and in order."""
-    return [
-        n.target if isinstance(n.target, str) else n.target.__name__ for n in case.calls
-    ]
+    return [n.target if isinstance(n.target, str) else n.target.__name__ for n in case.calls]

@@ -74,9 +74,7 @@ def converted(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
 
 def branching(x: torch.Tensor) -> torch.Tensor:
     y = torch.cond(x.sum() > 100, torch.cos, torch.sin, (x,))
-    _, y = torch.while_loop(
-        lambda k, _: k < 2, lambda k, v: (k + 1, v * 2.0), (torch.tensor(0), y)
-    )
+    _, y = torch.while_loop(lambda k, _: k < 2, lambda k, v: (k + 1, v * 2.0), (torch.tensor(0), y))
     return y.tanh()
 
 

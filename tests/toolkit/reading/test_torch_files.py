@@ -49,8 +49,7 @@ def test_times_and_processes_are_those_of_the_trace(tmp_path: Path) -> None:
         "no record at all\n"
         + HEAD.replace("05.000006", "06.500006")
         + '{"artifact": {"name": "fx_graph_cache_hit", "encoding": "json"}, "frame_id": 0, '
-        '"frame_compile_id": 1, "attempt": 0}\n\t{"key": "k"}\n'
-        + HEAD + '{"torn'
+        '"frame_compile_id": 1, "attempt": 0}\n\t{"key": "k"}\n' + HEAD + '{"torn'
     )
     (tmp_path / "run").mkdir()
     assert import_files([trace], EventLog(tmp_path / "run", own=True)) == (2, 1.5)

@@ -103,9 +103,7 @@ def test_loads_of_one_number_per_row_do_not_make_a_kernel_columnwise() -> None:
         return (((x - largest) - log).exp() * scale).sum(1)
 
     row = (8192, 1)
-    source = triton_of(
-        lambda: (backward, (cuda(8192, 50304), cuda(*row), cuda(*row), cuda(*row)))
-    )
+    source = triton_of(lambda: (backward, (cuda(8192, 50304), cuda(*row), cuda(*row), cuda(*row))))
     tiles = [described(k.tile) for k in source.kernels.values()]
     assert tiles == ["x1 r8192 w32 whole", "x32 r8 w4 whole"]  # pieces of a row, their sums
 

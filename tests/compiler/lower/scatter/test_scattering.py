@@ -231,6 +231,7 @@ def test_an_index_out_of_range_leaves_an_input_unchanged() -> None:
         places(x, torch.tensor([5]), y)
     assert torch.equal(x, before)
 
+
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
