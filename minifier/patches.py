@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tcdebug.compiler.patching import Patch
-from tcdebug.minifier.capture import capture, exports, identity
+from tcdebug.minifier.capture import capture, entries, exports, identity
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.processes import sleeping, threads
 from tcdebug.minifier.reuse import calls
+from tcdebug.minifier.subjects import protected_files
 from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
 
 PATCHES: tuple[Patch, ...] = (
@@ -14,10 +15,12 @@ PATCHES: tuple[Patch, ...] = (
     *identity.PATCHES,
     *capture.PATCHES,
     *exports.PATCHES,
+    *entries.PATCHES,
     *threads.PATCHES,
     *sleeping.PATCHES,
     *settings.PATCHES,
     *calls.PATCHES,
+    *protected_files.PATCHES,
     *dynamo.PATCHES,
     *autograd.PATCHES,
     *inductor.PATCHES,

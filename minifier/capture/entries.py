@@ -22,8 +22,8 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.processes.subprocess_hook import AfterImport
+from tcdebug.minifier.targets.interception import COMPILE_FX
 
-COMPILE_FX = "torch._inductor.compile_fx"
 LOST = "no graph is seen that a script gives to this function"
 
 
@@ -43,7 +43,7 @@ class Entry:
 ENTRIES = (
     Entry(
         "compile_fx",
-        Patch(COMPILE_FX, "compile_fx", LOST, takes=("config_patches",)),
+        COMPILE_FX,
         "config_patches",
         ("ignore_shape_env",),
     ),
@@ -59,7 +59,7 @@ ENTRIES = (
         ("dynamic_shapes", "donate_graph_module", "fake_mode"),
     ),
 )
-PATCHES = tuple(entry.patch for entry in ENTRIES)
+PATCHES = tuple(entry.patch for entry in ENTRIES if entry.patch is not COMPILE_FX)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
@@ -29,6 +29,7 @@ from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.forked_script import DIFFERENCE, Execute, ForkedScripts
+from tcdebug.minifier.subjects.protected_files import FileProtected
 
 REPEATS = 2
 """Further runs of the script as it is, which all have to fail."""
@@ -87,6 +88,7 @@ class ScriptMinimising:
         try:
             start = self._start()
             lines = start.size
+            start = self._away_from_files(oracle, start)
             self._first_runs(oracle, runner, start)
             seen, backend = self._observed(oracle, start), not self.last_checks
             reducer = ScriptReducer(start, seen, self.log, comparable=backend)
@@ -138,6 +140,15 @@ class ScriptMinimising:
             text = rewritten(tree, [Rewrite.of(node, own_path[id(node)]) for node in nodes])
             return ScriptText(text or "", tuple(self.job.args))
         return ScriptText(ast.unparse(ast.fix_missing_locations(tree)), tuple(self.job.args))
+
+    def _away_from_files(self, oracle: Oracle[ScriptText], start: ScriptText) -> ScriptText:
+        """Return the script, to be run in an empty folder if it would change files in its own."""
+        base = Toggles.parse(self.job.toggles)
+        for version in (start, replace(start, alone=True)):
+            outcome = oracle.ask(version, base, "the script in a fork")
+            if FileProtected.__name__ not in outcome.message:
+                return version
+        raise NotMinimised(outcome.message.strip().rpartition("\n")[2].partition(": ")[2])
 
     # -- what has to hold ---------------------------------------------------------------------
 

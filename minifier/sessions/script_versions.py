@@ -17,6 +17,7 @@ from tcdebug.minifier.investigation.script_minimising import ScriptMinimising
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import run_script
 from tcdebug.minifier.sessions.off import switched
+from tcdebug.minifier.subjects.protected_files import files_protected
 from tcdebug.minifier.targets.inductor.warm import register
 from tcdebug.minifier.targets.interception import compile_patched
 
@@ -46,6 +47,7 @@ def _executed(job: Job, path: Path, version: ScriptText, toggles: Toggles) -> in
             patches.enter_context(switched(toggles, log))
         if (forced := job.backend) is not None:
             patches.enter_context(compile_patched(lambda backend: forced, log))
+        patches.enter_context(files_protected([path.parents[1]], log))
         status = run_script(str(path), list(version.args))
     sys.stdout.flush()
     sys.stderr.flush()

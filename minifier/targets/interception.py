@@ -15,8 +15,15 @@ from tcdebug.minifier.processes.callers import called_by_user
 OPTIMIZE = Patch("torch._dynamo", "optimize", "no graph of a program is seen")
 BACKWARD = Patch("torch.autograd", "backward", "a failure in backward() leaves no repro")
 GRAD = Patch("torch.autograd", "grad", "a failure in torch.autograd.grad leaves no repro")
+COMPILE_FX = Patch(
+    "torch._inductor.compile_fx",
+    "compile_fx",
+    "options of inductor (option.*) cannot be switched off, and no graph is seen that a script "
+    "gives to this function",
+    takes=("config_patches",),
+)
 
-PATCHES = (OPTIMIZE, BACKWARD, GRAD)
+PATCHES = (OPTIMIZE, BACKWARD, GRAD, COMPILE_FX)
 
 
 def compile_patched(wrap: Callable[[Any], Any], log: EventLog) -> AbstractContextManager[None]:

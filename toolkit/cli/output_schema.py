@@ -24,12 +24,14 @@ from tcdebug.reading.comparison import Comparison
 from tcdebug.reading.explanation import Explanation
 from tcdebug.reading.ranks import RankComparison
 from tcdebug.reading.summary import Summary
+from tcdebug.since.history import VersionHistory
 
 OUTPUTS: Mapping[str, Any] = {
     "bisect": Report,
     "minify": Report,
     "explain": Explanation,
     "explain CODE": Code,
+    "since": VersionHistory,
     "units": list[Unit],
     "cache": CacheState,
     "doctor": list[Check],

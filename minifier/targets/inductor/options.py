@@ -10,22 +10,17 @@ from typing import Any
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.targets.interception import COMPILE_FX
 
 OURS = "tcdebug"
 """The embedded compiler asks about its own options."""
 
-INDUCTOR = Patch(
-    "torch._inductor.compile_fx",
-    "compile_fx",
-    "options of inductor (option.*) cannot be switched off",
-    takes=("config_patches",),
-)
 OTHER = Patch(
     "torch:_TorchCompileWrapper",
     "__call__",
     "options of other backends (option.*) cannot be switched off",
 )
-PATCHES = (INDUCTOR, OTHER)
+PATCHES = (OTHER,)
 
 
 def allowed_options(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,5 +57,5 @@ def given_options(gate: Gate, log: EventLog) -> Iterator[None]:
 
         return call
 
-    with patched(INDUCTOR, inductor, log), patched(OTHER, other, log):
+    with patched(COMPILE_FX, inductor, log), patched(OTHER, other, log):
         yield

@@ -1,0 +1,74 @@
+"""Keeps a changed script from changing the user's files.
+
+A script from which statements are missing may write less, or something else, to the file that the
+script writes: a checkpoint, say. Opening such a file for writing, removing it or replacing it
+raises `FileProtected`, which makes the version of the script invalid. Files that are new to their
+folder, and everything in the candidate's own folders, may be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, patched
+
+SAVE = tuple(
+    Patch(owner, "save", "a version of a script may overwrite files of the user")
+    for owner in ("torch", "torch.jit", "torch.export")
+)
+"""Functions that write files without Python's `open`."""
+PATCHES = SAVE
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
+CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree", "shutil.move")
+"""Audit events about paths that exist and will not be the same afterwards."""
+DEVICES = ("/dev/", "/proc/")
+
+
+class FileProtected(PermissionError):
+    """A version of a script was about to change a file that belongs to the user."""
+
+
+@contextlib.contextmanager
+def files_protected(allowed: Sequence[Path], log: EventLog) -> Iterator[None]:
+    """Protect all files outside the `allowed` folders.
+
+    The check of Python's own file operations stays for the rest of the process, because an audit
+    hook cannot be removed. Use it in a forked child.
+    """
+    below = tuple(f"{folder.resolve()}{os.sep}" for folder in allowed)
+
+    def check(path: Any) -> None:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return  # a file descriptor, or a file that is open
+        place = os.path.realpath(os.fsdecode(path))
+        if not f"{place}{os.sep}".startswith((*below, *DEVICES)) and os.path.lexists(place):
+            raise FileProtected(f"a smaller version of this script may not change {place}")
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[2], int) and args[2] & WRITING:
+            if not args[2] & os.O_EXCL:
+                check(args[0])
+        elif event in CHANGES:
+            for path in args[:2]:
+                check(path)
+
+    def saving(original: Callable[..., Any]) -> Callable[..., Any]:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            for path in (*args[1:2], *(kwargs[k] for k in ("f", "path_or_file") if k in kwargs)):
+                check(path)
+            return original(*args, **kwargs)
+
+        return save
+
+    sys.addaudithook(audit)
+    with contextlib.ExitStack() as stack:
+        for patch in SAVE:
+            stack.enter_context(patched(patch, saving, log))
+        yield
