@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -75,7 +77,7 @@ class Trials:
                 try:
                     status: int | None = process.wait(self.seconds)
                 except subprocess.TimeoutExpired:
-                    process.kill()
+                    os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
                     status = None
             output.seek(0)
             return status, output.read()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tcdebug.compiler.events import run_folder
@@ -89,6 +90,23 @@ def test_a_repro_judges_itself(status: int, last: str, standing: Standing, tmp_p
     given = {"2.13": interpreter(tmp_path, "2.13.0")}
     trial = Trials(script, (), Environments(given), 60.0).run("2.13")
     assert trial.standing is standing
+
+
+def test_a_script_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("""
+import subprocess
+from pathlib import Path
+child = subprocess.Popen(["sleep", "600"])
+(Path(__file__).parent / "child").write_text(str(child.pid))
+child.wait()
+""")
+    given = {"2.13": interpreter(tmp_path, "2.13.0")}
+    trial = Trials(script, (), Environments(given), 3.0).run("2.13")
+    assert (trial.standing, trial.detail) == (Standing.SAME, "no end after 3 s")
+    child = int((tmp_path / "child").read_text())
+    gone = (psutil.STATUS_ZOMBIE, None)
+    assert (psutil.Process(child).status() if psutil.pid_exists(child) else None) in gone
 
 
 def test_an_interpreter_with_another_version_is_refused(tmp_path: Path) -> None:
