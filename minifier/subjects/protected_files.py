@@ -2,8 +2,8 @@
 
 A script from which statements are missing may write less, or something else, to the file that the
 script writes: a checkpoint, say. Opening such a file for writing, removing it or replacing it
-raises `FileProtected`, which makes the version of the script invalid. Files that are new to their
-folder, and everything in the candidate's own folders, may be written.
+raises `FileProtected`, which makes the version of the script invalid. What the process itself has
+created, and everything in the candidate's own folders, may be changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,26 @@ SAVE = tuple(
 PATCHES = SAVE
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
-CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree", "shutil.move")
-"""Audit events about paths that exist and will not be the same afterwards."""
-DEVICES = ("/dev/", "/proc/")
+CHANGES: Mapping[str, tuple[int, ...]] = {
+    "os.remove": (1,),
+    "os.rename": (2, 3),
+    "os.rmdir": (1,),
+    "os.truncate": (),
+    "shutil.rmtree": (1,),
+    "shutil.move": (),
+}
+"""Audit events about paths that will not be the same afterwards, the first one or two arguments.
+
+The places of open folders, to which paths may be relative, follow.
+"""
+ALWAYS = (
+    "/dev/",
+    "/proc/",
+    os.path.join(tempfile.gettempdir(), "torchinductor_"),
+    os.path.expanduser("~/.triton/"),
+    os.path.expanduser("~/.cache/"),
+)
+"""Beginnings of paths that may be written: devices, and what compilers keep for later runs."""
 
 
 class FileProtected(PermissionError):
@@ -44,20 +62,36 @@ def files_protected(allowed: Sequence[Path], log: EventLog) -> Iterator[None]:
     """
     below = tuple(f"{folder.resolve()}{os.sep}" for folder in allowed)
 
+    created: set[str] = set()
+
+    def own(place: str) -> bool:
+        if f"{place}{os.sep}".startswith((*below, *ALWAYS)):
+            return True
+        return any(str(folder) in created for folder in (place, *Path(place).parents))
+
     def check(path: Any) -> None:
+        """Refuse to change a path that exists. One that does not is created now."""
         if not isinstance(path, str | bytes | os.PathLike):
             return  # a file descriptor, or a file that is open
         place = os.path.realpath(os.fsdecode(path))
-        if not f"{place}{os.sep}".startswith((*below, *DEVICES)) and os.path.lexists(place):
+        if own(place):
+            return
+        if os.path.lexists(place):
             raise FileProtected(f"a smaller version of this script may not change {place}")
+        created.add(place)
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[2], int) and args[2] & WRITING:
-            if not args[2] & os.O_EXCL:
+            if not (isinstance(args[0], str) and os.path.isdir(args[0])):  # where tempfile creates
+                check(args[0])
+        elif event == "os.mkdir":
+            with contextlib.suppress(FileProtected):  # it changes nothing that exists
                 check(args[0])
         elif event in CHANGES:
-            for path in args[:2]:
-                check(path)
+            folders = [args[k] for k in CHANGES[event] if k < len(args)]
+            if all(folder in (-1, None) for folder in folders):  # else part of a larger change
+                for path in args[:2]:
+                    check(path)
 
     def saving(original: Callable[..., Any]) -> Callable[..., Any]:
         def save(*args: Any, **kwargs: Any) -> Any:

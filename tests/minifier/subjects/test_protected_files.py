@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,13 @@ def test_files_may_be_read_and_new_ones_written(tmp_path: Path) -> None:
 
     def use(path: Path) -> None:
         path.with_name("new").write_bytes(path.read_bytes())
+        path.with_name("new").write_bytes(b"again")
+        path.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "data").write_bytes(b"")
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"")
 
     assert changed(use, path, tmp_path / "candidate") == "done"
-    assert (tmp_path / "new").read_bytes() == b"data"
+    assert (tmp_path / "new").read_bytes() == b"again"
+    assert path.read_bytes() == b"data"
