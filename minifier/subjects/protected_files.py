@@ -19,12 +19,11 @@ from typing import Any
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, patched
 
-SAVE = tuple(
+PATCHES = tuple(
     Patch(owner, "save", "a version of a script may overwrite files of the user")
     for owner in ("torch", "torch.jit", "torch.export")
 )
 """Functions that write files without Python's `open`."""
-PATCHES = SAVE
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 CHANGES: Mapping[str, tuple[int, ...]] = {
@@ -61,7 +60,6 @@ def files_protected(allowed: Sequence[Path], log: EventLog) -> Iterator[None]:
     hook cannot be removed. Use it in a forked child.
     """
     below = tuple(f"{folder.resolve()}{os.sep}" for folder in allowed)
-
     created: set[str] = set()
 
     def own(place: str) -> bool:
@@ -103,6 +101,6 @@ def files_protected(allowed: Sequence[Path], log: EventLog) -> Iterator[None]:
 
     sys.addaudithook(audit)
     with contextlib.ExitStack() as stack:
-        for patch in SAVE:
+        for patch in PATCHES:
             stack.enter_context(patched(patch, saving, log))
         yield
