@@ -31,9 +31,9 @@ def given() -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if is_setting(name)}
 
 
-def without_settings() -> dict[str, str]:
-    """Return the environment of this process without its settings."""
-    return {name: value for name, value in os.environ.items() if not is_setting(name)}
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without its settings."""
+    return {name: value for name, value in environment.items() if not is_setting(name)}
 
 
 def variables_to_try() -> tuple[Mapping[str, str], ...]:

@@ -18,6 +18,7 @@ from tcdebug.minifier.processes.interpreters import Interpreter, Interpreters
 from tcdebug.minifier.processes.job import own_caches
 from tcdebug.minifier.processes.process import Ended, Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
+from tcdebug.minifier.processes.subprocess_hook import environment_without_hook
 
 SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
@@ -153,9 +154,12 @@ def _arguments(toggles: Sequence[str]) -> list[str]:
 
 
 def repro_environment() -> dict[str, str]:
-    """Return the environment of a repro script: without settings of torch, with separate caches."""
-    environment = {k: v for k, v in without_settings().items() if not k.startswith("TCDEBUG_")}
-    environment.pop("PYTHONPATH", None)
+    """Return the environment of a repro script: without settings of torch, with separate caches.
+
+    PYTHONPATH is the user's, because torch and tcdebug may be installed in a folder that it names.
+    """
+    inherited = without_settings(environment_without_hook())
+    environment = {k: v for k, v in inherited.items() if not k.startswith("TCDEBUG_")}
     if cache := os.environ.get("TCDEBUG_CACHE_DIR"):
         environment["TCDEBUG_CACHE_DIR"] = cache
     return environment | {**own_caches(), "TCDEBUG_LOG": "0"}

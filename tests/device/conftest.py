@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-LONG = "test_a_planted_fault_is_named_with_a_repro"
+LONGEST = ("[late]", "[hang]", "planted_fault_is_named", "on_the_cpu_is_bisected", "finding_shows")
+"""Parts of the names of tests, the longest first."""
+
+
+def place(item: pytest.Item) -> int:
+    """Return the index of the first part of LONGEST that the name of a test contains."""
+    return next((i for i, part in enumerate(LONGEST) if part in item.name), len(LONGEST))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move bisections to the front. The other tests keep their order."""
-    items.sort(key=lambda item: LONG not in item.name)
+    """Move long tests to the front. Tests of one place keep their order."""
+    items.sort(key=place)

@@ -116,7 +116,7 @@ def test_a_repro_is_tried_without_variables_first(monkeypatch: pytest.MonkeyPatc
     assert environment.variables_to_try() == ({},)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     assert environment.variables_to_try() == ({}, {"ATEN_CPU_CAPABILITY": "default"})
-    assert "ATEN_CPU_CAPABILITY" not in environment.without_settings()
+    assert "ATEN_CPU_CAPABILITY" not in environment.without_settings(os.environ)
     assert "os.environ.update({'ATEN_CPU_CAPABILITY': 'default'})" in environment.text(
         environment.given()
     )

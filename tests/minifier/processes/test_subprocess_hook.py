@@ -17,6 +17,7 @@ from tcdebug.minifier.processes.subprocess_hook import (
     hook_installed,
 )
 from tcdebug.minifier.repros.script_setup import Script, script_setup
+from tcdebug.minifier.repros.verify import verify
 
 SEEN = """
 import sys, os
@@ -53,6 +54,19 @@ def test_without_a_sitecustomize_python_starts_as_it_would(
     with hook_installed("off:", tmp_path):
         assert python(SEEN).splitlines() == ["None False", "['AfterImport'] False"]
     assert "PYTHONPATH" not in os.environ
+
+
+def test_a_repro_finds_the_packages_that_pythonpath_names_while_the_hook_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "installed_elsewhere.py").write_text("ANSWER = 42\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    repro = tmp_path / "repro.py"
+    repro.write_text("import sys, installed_elsewhere\nprint(sys.modules.get('tcdebug'))\n")
+    with hook_installed("off:", tmp_path / "run"):
+        seen = verify(repro, (), 60.0)
+    assert (seen.status, seen.output) == (0, "None\n")
 
 
 @pytest.mark.slow
