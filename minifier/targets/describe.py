@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+from tcdebug.minifier.targets.backends import Backend
 
 
 def _mode_of(config: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
@@ -28,15 +28,23 @@ def describe(backend: Any, run_dir: str) -> Backend:
     elif type(backend).__name__ == "_TorchCompileWrapper":
         given = dict(getattr(backend, "kwargs", {}))
         mode, options = given.get("mode"), dict(given.get("options") or {})
-        inner = backend.compiler_fn
-        if isinstance(name, str) and name in torch._dynamo.list_backends(exclude_tags=()):
-            inner = name
-        elif not hasattr(inner, "__name__"):
-            name = type(inner).__name__  # torch names an object by its address
+        inner, name = _registered(backend.compiler_fn, name)
     elif isinstance(backend, str):
         name = backend
     else:
-        name = name or getattr(backend, "__name__", type(backend).__name__)
-    if name == EMBEDDED:
-        inner = EMBEDDED
+        inner, name = _registered(backend, name)
     return Backend(inner, str(name), mode, options, run_dir)
+
+
+def _registered(backend: Any, name: str | None) -> tuple[Any, str]:
+    """Return the name under which torch knows a backend, twice, or else the backend and its own.
+
+    A program's own backend may have the name of a registered one. The module then distinguishes it.
+    """
+    own = getattr(backend, "__name__", type(backend).__name__)  # torch names objects by address
+    name = name if name is not None and hasattr(backend, "__name__") else own
+    if name not in torch._dynamo.list_backends(exclude_tags=()):
+        return backend, name
+    if torch._dynamo.lookup_backend(name) is backend:
+        return name, name
+    return backend, f"{getattr(backend, '__module__', 'the script')}.{name}"

@@ -148,6 +148,28 @@ def test_a_callable_is_named_after_itself_and_has_no_call() -> None:
     assert backend.call() == {"backend": None}
 
 
+def test_a_backend_of_the_program_may_have_the_name_of_a_registered_one() -> None:
+    def tcdebug(graph: Any, inputs: Any) -> Any:
+        return graph
+
+    def inductor(graph: Any, inputs: Any) -> Any:
+        return graph
+
+    class eager:  # noqa: N801 # the name of a backend
+        def __call__(self, graph: Any, inputs: Any) -> Any:
+            return graph
+
+    objects = [tcdebug, inductor, eager()]
+    found = [described(backend=given) for given in objects]
+    assert [backend.backend for backend in found] == objects
+    assert [backend.name for backend in found] == [
+        f"{__name__}.{name}" for name in ("tcdebug", "inductor", "eager")
+    ]
+    assert {backend.call()["backend"] for backend in found} == {None}
+    registered = described(backend=torch._dynamo.lookup_backend("aot_eager"))
+    assert (registered.name, registered.backend) == ("aot_eager", "aot_eager")
+
+
 def test_inductor_is_recognised_with_its_options() -> None:
     assert described().name == "inductor"
     tuned = described(mode="max-autotune-no-cudagraphs")
