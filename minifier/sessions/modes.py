@@ -76,11 +76,10 @@ def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Compile as the script says, under the toggles of the environment."""
-    toggles = Options.from_env().toggles
-    folder = Path(job.run_dir)
-    log = EventLog(folder)
+    options = Options.from_env()
+    toggles, log = options.toggles, EventLog(Path(job.run_dir), artifacts=options.artifacts)
     patches.enter_context(captures_switched(toggles, log))
-    switching = Switching(toggles, folder, job.backend, patches)
+    switching = Switching(toggles, log, job.backend, patches)
     patches.enter_context(program_passes(toggles, log, switching.counts))
     patches.enter_context(compile_patched(switching.wrap, log))
     patches.enter_context(packages_replaced(switching.package, log))

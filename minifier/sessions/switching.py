@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tcdebug.compiler.backend import backend as embedded
@@ -39,7 +38,7 @@ class Switching:
     """Applies toggles to all compiles of a process, and numbers their decisions consecutively."""
 
     toggles: Toggles
-    folder: Path
+    log: EventLog
     forced: str | None
     """A backend that replaces the script's backends."""
     patches: contextlib.ExitStack
@@ -68,16 +67,15 @@ class Switching:
             from tcdebug.minifier.targets import autograd  # noqa: PLC0415 - start-up time
 
             self._autograd_switched = True
-            self.patches.enter_context(autograd.switched(self.toggles, EventLog(self.folder)))
+            self.patches.enter_context(autograd.switched(self.toggles, self.log))
         if stand_in := rung(self.toggles):
             return stand_in
-        given = describe(self.forced or backend, str(self.folder))
+        given = describe(self.forced or backend, "")
         if given.name == EMBEDDED:
             return partial(embedded, mode=given.mode, options=given.options, counts=self.counts)
         if not self._switched:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
             self._switched = True
-            log = EventLog(self.folder)
-            self.patches.enter_context(inductor.switched(self.toggles, log, self.counts))
+            self.patches.enter_context(inductor.switched(self.toggles, self.log, self.counts))
         return self.forced or backend

@@ -233,3 +233,26 @@ def test_a_check_of_a_script_knows_what_is_off(tmp_path: Path) -> None:
 def test_a_script_that_fails_outside_the_criteria_does_not_fail(tmp_path: Path) -> None:
     oracle = script_oracle(tmp_path, SOMETIMES, Criteria(fail_regex="KeyError"))
     assert oracle.ask(Toggles(), "raises ValueError").kind is Kind.INVALID
+
+
+GATED = """
+import tcdebug
+import torch
+
+@tcdebug.gated("negate")
+def negate(graph):
+    graph.call_function(torch.neg, (torch.ones(1),))
+
+def backend(graph, inputs):
+    negate(graph.graph)
+    return graph
+
+torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_runs_of_a_script_keep_no_texts_of_stages(tmp_path: Path) -> None:
+    outcome = script_oracle(tmp_path, GATED, Criteria()).ask(Toggles(), "has a gated pass")
+    assert "user.negate" in [decision.unit for decision in outcome.decisions]
+    assert not (tmp_path / "ir").exists()
