@@ -333,7 +333,7 @@ class Investigation(Generic[CandidateType]):
                 self.notes.append("the budget is used up; the stages were not compared")
         name = "repro.py" if number == 1 else f"repro_{number}.py"
         self._attempt("writing the repro", lambda: self._repro(branch, self._folder / name))
-        return in_budget
+        return in_budget and (branch.confirmed or self.oracle.spending.seconds_left > 0)
 
     @property
     def _folder(self) -> Path:

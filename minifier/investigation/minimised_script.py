@@ -68,11 +68,17 @@ def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
 
 
 def with_minimised_script(
-    job: Job, report: Report, task: MinimisingTask, result: MinimisedScript, log: EventLog
+    job: Job,
+    report: Report,
+    task: MinimisingTask,
+    result: MinimisedScript,
+    log: EventLog,
+    seconds: float,
 ) -> Report:
     """Return the report with the small script, if that is seen to do what the script does.
 
-    In fresh processes, it has to fail, and to pass in eager and with the culprit off.
+    In fresh processes, it has to fail, and to pass in eager and with the culprit off. Each of these
+    runs may take `seconds`.
     """
     if not result.text:
         note = f"{NOT_MINIMISED}: {result.reason}"
@@ -90,7 +96,7 @@ def with_minimised_script(
     write_repro(small, outcome, task.off, path, result.processes, folder)
     log.emit(ReproWrite(str(path), result.lines_after, "script"))
     direct = result.alone and not result.args and result.processes == 1
-    failing, problem = _problem(path, task.off, short if direct else None)
+    failing, problem = _problem(path, task.off, short if direct else None, seconds)
     log.emit(ReproVerify(str(path), failing.reproduced, failing.status, round(failing.seconds, 3)))
     if problem:
         path.write_text(before)
@@ -101,7 +107,9 @@ def with_minimised_script(
     return _documented(report, fault, short, result)
 
 
-def _problem(path: Path, off: list[str], short: Path | None) -> tuple[Verified, str]:
+def _problem(
+    path: Path, off: list[str], short: Path | None, seconds: float
+) -> tuple[Verified, str]:
     """Run a repro as it is, in eager, and with the culprit off. Return what is not as it should.
 
     `short` is the script if that has to fail without the repro too.
@@ -110,9 +118,13 @@ def _problem(path: Path, off: list[str], short: Path | None) -> tuple[Verified, 
     if off and off != [DYNAMO]:
         passing["does not pass with the culprit off"] = off
     with ThreadPoolExecutor(2) as pool:
-        failing = pool.submit(verify, path)
-        others = {how: pool.submit(verify, path, toggles) for how, toggles in passing.items()}
-        alone = pool.submit(verify, short) if short else None
+        failing = pool.submit(verify, path, (), seconds)
+        others = {
+            how: pool.submit(verify, path, toggles, seconds) for how, toggles in passing.items()
+        }
+        alone = pool.submit(verify, short, (), seconds) if short else None
+        if failing.result().late:
+            return failing.result(), "did not end in time"
         if not failing.result().reproduced:
             return failing.result(), "does not fail in the same way"
         if alone is not None and alone.result().status in (PASSES, UNRESOLVED):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
@@ -17,6 +18,7 @@ from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.repros.verify import (
     FAILS,
+    LATE,
     PASSES,
     SECONDS,
     UNRESOLVED,
@@ -28,6 +30,7 @@ from tcdebug.minifier.subjects.subject import ReproFacts, Subject
 SET_UP = "\ndef set_up("
 """Part of the text of a repro that runs the script first."""
 NOT_ALONE = "the repro script does not fail by itself: it lacks something that the script sets up"
+OVERDUE = "the budget was used up while the repro ran {}"
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,13 @@ class Reproduction(Generic[CandidateType]):
             branch.repro = path
             if self.oracle.spending.seconds_left <= 0:
                 return "the repro was not run, because the budget is used up"
-            self._verify(branch, path)
+            as_is, off = self._verify(branch, path)
+            if as_is.late:
+                return OVERDUE.format("unchanged")
             if branch.fails:
                 self._shorten(branch, facts, path)
+                if off is not None and off.late:
+                    return OVERDUE.format("with the culprit off")
                 if branch.off and not branch.passes:
                     return "the repro still fails with the culprit's unit off"
                 return written.note
@@ -66,8 +73,13 @@ class Reproduction(Generic[CandidateType]):
         short = path.with_name(path.name.replace("repro", "short", 1))
         branch.short = self.subject.short_form(facts, short)
 
-    def _verify(self, branch: Branch[CandidateType], path: Path) -> None:
-        """Run the repro as it is, with the culprit off, and with only the needed units on."""
+    def _verify(
+        self, branch: Branch[CandidateType], path: Path
+    ) -> tuple[Verified, Verified | None]:
+        """Run the repro as it is, with the culprit off, and with only the needed units on.
+
+        Return how the first two ended.
+        """
         self.oracle.ask_ahead(())
         seconds = min(SECONDS * 2.5, max(10.0, self.oracle.spending.seconds_left))
         only = [f"only:{unit}" for unit in branch.only]
@@ -81,6 +93,7 @@ class Reproduction(Generic[CandidateType]):
         branch.fails = as_is.reproduced
         branch.passes = as_is.reproduced and off is not None and off.status == PASSES
         branch.only_fails = as_is.reproduced and alone is not None and alone.reproduced
+        return as_is, off
 
 
 def verified(
@@ -92,13 +105,23 @@ def verified(
     seconds: float,
     interpreters: Interpreters | None,
 ) -> tuple[Verified, Verified | None, Verified | None]:
-    """Run a repro as it is, with units off, and under `only`, with the judge of its failure."""
+    """Run a repro as it is, with units off, and under `only`, with the judge of its failure.
+
+    All runs together may take `seconds`.
+    """
     if not criteria.check:
         return verify_switched(path, off, only, seconds, interpreters)
 
+    end = time.monotonic() + seconds
+
     def judged(toggles: list[str]) -> Verified:
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = run_check(criteria.check, path, folder, toggles, SECONDS)
+        left = min(SECONDS, end - time.monotonic())
+        if left <= 0:
+            return LATE
+        outcome = run_check(criteria.check, path, folder, toggles, left)
+        if outcome.kind is Kind.HANG:
+            return LATE
         status = {Kind.OK: PASSES, Kind.BAD: FAILS}.get(outcome.kind, UNRESOLVED)
         return Verified(status, outcome.seconds, outcome.message)
 

@@ -106,11 +106,14 @@ class ScriptFailure:
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
-        failing, passing = _both(path, off)
+        failing, passing = _both(path, off, self.runs.deadline - time.monotonic())
         notes = [*self._wrong_entries(), *self.finding.notes]
-        if not failing.reproduced:
+        late = failing.late or (passing is not None and passing.late)
+        if late:
+            notes.append("the budget was used up while the repro ran")
+        elif not failing.reproduced:
             notes.append("the repro script does not fail by itself")
-        if passing is not None and passing.status != PASSES:
+        elif passing is not None and passing.status != PASSES:
             notes.append(f"the repro does not pass with {' and '.join(off)} off")
         passed = passing is not None and passing.status == PASSES
         confirmed = self.finding.settled and failing.reproduced and passed
@@ -123,8 +126,9 @@ class ScriptFailure:
             passes=" ".join([command, *(f"--off={layer}" for layer in off)]) if passed else "",
             lines=lines_of_error(self.runs.logs[()].read_text(errors="replace")),
         )  # fmt: skip
+        status = "confirmed" if confirmed else "budget" if late else "unconfirmed"
         return Report(
-            "confirmed" if confirmed else "unconfirmed", shown, culprits=named, faults=[fault],
+            status, shown, culprits=named, faults=[fault],
             layer=self.finding.layer, ladder=self.ladder, confirmed=confirmed, repro=str(path),
             confidence=confidence(Rate(1, 1), 2), reruns=self.runs.runs, run_dir=str(folder),
             notes=[*notes, "the script fails as a whole, but none of its graphs fails alone"],
@@ -195,12 +199,13 @@ def judge_script(
             return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
 
 
-def _both(path: Path, off: Off) -> tuple[Verified, Verified | None]:
-    """Run a repro as it is and, in parallel, with a layer off if there is one."""
+def _both(path: Path, off: Off, seconds: float) -> tuple[Verified, Verified | None]:
+    """Run a repro as it is and, in parallel, with a layer off if there is one, within `seconds`."""
     if not off:
-        return verify(path), None
+        return verify(path, (), seconds), None
     with ThreadPoolExecutor(2) as pool:
-        failing, passing = pool.submit(verify, path), pool.submit(verify, path, off)
+        failing = pool.submit(verify, path, (), seconds)
+        passing = pool.submit(verify, path, off, seconds)
         return failing.result(), passing.result()
 
 

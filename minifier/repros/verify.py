@@ -56,6 +56,11 @@ class Verified:
         """Whether it failed as expected."""
         return self.status == FAILS
 
+    @property
+    def late(self) -> bool:
+        """Whether it was ended, or not even started, because no time was left."""
+        return self.output == LATE.output
+
 
 LATE = Verified(UNRESOLVED, 0.0, "the repro script did not end")
 
@@ -79,9 +84,9 @@ def settle(path: Path, seconds: float = CHECK_SECONDS) -> Settled:
         left = end - time.monotonic()
         if not candidate.exists() or found is Settled.FAILS:
             continue
-        result = verify(candidate, seconds=left) if left > 0 else LATE
+        result = verify(candidate, seconds=left)
         output = output or result.output
-        if result is LATE or result.output == LATE.output:
+        if result.late:
             found = Settled.UNKNOWN
         if result.reproduced:
             output, found = result.output, Settled.FAILS
@@ -105,7 +110,7 @@ def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2
     A toggle is a unit to switch off, or `only:UNIT`. The result is unresolved if the script has not
     ended after `seconds`.
     """
-    return _run(path, _arguments(toggles), seconds)
+    return _run(path, _arguments(toggles), seconds) if seconds > 0 else LATE
 
 
 def verify_switched(
@@ -119,9 +124,13 @@ def verify_switched(
 
     The second and third result are None if `off` or `only` is empty. If the script can, it does all
     runs in children of one fresh process. That is one of `interpreters` if any is waiting and the
-    script sets no variables for torch.
+    script sets no variables for torch. All runs together may take `seconds`.
     """
-    text = path.read_text()
+    text, end = path.read_text(), time.monotonic() + seconds
+
+    def within(toggles: Sequence[str]) -> Verified:
+        return verify(path, toggles, end - time.monotonic())
+
     if SWITCHED in text and (off or only):
         arguments = [SWITCHED, *_arguments([*off, *only])]
         waiting = interpreters.take() if interpreters and NEEDS_VARIABLES not in text else None
@@ -138,12 +147,7 @@ def verify_switched(
                 next(rest, None) if off else None,
                 next(rest, None) if only else None,
             )
-    as_is = verify(path, (), seconds)
-    return (
-        as_is,
-        verify(path, off, seconds) if off else None,
-        verify(path, only, seconds) if only else None,
-    )
+    return within(()), within(off) if off else None, within(only) if only else None
 
 
 def _arguments(toggles: Sequence[str]) -> list[str]:
@@ -208,5 +212,5 @@ def _copy_with_data(path: Path, folder: Path) -> None:
 
 def _verified(ended: Ended, output: str) -> Verified:
     if ended.returncode is None:
-        return Verified(UNRESOLVED, ended.seconds, "the repro script did not end")
+        return replace(LATE, seconds=ended.seconds)
     return Verified(ended.returncode, ended.seconds, output)

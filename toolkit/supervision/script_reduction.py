@@ -23,6 +23,8 @@ from tcdebug.supervision.supervisor import Supervisor
 
 STARTERS = ("commands", "calls")
 """Folders of scripts that start a program and are small as they are."""
+TO_MINIMISE = 0.8
+"""The fraction of the seconds left that minimising may take. The rest is for running the result."""
 
 
 def with_small_script(supervisor: Supervisor, report: Report) -> Report:
@@ -33,7 +35,8 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     job, began = supervisor.job, time.monotonic()
     if report.graph is not None or not report.faults or _starts_a_program(job.script):
         return report
-    task = minimising_task(report, min(job.script_seconds, supervisor.seconds_left))
+    seconds = TO_MINIMISE * supervisor.seconds_left
+    task = minimising_task(report, min(job.script_seconds, seconds))
     if task is not None and job.minimise and not job.wanted.check:
         supervisor.progress.say(f"minimising the script, for at most {task.seconds:.0f} s")
         (supervisor.folder / TASK).write_bytes(msgspec.json.encode(task))
@@ -47,7 +50,8 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
             result = MinimisedScript("", [], reason="the session that minimises it ended early")
         except KeyboardInterrupt:
             result = MinimisedScript("", [], reason="interrupted")
-        report = with_minimised_script(job, report, task, result, supervisor.log)
+        left = supervisor.seconds_left
+        report = with_minimised_script(job, report, task, result, supervisor.log, left / 2)
         seconds = round(report.seconds + time.monotonic() - began, 3)
         cpu_seconds = round(report.cpu_seconds + result.cpu_seconds, 3)
         report = msgspec.structs.replace(report, seconds=seconds, cpu_seconds=cpu_seconds)

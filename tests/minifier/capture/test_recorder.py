@@ -155,7 +155,7 @@ def test_a_backend_of_the_program_may_have_the_name_of_a_registered_one() -> Non
     def inductor(graph: Any, inputs: Any) -> Any:
         return graph
 
-    class eager:  # noqa: N801 # the name of a backend
+    class eager:
         def __call__(self, graph: Any, inputs: Any) -> Any:
             return graph
 

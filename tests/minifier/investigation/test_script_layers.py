@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -170,3 +171,24 @@ def test_a_search_that_the_budget_ends_tells_what_it_knows(
     assert len(report.ladder) == answered
     assert report.faults == []
     assert (f"it is {layer} or a later one" in report.notes) == bool(layer)
+
+
+def test_a_repro_that_does_not_end_in_the_budget_is_no_evidence_against_the_layer(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text("import time\ntime.sleep(600)")
+    output = tmp_path / "as_it_is.log"
+    output.write_text("AssertionError: [9, 9]")
+    job = Job("search", str(script), [], str(tmp_path))
+    finding = ScriptLayer("layer.dynamo", {(): FAILS, EAGER: PASSES, DYNAMO: FAILS}, settled=True)
+    search = Search(lambda questions: {}, FAILS)
+    for seconds in (2.0, 0.0):
+        runs = ScriptRuns(job, EventLog(None), 60.0, time.monotonic() + seconds)
+        runs.logs[()] = output
+        report = ScriptFailure(job, FAILS, finding, runs, search).report()
+        assert (report.status, report.layer) == ("budget", "layer.dynamo")
+        assert [c.unit for c in report.culprits] == ["layer.dynamo"]
+        assert report.notes[0] == "the budget was used up while the repro ran"
+        assert not any("does not fail" in note for note in report.notes)
+        assert (report.faults[0].fails, report.faults[0].passes) == ("", "")

@@ -118,7 +118,7 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     report = Report("confirmed", failure, faults=[fault], layer=LAYER)
     task = minimising_task(report, 100.0)
     assert task == MinimisingTask("exception", [LAYER], LAYER, 100.0)
-    after = with_minimised_script(job, report, task, result, EventLog(tmp_path))
+    after = with_minimised_script(job, report, task, result, EventLog(tmp_path), 300.0)
     assert after.notes == []
     assert after.script is not None and after.script.lines_after == result.lines_after
     assert after.faults[0].short == str(tmp_path / "short.py")
@@ -126,8 +126,11 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
 
     harmless = msgspec.structs.replace(result, text="import torch")
     repro.write_text("the repro of the whole script")
-    after = with_minimised_script(job, report, task, harmless, EventLog(tmp_path))
+    after = with_minimised_script(job, report, task, harmless, EventLog(tmp_path), 300.0)
     assert after.script is None and "does not fail in the same way" in after.notes[0]
+    assert repro.read_text() == "the repro of the whole script"
+    after = with_minimised_script(job, report, task, result, EventLog(tmp_path), 0.0)
+    assert after.script is None and "did not end in time" in after.notes[0]
     assert repro.read_text() == "the repro of the whole script"
 
 

@@ -25,7 +25,15 @@ from tcdebug.minifier.judging.compare import difference
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repros.inputs_text import input_text
 from tcdebug.minifier.repros.repro import Repro, expected, write, write_passing
-from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, Settled, settle, verify
+from tcdebug.minifier.repros.verify import (
+    AS_CALLED,
+    IN_SCRIPT,
+    LATE,
+    Settled,
+    settle,
+    verify,
+    verify_switched,
+)
 
 PROPERTY = property_settings(150)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0: 1 of 2 out of tolerance")
@@ -604,3 +612,11 @@ def test_a_repro_that_does_not_end_is_not_said_to_pass(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("SECONDS = 2.0", "SECONDS = 600.0"))
     assert settle(path, seconds=8.0) is Settled.UNKNOWN
     assert (tmp_path / "repro.log").read_text() == "the repro script did not end"
+
+
+def test_the_runs_of_one_repro_share_their_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "repro.py"
+    path.write_text("import time\ntime.sleep(600)")
+    as_is, off, only = verify_switched(path, ["fuse"], ["only:fuse"], 1.0)
+    assert as_is.late and as_is.seconds >= 1.0
+    assert (off, only) == (LATE, LATE), "they were not started"
