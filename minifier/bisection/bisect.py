@@ -176,7 +176,11 @@ def each_matters(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> bool:
 def _one_fault(
     ask: Ask, failure: Outcome, toggles: Toggles, zero: Outcome, log: EventLog
 ) -> tuple[Fault, Outcome] | None:
-    """Return a fault and the outcome without it; None if no prefix shows the failure."""
+    """Return a fault and the outcome without it; None if no prefix shows the failure.
+
+    If it fails with everything off, steps are required, and a required step only seems to be at
+    fault: without it, there is another failure.
+    """
     decisions = failure.decisions
     bounds = _last_pass_and_first_failure(ask, failure, toggles, zero, log)
     if bounds is None:
@@ -189,7 +193,7 @@ def _one_fault(
             return fault, left
         case Resolution.FAILS:
             return _everywhere(ask, fault, left, toggles)
-        case Resolution.UNRESOLVED if failure.ends_before(left):
+        case Resolution.UNRESOLVED if failure.ends_before(left) and zero.kind is Kind.OK:
             return fault, left  # the failure may have hidden this one
     first = 0 if passing is None else passing
     suspects = [decisions[first], *reversed(decisions[:failing]), *decisions[failing:]]

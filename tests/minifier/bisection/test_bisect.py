@@ -307,6 +307,23 @@ def test_a_step_that_the_program_needs_after_the_culprit_is_not_the_culprit(
 
 
 @pytest.mark.parametrize("other", [ILLEGAL, REJECTED, NO_CASE])
+@pytest.mark.parametrize("failure", [CRASH, WRONG])
+@pytest.mark.parametrize("culprit", [("passes.algebraic", "n3"), ("memory.reuse", "n6")])
+@pytest.mark.parametrize("needed", [("passes.cse", "n0"), ("fuse.inline", "n19")])
+def test_a_step_that_the_program_always_needs_is_not_the_culprit(
+    other: Outcome, failure: Outcome, culprit: Step, needed: Step
+) -> None:
+    """For example, a pass that replaces what the backend cannot compile."""
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return other if needed not in taken else failure if culprit in taken else OK
+
+    verdict = Program(PIPELINE, judge).bisected()
+    assert found(verdict) == [culprit]
+    assert verdict.confirmed
+
+
+@pytest.mark.parametrize("other", [ILLEGAL, REJECTED, NO_CASE])
 def test_nothing_is_confirmed_if_no_single_unit_makes_it_pass(other: Outcome) -> None:
     def judge(taken: Sequence[Step]) -> Outcome:
         return WRONG if len(taken) == len(PIPELINE) else other
