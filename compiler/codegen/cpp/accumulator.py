@@ -1,19 +1,70 @@
 """Writes the accumulator of a reduction in C++: state, update, merge of two states, result.
 
-Long float sums add 1024 elements at a time in float, in vector lanes, and the partial sums in
+Long float sums add up to 1024 elements at a time in float, in vector lanes, and the partial sums in
 double. The error is that of adding 1024 floats, whatever the length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from tcdebug.compiler.codegen.cpp.text import TYPES, integer
+from tcdebug.compiler.ir.index import Axis, product
 from tcdebug.compiler.ir.operations import FLOATS, gives_place, neutral
 
 CHUNK = 1024
+"""The most elements that are added in float."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of the loops of a reduction: `length` points of one axis, and all axes inside it."""
+
+    position: int
+    """The place of the axis in the inner axes."""
+    length: int
+
+
+def chunk_of(inner: Sequence[Axis]) -> Chunk | None:
+    """The largest piece of some loops with at most CHUNK points; None if all of them have so few.
+
+    The axes inside the piece stay whole. A loop over a piece of a shorter axis would run once, and
+    g++ does not vectorise a reduction in it.
+    """
+    points = 1
+    for position in reversed(range(len(inner))):
+        size = inner[position].size.constant
+        if size is None or points * size > CHUNK:
+            return Chunk(position, CHUNK // max(1, points))
+        points *= size
+    return None
+
+
+SHORT = 128
+"""The most points of an innermost axis that get a partial sum each."""
+ROWS_TO_SPREAD = 4
+"""The fewest times that such an axis must be visited."""
+
+
+def spread_of(inner: Sequence[Axis]) -> int:
+    """The partial sums for one visit of the innermost axis after the other; 0 if one is enough.
+
+    g++ adds the vector lanes of a sum one after the other, each time that the innermost loop ends.
+    That takes longer than a short loop itself.
+    """
+    size = inner[-1].size.constant if inner else None
+    rows = product(a.size for a in inner[:-1]).constant
+    if size is None or not 2 <= size <= SHORT or (rows is not None and rows < ROWS_TO_SPREAD):
+        return 0
+    return size
+
+
+def can_chunk(kind: str, dtype: torch.dtype) -> bool:
+    """Whether a reduction is a sum or a product of floats, which is computed in chunks."""
+    return kind in ("sum", "prod") and dtype == torch.float32
 
 
 @dataclass(frozen=True)
@@ -26,12 +77,14 @@ class CppAccumulator:
     """The dtype of the values that are combined."""
     in_one: bool = False
     """Whether chunks are disabled: for a scan, whose states are all read, or a short reduction."""
+    spread: int = 0
+    """The number of partial sums, one for each point of the innermost axis; 0 if there is one."""
 
     @property
     def chunked(self) -> bool:
-        """Whether a partial sum in float is added to a total in double every CHUNK elements."""
-        sums = self.kind in ("sum", "prod") and self.dtype == torch.float32
-        return sums and not self.in_one
+        """Whether partial sums in float are added to a total in double every CHUNK elements."""
+        wanted = bool(self.spread) or not self.in_one
+        return wanted and can_chunk(self.kind, self.dtype)
 
     @property
     def by_place(self) -> bool:
@@ -78,11 +131,22 @@ class CppAccumulator:
         return f"{field}_{self.name}"
 
     @property
+    def _sign(self) -> str:
+        return "+" if self.kind == "sum" else "*"
+
+    @property
+    def fold_clause(self) -> str:
+        """The reduction of a loop that adds all partial sums to the total."""
+        return f"{self._sign}:{self.variable('total')}"
+
+    @property
     def clauses(self) -> list[str]:
         """The clauses of `omp simd reduction`."""
+        if self.spread:
+            return []
         part = self.variable("part")
         if self.kind in ("sum", "prod"):
-            return [f"{'+' if self.kind == 'sum' else '*'}:{part}"]
+            return [f"{self._sign}:{part}"]
         if self.dtype == torch.bool:
             return [f"{'|' if self.kind == 'max' else '&'}:{part}"]
         clauses = [f"{self.kind}:{self.variable('best')}"]
@@ -95,10 +159,9 @@ class CppAccumulator:
         part = self.variable("part") + at
         best = self.variable("best") + at
         if self.kind in ("sum", "prod"):
-            sign = "+" if self.kind == "sum" else "*"
             if self.dtype in (*FLOATS, torch.int64):
-                return [f"{part} {sign}= {value};"]
-            return [f"{part} = ({TYPES[self.dtype]})({part} {sign} {value});"]
+                return [f"{part} {self._sign}= {value};"]
+            return [f"{part} = ({TYPES[self.dtype]})({part} {self._sign} {value});"]
         if self.kind == "log_sum_exp":
             return [f"{part} = log_add_exp_({part}, {value});"]
         if self.last_wins:
@@ -130,15 +193,15 @@ class CppAccumulator:
         return [f"if ({here} < 0 || {wins}) {{ {best} = {value}; {here} = {place}; }}"]
 
     def close_chunk(self, at: str = "") -> str:
-        """A statement that adds the partial sum to the total."""
-        sign = "+" if self.kind == "sum" else "*"
-        return f"{self.variable('total')}{at} {sign}= {self.variable('part')}{at};"
+        """A statement that adds the partial sum to the total. `at` is the subscript of both."""
+        total = self.variable("total") + ("" if self.spread else at)
+        return f"{total} {self._sign}= {self.variable('part')}{at};"
 
     def merge(self, at: str) -> list[str]:
         """Statements that merge the state of another thread, which has the subscript `at`."""
         if self.chunked:
-            sign = "+" if self.kind == "sum" else "*"
-            return [f"{self.variable('total')} {sign}= slots_{self.variable('total')}{at};"]
+            total = self.variable("total")
+            return [f"{total} {self._sign}= slots_{total}{at};"]
         if self.by_place:
             other = f"slots_{self.variable('best')}{at}"
             place = f"slots_{self.variable('place')}{at}"

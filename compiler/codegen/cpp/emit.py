@@ -150,9 +150,19 @@ class CppEmitter:
                 return f"(int64_t)({render(node.index, text)})"
             case Parameter():
                 return f"({TYPES[node.dtype]}){self._storage[node.name]}"
+            case Call(name="where"):
+                return self._choice(node)
             case Call():
                 return operation(node, [self.value(o).text for o in node.operands])
         raise TypeError(f"no such expression: {node!r}")
+
+    def _choice(self, node: Call) -> str:
+        """A choice of two values. g++ 12 does not vectorize one by an invariant of the loop."""
+        condition, *values = (self.value(o) for o in node.operands)
+        texts = [condition.text, *(v.text for v in values)]
+        if node.dtype != torch.bool and condition.depth < max(v.depth for v in values):
+            return f"blend<{TYPES[node.dtype]}>({', '.join(texts)})"
+        return operation(node, texts)
 
     def _define(self, node: Expr, text: str, depth: int) -> Place:
         depth = self._clamped(depth)

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.accumulator import CHUNK, CppAccumulator
+from tcdebug.compiler.codegen.cpp.accumulator import (
+    CHUNK,
+    CppAccumulator,
+    can_chunk,
+    chunk_of,
+    spread_of,
+)
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
 from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex
@@ -221,7 +227,7 @@ class CppKernelWriter:
             if not segment.sweep:
                 self._segment(segment)
                 continue
-            accumulators = _accumulators(segment, self.kernel)
+            accumulators = self._accumulators(segment)
             self._declare(accumulators)
             states = [(a, state) for a in accumulators for state in a.state]
             for accumulator, (ctype, field, _) in states:
@@ -247,12 +253,28 @@ class CppKernelWriter:
     # -- a sweep ----------------------------------------------------------------------------
 
     def _sweep(self, segment: Segment) -> None:
-        accumulators = _accumulators(segment, self.kernel)
+        accumulators = self._accumulators(segment)
         self._declare(accumulators)
         self._leave_earlier_sweeps(segment)
         self._declare_scratch(segment)
         self._inner_loops(segment, accumulators, "0", None)
         self._results([a for a in accumulators if self.made[a.name].reduces])
+
+    def _accumulators(self, segment: Segment) -> list[CppAccumulator]:
+        elements = product(a.size for a in self.kernel.inner).constant
+        few = elements is not None and elements <= CHUNK
+        spread = 0 if self.lane or self.kernel.scans else spread_of(self.kernel.inner)
+        return [
+            CppAccumulator(
+                n.name,
+                SCANS.get(n.kind, n.kind),
+                n.body.dtype,
+                in_one=few or n.scans,
+                spread=spread if can_chunk(n.kind, n.body.dtype) else 0,
+            )
+            for n in segment.nodes
+            if n.kind
+        ]
 
     def _declare(self, accumulators: Sequence[CppAccumulator]) -> None:
         for accumulator in accumulators:
@@ -298,34 +320,62 @@ class CppKernelWriter:
     ) -> None:
         """Write the loops of a sweep. `low` and `high` are the bounds of the first one."""
         inner, depth = self.kernel.inner, len(self.emit.blocks)
-        bounds = [("0", _text(a.size)) for a in inner]
+        bounds = [("0", _text(a.size)) for a in inner] or [("0", "1")]
         if inner and high is not None:
             bounds[0] = (low, high)
-        for axis, (start, end) in zip(inner[:-1], bounds[:-1], strict=True):
-            self.emit.enter(_loop(axis, start, end), (axis,))
         chunked = [a for a in accumulators if a.chunked]
-        start, end = bounds[-1] if bounds else ("0", "1")
-        if chunked and inner:
-            name = inner[-1].name
-            self.emit.enter(
-                f"for (int64_t {name}_low = {start}; {name}_low < {end}; {name}_low += {CHUNK})"
-            )
-            block = self.emit.innermost
-            block.add(f"const int64_t {name}_high = index_min({name}_low + {CHUNK}, {end});")
-            start, end = f"{name}_low", f"{name}_high"
-        for accumulator in chunked:
-            if accumulator.part is not None:
-                ctype, field, initial = accumulator.part
-                self._variable(ctype, accumulator.variable(field), initial)
-        self._innermost_loop(segment, accumulators, start, end)
-        for accumulator in chunked:
-            self._fold(accumulator)
-        while len(self.emit.blocks) > depth:
+        spread = any(a.spread for a in chunked)
+        chunk = chunk_of(inner[:-1] if spread else inner) if chunked else None
+        folds_at = self._declare_parts(chunked) if chunk is None else 0
+        for position, axis in enumerate(inner):
+            here = chunk is not None and position == chunk.position
+            if here and chunk is not None and chunk.length > 1:
+                bounds[position] = self._open_chunk(axis, chunk.length, bounds[position])
+                folds_at = self._declare_parts(chunked)
+            if position < len(inner) - 1:
+                self.emit.enter(_loop(axis, *bounds[position]), (axis,))
+            if here and not folds_at:
+                folds_at = self._declare_parts(chunked)
+        self._innermost_loop(segment, accumulators, *bounds[-1])
+        while True:
+            if len(self.emit.blocks) == folds_at:
+                for accumulator in chunked:
+                    self._fold(accumulator)
+            if len(self.emit.blocks) == depth:
+                return
             self.emit.leave()
+
+    def _open_chunk(self, axis: Axis, length: int, bounds: tuple[str, str]) -> tuple[str, str]:
+        """Open a loop over pieces of an axis. Returns the bounds of the axis in a piece."""
+        (start, end), name = bounds, axis.name
+        self.emit.enter(
+            f"for (int64_t {name}_low = {start}; {name}_low < {end}; {name}_low += {length})"
+        )
+        text = f"const int64_t {name}_high = index_min({name}_low + {length}, {end});"
+        self.emit.innermost.add(text)
+        return f"{name}_low", f"{name}_high"
+
+    def _declare_parts(self, chunked: Sequence[CppAccumulator]) -> int:
+        """Declare the partial sums of a chunk. Returns the depth at which the chunk ends."""
+        for accumulator in chunked:
+            if accumulator.part is None:
+                continue
+            ctype, field, initial = accumulator.part
+            name, count = accumulator.variable(field), accumulator.spread
+            if count:
+                self.emit.innermost.add(f"{ctype} {name}[{count}];")
+                self.emit.innermost.add(f"for (int l = 0; l < {count}; ++l) {name}[l] = {initial};")
+            else:
+                self._variable(ctype, name, initial)
+        return len(self.emit.blocks)
 
     def _fold(self, accumulator: CppAccumulator) -> None:
         block = self.emit.innermost
-        if self.lane is None:
+        if accumulator.spread:
+            block.add(f"#pragma omp simd reduction({accumulator.fold_clause})")
+            loop = f"for (int l = 0; l < {accumulator.spread}; ++l)"
+            block.add(f"{loop} {accumulator.close_chunk('[l]')}")
+        elif self.lane is None:
             block.add(accumulator.close_chunk())
         else:
             block.add(f"for (int l = 0; l < lanes; ++l) {accumulator.close_chunk('[l]')}")
@@ -335,7 +385,6 @@ class CppKernelWriter:
     ) -> None:
         emit, last = self.emit, self.kernel.inner[-1:]
         state = {a.name: a for a in accumulators}
-        at = "" if self.lane is None else "[l]"
         for axis in last:
             emit.enter(_loop(axis, low, high), (axis,))
         if self.lane is not None:
@@ -343,6 +392,9 @@ class CppKernelWriter:
         for node in segment.nodes:
             if node.kind:
                 value = emit.value(node.body).text
+                at = "" if self.lane is None else "[l]"
+                if state[node.name].spread:
+                    at = f"[{last[0].name}]"
                 for line in state[node.name].update(value, self._linear(), at):
                     emit.innermost.add(line)
                 if node.scans:
@@ -448,16 +500,6 @@ class CppKernelWriter:
     def _declare_kept(self, nodes: Sequence[FlatNode]) -> None:
         for node in nodes:
             self.emit.innermost.add(f"{TYPES[node.dtype]} kept_{node.name}[{LANES}];")
-
-
-def _accumulators(segment: Segment, kernel: FlatKernel) -> list[CppAccumulator]:
-    elements = product(a.size for a in kernel.inner).constant
-    few = elements is not None and elements <= CHUNK
-    return [
-        CppAccumulator(n.name, SCANS.get(n.kind, n.kind), n.body.dtype, in_one=few or n.scans)
-        for n in segment.nodes
-        if n.kind
-    ]
 
 
 def _may_report(expr: Expr, last: Axis | None) -> bool:

@@ -17,6 +17,17 @@ template <typename To, typename From> static inline To bits_as(From value) {
   __builtin_memcpy(&result, &value, sizeof(To));
   return result;
 }
+template <int Bytes> struct BitsOf;
+template <> struct BitsOf<1> { typedef uint8_t type; };
+template <> struct BitsOf<2> { typedef uint16_t type; };
+template <> struct BitsOf<4> { typedef uint32_t type; };
+template <> struct BitsOf<8> { typedef uint64_t type; };
+// One of two values, without a comparison: a mask that is an invariant of a loop can be a vector.
+template <typename T> static inline T blend(bool first, T a, T b) {
+  typedef typename BitsOf<sizeof(T)>::type Bits;
+  const Bits mask = (Bits)(0 - (Bits)first);
+  return bits_as<T>((Bits)((bits_as<Bits>(a) & mask) | (bits_as<Bits>(b) & ~mask)));
+}
 // Reads the bits, because gcc 12 fails on __builtin_signbit of lanes that were bfloat16.
 static inline bool sign_bit(float x) { return bits_as<int32_t>(x) < 0; }
 static inline bool sign_bit(double x) { return bits_as<int64_t>(x) < 0; }

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.cpp.transposed_loads import Tiling
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
-from tcdebug.compiler.ir.expr import indices, walk
+from tcdebug.compiler.ir.expr import Load, walk
 from tcdebug.compiler.ir.index import Axis, Index, product
+from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import arithmetic
 
 SCRATCH = 1 << 13
 """The longest row, in elements, that is kept for a later sweep instead of recomputed."""
 EXPENSIVE = 8
 """The arithmetic (see schedule/cost.py) from which keeping a value pays."""
+GATHER = 8.0
+NEAR = 0.25
+VECTOR = 16
+"""The lanes of a vector of floats."""
 GRAIN = 1 << 15
 """The most points for which a kernel runs on one thread."""
 
@@ -42,31 +48,64 @@ def can_share(kernel: FlatKernel) -> bool:
     return bool(kernel.outer or kernel.inner) and (known is None or known > GRAIN)
 
 
-def contiguous(index: Index, axis: Axis) -> bool:
-    """Whether neighbours along the axis are neighbours in memory."""
-    return index.coefficient(axis) == 1
-
-
 def addresses(kernel: FlatKernel) -> list[Index]:
-    """The addresses that the inner loops access."""
-    found: list[Index] = []
+    """The addresses that the inner loops access, each once."""
+    found: dict[str, Index] = {}
     for node in kernel.nodes:
         if node.inside:
-            found += [i for e in walk(node.body) for i in indices(e)]
+            accessed = [e.index[0] for e in walk(node.body) if isinstance(e, Load) and e.index]
             if node.name in kernel.stored and not node.reduces:
-                found.append(node.address)
-    return found
+                accessed.append(node.address)
+            found.update((address.key, address) for address in accessed)
+    return list(found.values())
 
 
 def lane_axis(kernel: FlatKernel) -> Axis | None:
-    """The outer axis for vector lanes; None if the last inner axis is better."""
+    """The outer axis for vector lanes; None if the last inner axis is better.
+
+    The cost of an axis is the cycles per point that the inner loops access memory:
+
+    - 1 for an element next to that of the neighbouring lane, 0 for one that all lanes share;
+    - GATHER for any other element, since each lane touches a cache line of its own;
+    - all of it divided by the share of the vector that a short axis fills.
+
+    Lanes along the last inner axis load an element that does not depend on the inner axes once per
+    row, which costs nothing. Lanes along an outer axis load it again at each point, from the first
+    level of the cache, and keep their accumulators in memory. These cost NEAR each.
+    """
     if not kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     touched = addresses(kernel)
-    best = max(kernel.outer, key=lambda a: sum(contiguous(i, a) for i in touched))
-    along_outer = sum(contiguous(i, best) for i in touched)
-    along_inner = sum(contiguous(i, kernel.inner[-1]) for i in touched)
-    return best if along_outer > along_inner else None
+    best = min(kernel.outer, key=lambda axis: _column_cost(kernel, touched, axis))
+    cheaper = _column_cost(kernel, touched, best) < _row_cost(kernel, touched)
+    return best if cheaper else None
+
+
+def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
+    """The cost of memory per point with lanes along the last inner axis."""
+    last = kernel.inner[-1]
+    return sum(_access_cost(address, last) for address in touched) / _filled(last)
+
+
+def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis) -> float:
+    """The cost of memory per point with lanes along an outer axis."""
+    inner = frozenset(kernel.inner)
+    cost = NEAR * sum(bool(n.kind) for n in kernel.nodes)
+    for address in touched:
+        access = _access_cost(address, axis)
+        cost += access if inner & address.axes else min(access, NEAR)
+    return cost / _filled(axis)
+
+
+def _access_cost(address: Index, axis: Axis) -> float:
+    if axis not in address.axes:
+        return 0
+    return 1 if address.coefficient(axis) == 1 else GATHER
+
+
+def _filled(axis: Axis) -> float:
+    """The share of a vector that the points of an axis fill."""
+    return min(1.0, max(1, estimate(axis.size)) / VECTOR)
 
 
 def can_split(kernel: FlatKernel) -> bool:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
+from cpp_kernels import kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import assert_as_eager, assert_same, compiled
-from stages import capture
 from torch.nn import functional as F
-
-from tcdebug.compiler.codegen.cpp.source import write_cpp
-from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.gate.toggles import Toggles
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float64, torch.uint8)
 
@@ -55,14 +48,6 @@ def test_one_kernel_reads_transposed_operands_of_many_sizes() -> None:
         x = filled((rows, columns), torch.float32)
         y = filled((columns, rows), torch.float32)
         assert_same(f(x, y), function(x, y), exact=True)
-
-
-def kernels(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> str:
-    """The C++ of a function, without the prelude."""
-    (schedule,) = capture(function, *inputs).schedules
-    gate = Gate(Toggles.parse(off))
-    written = write_cpp(schedule.kernels(), schedule.graph.buffers(), gate)
-    return "\n".join(call.source for call in written.calls.values())
 
 
 def test_only_loads_that_are_contiguous_across_rows_are_read_in_blocks() -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from judge import compiled
-
-from tcdebug.compiler.codegen.cpp.source import prelude
-from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.runtime.toolchain import find
+from cpp_kernels import built, kernels, scalar_loops
+from judge import assert_as_eager, compiled
 
 KERNEL = """
 extern "C" void kernel(const float* __restrict__ in, float* __restrict__ out) {{
@@ -34,14 +32,6 @@ extern "C" void joined(
   }}
 }}
 """
-
-
-def built(source_text: str, tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    toolchain = find(Options().compiler)
-    source = tmp_path / "kernel.cpp"
-    source.write_text(prelude() + source_text)
-    command = [*toolchain.command(source, tmp_path / "kernel.so"), *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
 @pytest.mark.parametrize("columns", [2, 3, 5])
@@ -83,3 +73,65 @@ def test_statistics_of_joined_tensors_are_those_of_eager(off: list[str]) -> None
 def test_the_maximum_of_several_numbers_is_vectorized(tmp_path: Path, name: str) -> None:
     done = built(KERNEL.format(name), tmp_path, "-fopt-info-vec-optimized")
     assert "loop vectorized" in done.stderr
+
+
+def ones(*size: int) -> torch.Tensor:
+    return torch.randn(size)
+
+
+REDUCTIONS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "first and last axis": (lambda x: x.sum((0, 2)), [ones(8, 16, 256)]),
+    "first and last axis, half a chunk": (lambda x: x.sum((0, 2)), [ones(8, 4, 784)]),
+    "first and last axis, many chunks": (lambda x: x.sum((0, 2)), [ones(3, 4, 2500)]),
+    "short last axis": (lambda x: x.sum((0, 2)), [ones(40, 4, 31)]),
+    "short last axis, many chunks": (lambda x: x.sum((0, 2)), [ones(2100, 2, 9)]),
+    "short axes": (lambda x: x.square().sum((0, 1, 3)), [ones(8, 16, 4, 40)]),
+    "product": (lambda x: (1 + x * 1e-3).prod(1), [ones(16, 2500)]),
+    "mean of planes": (lambda x: x.mean((0, 2, 3)), [ones(16, 3, 7, 7)]),
+    "variance": (lambda x: torch.var_mean(x, (0, 2)), [ones(16, 4, 100)]),
+    "of bfloat16": (lambda x: x.sum((0, 2)), [ones(8, 4, 256).bfloat16()]),
+    "extremes": (lambda x: (x.amax((0, 2)), x.amin((0, 2))), [ones(8, 4, 256)]),
+    "rows with statistics": (
+        lambda x, a, b, c: ((x - a) * b / c).exp().sum(-1),
+        [ones(64, 300), ones(64, 1), ones(64, 1), ones(64, 1)],
+    ),
+    "choice by a number": (
+        lambda x, t: torch.where(t == 0, 0.0, x.abs().log() * t).sum(-1),
+        [ones(64, 300), ones(1)],
+    ),
+    "choice by a row": (
+        lambda x, t: torch.where(t > 0, x.exp(), x * t),
+        [ones(64, 300), ones(64, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_every_loop_of_a_reduction_is_vectorized(tmp_path: Path, name: str) -> None:
+    function, inputs = REDUCTIONS[name]
+    text = kernels(function, *inputs)
+    assert "#pragma omp simd" in text
+    assert scalar_loops(text, tmp_path) == []
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_a_choice_by_an_invariant_keeps_every_bit(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.0, -0.0, 1.5, -2.0, 3.0]).to(dtype).repeat(2, 20)
+
+    def function(x: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        return torch.where(row > 0, x, -x)
+
+    row = torch.tensor([[1.0], [-1.0]])
+    assert_as_eager(compiled(function), function, [x, row], exact=True)
+
+
+def test_lanes_run_along_the_elements_that_are_neighbours_in_memory() -> None:
+    row, column = ones(64, 1), ones(1, 300)
+    by_rows = kernels(lambda x, a, b, c: (x * a * b * c).sum(1), ones(64, 300), row, row, row)
+    by_columns = kernels(
+        lambda x, a, b, c: (x * a * b * c).sum(0), ones(64, 300), column, column, column
+    )
+    assert "int lanes" not in by_rows
+    assert "int lanes" in by_columns

@@ -1,0 +1,53 @@
+"""The C++ kernels of a function, and which of their loops g++ vectorizes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stages import capture
+
+from tcdebug.compiler.codegen.cpp.source import prelude, write_cpp
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.runtime.toolchain import find
+
+VECTORIZED = re.compile(r"kernel\.cpp:(\d+):\d+: optimized: loop vectorized")
+
+
+def kernels(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> str:
+    """The C++ of a function, without the prelude."""
+    (schedule,) = capture(function, *inputs).schedules
+    gate = Gate(Toggles.parse(off))
+    written = write_cpp(schedule.kernels(), schedule.graph.buffers(), gate)
+    return "\n".join(call.source for call in written.calls.values())
+
+
+def built(text: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Compile C++ after the prelude, as kernels are compiled, to kernel.so in a folder."""
+    toolchain = find(Options().compiler)
+    source = folder / "kernel.cpp"
+    source.write_text(prelude() + text)
+    command = [*toolchain.command(source, folder / "kernel.so"), *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def scalar_loops(text: str, folder: Path) -> list[str]:
+    """The loops marked `omp simd` that g++ does not vectorize.
+
+    g++ names the loop or the first line of its body. It also names the pragma of a reduction, but
+    that is only the loop that clears the vector of partial results.
+    """
+    notes = built(text, folder, "-fopt-info-vec-optimized").stderr
+    vectorized = {int(line) for line in VECTORIZED.findall(notes)}
+    lines = (prelude() + text).splitlines()
+    return [
+        lines[number]
+        for number, line in enumerate(lines, 1)
+        if line.startswith("#pragma omp simd")
+        and not vectorized & {number + 1, number + 2, number + 3}
+    ]
