@@ -5,6 +5,7 @@ from __future__ import annotations
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.capture import capture, entries, exports, identity
 from tcdebug.minifier.cases import settings
+from tcdebug.minifier.judging import untimed_guards
 from tcdebug.minifier.processes import sleeping, threads
 from tcdebug.minifier.reuse import calls
 from tcdebug.minifier.subjects import protected_files
@@ -20,6 +21,7 @@ PATCHES: tuple[Patch, ...] = (
     *sleeping.PATCHES,
     *settings.PATCHES,
     *calls.PATCHES,
+    *untimed_guards.PATCHES,
     *protected_files.PATCHES,
     *dynamo.PATCHES,
     *autograd.PATCHES,

@@ -32,8 +32,14 @@ SETTINGS = {
 """Settings that torch reads at import, as repro scripts have them."""
 
 
-def pytest_configure() -> None:
-    """Collect garbage rarely: torch has a million objects to look at, and compiles make many."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep kernels between runs, and collect garbage rarely: compiles make a million objects.
+
+    All tests share one cache of inductor, apart from the user's. It lies where tcdebug itself has
+    it. In an empty one, inductor first compiles seven programs, which takes some 10 CPU-seconds.
+    """
+    kernels = config.cache.mkdir("tcdebug-kernels")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
     gc.set_threshold(100_000, 50, 50)
 
 
@@ -72,10 +78,9 @@ class WarmPython:
 
 
 @pytest.fixture(scope="session")
-def warm_server(pytestconfig: pytest.Config) -> Iterator[WarmPython]:
+def warm_server() -> Iterator[WarmPython]:
     """An interpreter that has imported torch and is forked."""
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(pytestconfig.cache.mkdir("inductor"))}
-    environment = {**os.environ, **SETTINGS, **caches}
+    environment = {**os.environ, **SETTINGS}
     settings = {k: v for k, v in environment.items() if k.startswith(READ_AT_IMPORT)}
     with tempfile.TemporaryDirectory(prefix="tcdebug-warm-") as folder:
         address, client = f"{folder}/socket", Path(folder, "python")

@@ -21,6 +21,7 @@ from tcdebug.minifier.judging.draws import with_equal_draws
 from tcdebug.minifier.judging.further_calls import can_be_repeated, results_of_calls
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
+from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.targets import Target
 
 SEED = 1234
@@ -220,7 +221,7 @@ def _after_compile(follow: Notify) -> Notify:
 def fresh_capture() -> Iterator[None]:
     """Reset Dynamo's state from earlier compiles, and let it raise errors in this block."""
     torch._dynamo.reset()
-    with torch._dynamo.config.patch(suppress_errors=False):
+    with torch._dynamo.config.patch(suppress_errors=False), untimed_guards():
         yield
 
 

@@ -43,9 +43,9 @@ Command = Callable[..., Finished]
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of compiled kernels that no other run uses."""
-    return tmp_path_factory.mktemp("kernels")
+def kernels(pytestconfig: pytest.Config) -> Path:
+    """The cache of compiled kernels that all tests share."""
+    return pytestconfig.cache.mkdir("tcdebug-kernels")
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ PRELOADED = (
     "torch._inductor.fx_passes.fuse_attention",
     "torch._inductor.fx_passes.mkldnn_fusion",
     "torch._inductor.fx_passes.serialized_patterns.*",
+    "torch.distributed.tensor.experimental._func_map",
     "torch.export._trace",
     "safetensors.torch",
     "setuptools",
@@ -69,7 +70,7 @@ FORCED = {
 
 
 def preload() -> None:
-    """Import what most tests import, and find the vector instructions.
+    """Import what most tests import, find the vector instructions, and leave guards untimed.
 
     Another version of torch may lack some of it.
     """
@@ -82,6 +83,8 @@ def preload() -> None:
     with contextlib.suppress(ImportError):
         cpu_vec_isa = importlib.import_module("torch._inductor.cpu_vec_isa")
         cpu_vec_isa.pick_vec_isa()  # it compiles six programs for each new cache of inductor
+    guards: Any = importlib.import_module("torch._dynamo.guards")
+    guards.profile_guard_manager = lambda *_: 0.0  # as in conftest.py
 
 
 def listening(address: str) -> socket.socket:
@@ -245,7 +248,9 @@ if __name__ == "__main__":
     address, python = sys.argv[1:]
     settings = {k: v for k, v in os.environ.items() if k.startswith(READ_AT_IMPORT)}
     torch.set_num_threads(1)
+    gc.disable()  # imports make a million objects that stay
     preload()
+    gc.enable()
     gc.collect()
     gc.freeze()  # a collection in a child need not copy our objects
     listener = listening(address)

@@ -117,10 +117,9 @@ def compared(
 
 
 @pytest.fixture(autouse=True)
-def logged(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
-    """Enable events, from which stages are read, and keep kernels between runs of the tests."""
+def logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enable events, from which stages are read."""
     monkeypatch.delenv("TCDEBUG_LOG")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(pytestconfig.cache.mkdir("inductor")))
 
 
 @pytest.mark.parametrize("row", EMBEDDED, ids=lambda row: row.unit)

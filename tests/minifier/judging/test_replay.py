@@ -11,6 +11,7 @@ import pytest
 import torch
 from captured import captured
 from torch import fx
+from torch._dynamo import guards
 from torch._higher_order_ops import scan
 
 from tcdebug.compiler.gate.toggles import Toggles
@@ -20,7 +21,7 @@ from tcdebug.minifier.cases.criteria import ORACLES, Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Referee
-from tcdebug.minifier.judging.replay import SEED, compare, judge, run
+from tcdebug.minifier.judging.replay import SEED, compare, fresh_capture, judge, run
 from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.subjects.judges import judge_of
 from tcdebug.minifier.targets import Target
@@ -282,3 +283,13 @@ def test_a_graph_without_a_float64_run_is_invalid_for_fp64(tmp_path: Path) -> No
     assert (outcome.kind, outcome.message) == (
         Kind.INVALID, "there is no float64 run to compare with"
     )  # fmt: skip
+
+
+def test_a_judged_compile_does_not_time_its_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(*_: object) -> float:
+        raise AssertionError
+
+    monkeypatch.setattr(guards, "profile_guard_manager", timed)
+    with fresh_capture():
+        torch.compile(torch.neg, backend="eager")(torch.ones(1))
+    assert guards.profile_guard_manager is timed  # type: ignore[attr-defined] # imported there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -27,15 +27,6 @@ from tcdebug.minifier.targets.inductor.settings import units
 PROPERTY = property_settings(4)
 FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse",
             "codegen")  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def kernels_of_the_tests(
-    monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
-) -> Iterator[None]:
-    """Keep kernels between runs of the tests, but apart from the user's."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(pytestconfig.cache.mkdir("inductor")))
-    yield
 
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
