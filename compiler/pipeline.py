@@ -30,6 +30,7 @@ from torch import Tensor, fx
 
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.codegen.kernels.call import KernelCall
+from tcdebug.compiler.codegen.wrapper.graph_steps import graph_steps
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperWriter
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.configuration.overrides import GraphCompiler, Overrides
@@ -64,6 +65,7 @@ from tcdebug.compiler.registry import REGISTRY, read_through
 from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
 from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
 from tcdebug.compiler.runtime.cuda.products import with_templates
+from tcdebug.compiler.runtime.profiler_ranges import graph_range
 from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -280,10 +282,14 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     lines = origins(schedule, lowered.graph)
     for source in sources.values():
         _report_kernels(stages, source, lines)
+    for called in graph_steps(schedule, calls, lines) if this.options.profile else ():
+        stages.log.emit(called)
     with stages.stage("runtime", len(calls)):
         compiled = load(stages, sources, wrapper, module.forward, this.options)
         if this.options.cudagraphs:
             compiled = _captured(compiled, schedule, stages, direction, this.options)
+        if this.options.profile:
+            compiled = graph_range(compiled, this.compile_id, direction, this.gate.graph_id)
     _report(stages, lowered, schedule, calls, time.perf_counter() - start)
     return seams.boxed(compiled)
 

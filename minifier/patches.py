@@ -7,6 +7,7 @@ from tcdebug.minifier.capture import capture, entries, exports, identity
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.judging import untimed_guards
 from tcdebug.minifier.processes import sleeping, threads
+from tcdebug.minifier.profiling import inductor_profiling
 from tcdebug.minifier.reuse import calls
 from tcdebug.minifier.subjects import protected_files
 from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
@@ -23,6 +24,7 @@ PATCHES: tuple[Patch, ...] = (
     *calls.PATCHES,
     *untimed_guards.PATCHES,
     *protected_files.PATCHES,
+    *inductor_profiling.PATCHES,
     *dynamo.PATCHES,
     *autograd.PATCHES,
     *inductor.PATCHES,

@@ -23,7 +23,9 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 """The modes of torch.compile, as options. All of these options concern GPUs only."""
 
 ON_ERROR = ("raise", "fallback")
-SWITCHES = ("log", "artifacts", "repro", "background", "cudagraphs", "autotune", "templates")
+SWITCHES = (
+    "log", "artifacts", "repro", "background", "cudagraphs", "autotune", "templates", "profile",
+)  # fmt: skip
 
 
 class BadOption(Coded, ValueError):
@@ -84,6 +86,10 @@ class Options:
     templates: bool = False
     """Measure matrix products written in Triton, fused with the operators around them, and use
     them where they are faster than ATen's (TCDEBUG_TEMPLATES=1)."""
+
+    profile: bool = False
+    """Give torch.profiler a range for each graph and each kernel, and write `graph.step` events.
+    Kernels are then launched one by one (TCDEBUG_PROFILE=1; `tcdebug run --profile` sets it)."""
 
     repro: bool = False
     """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""

@@ -12,6 +12,7 @@ from tcdebug.compiler.devices.protocol import KernelSource
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.runtime.background import Background, Compiled
 from tcdebug.compiler.runtime.launch import load_wrapper
+from tcdebug.compiler.runtime.profiler_ranges import kernel_ranges
 from tcdebug.compiler.stages.stage import Stages
 
 
@@ -32,6 +33,8 @@ def load(
         for device, source in sources.items():
             launches = [made for made in wrapper.launches if made.device == device]
             names |= DEVICES[device].build(source, launches, stages, options)
+        if options.profile:
+            names |= kernel_ranges(names, wrapper.launches)
         return load_wrapper(wrapper, names, stages.name)
 
     def failed(error: Exception) -> None:

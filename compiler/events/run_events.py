@@ -74,6 +74,26 @@ class WorkerExit(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class ProfileRecorded(Event):
+    """The profile of a process was written to `trace`, a file of the run folder.
+
+    `frame` is the frame whose calls are the steps, `calls` their number. At most `steps` of them
+    were to be measured. `copy_speeds` has the bytes per second that a device reads and writes in a
+    copy. `operator_seconds` and `range_seconds` are what the profiler adds to an operator of torch,
+    and to a range that Python makes.
+    """
+
+    kind: ClassVar[str] = "profile"
+    trace: str
+    steps: int
+    frame: str
+    calls: int
+    copy_speeds: Mapping[str, float]
+    operator_seconds: float
+    range_seconds: float
+
+
 RUN_EVENTS: tuple[type[Event], ...] = (
     RunStart,
     RunEnd,
@@ -81,4 +101,5 @@ RUN_EVENTS: tuple[type[Event], ...] = (
     ConfigSnapshot,
     WorkerStart,
     WorkerExit,
+    ProfileRecorded,
 )

@@ -212,6 +212,27 @@ class KernelWritten(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphStep(Event):
+    """A kernel or library call of a compiled graph. Written only under `tcdebug run --profile`.
+
+    `position` is its place in the order of the graph's calls. `name` is its name in a profile: that
+    of a generated kernel, or an operator such as aten::mm. `nodes` are nodes of the ATen graph, and
+    `node_lines` their lines as FILE:N, empty if unknown. `lines` are all lines that it computes.
+    `moved` is as in `kernel`.
+    """
+
+    kind: ClassVar[str] = "graph.step"
+    level: ClassVar[str] = "debug"
+    position: int
+    name: str
+    generated: bool
+    nodes: list[str]
+    node_lines: list[str]
+    lines: list[str]
+    moved: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelLoaded(Event):
     """A version of a Triton kernel was loaded on the GPU: its tile and its use of resources.
 
@@ -333,6 +354,7 @@ EVENTS: tuple[type[Event], ...] = (
     DecisionTaken,
     Remark,
     KernelWritten,
+    GraphStep,
     KernelLoaded,
     TileChosen,
     ProductChosen,

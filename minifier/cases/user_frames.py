@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from itertools import takewhile
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
+PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 OF_THE_USER = "from user code:\n"
 """The text that Dynamo writes before the stack of the program it was capturing."""
 
@@ -27,11 +28,26 @@ def lines_of_error(text: str) -> list[str]:
     _, found, rest = text.rpartition(OF_THE_USER)
     if not found:
         return []
-    spec = find_spec("torch")
-    of_torch = tuple(spec.submodule_search_locations or ()) if spec else ()
     stack, _, _ = rest.partition("\n\n")
+    of_torch = _folders_of_torch()
     lines = [line for file, line in frames(stack) if not of_torch or not file.startswith(of_torch)]
     return lines[::-1]
+
+
+def innermost_line(trace: str) -> str:
+    """Return the innermost line of a stack trace as FILE:N; empty if there is none.
+
+    A line inside torch counts only if all lines are.
+    """
+    found = [(match["file"], f"{match['file']}:{match['line']}") for match in PLACE.finditer(trace)]
+    of_torch = _folders_of_torch()
+    outside = [line for file, line in found if not of_torch or not file.startswith(of_torch)]
+    return (outside or [line for _, line in found] or [""])[-1]
+
+
+def _folders_of_torch() -> tuple[str, ...]:
+    spec = find_spec("torch")
+    return tuple(spec.submodule_search_locations or ()) if spec else ()
 
 
 def last_exception(text: str) -> str:

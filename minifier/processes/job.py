@@ -60,7 +60,8 @@ class Job(msgspec.Struct, frozen=True):
     `mode` is a key of `sessions.modes.MODES`: search (judges and investigates graphs), eager
     (compiles nothing), compiled (compiles as the script says), layers (the same without some layers
     of torch), traced (the same, recording what torch reports), watch (leaves repros of failures),
-    capture (leaves a repro of every graph), or explain (only records what torch reports).
+    capture (leaves a repro of every graph), explain (only records what torch reports), or profile
+    (also profiles the script).
     In the mode minimise, changed versions of the script run instead of the script.
     """
 
@@ -92,6 +93,8 @@ class Job(msgspec.Struct, frozen=True):
     """watch: compare calls that reuse a capture of Dynamo with a fresh capture."""
     every_call: bool = False
     """watch: keep the inputs of every call, for failures that end the process."""
+    steps: int = 0
+    """profile: the number of steps to measure."""
     graph: int | None = None
     """capture: the ordinal of the only graph to write, from 0."""
     output: str = ""

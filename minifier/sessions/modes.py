@@ -30,6 +30,8 @@ from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
 from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.threads import one_thread
+from tcdebug.minifier.profiling.inductor_profiling import kernels_traceable
+from tcdebug.minifier.profiling.recording import recorded
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.reuse.check import GuardCheck
 from tcdebug.minifier.sessions.child_search import ChildSession
@@ -129,6 +131,18 @@ def explain(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
         patches.enter_context(compile_patched(lambda backend: forced, log))
 
 
+def profile(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Profile the kernels of the script's graphs, and record the lines they compute."""
+    log = _with_settings(job, patches)
+    patches.enter_context(traced(log))
+    patches.enter_context(kernels_traceable(log))
+    recording = patches.enter_context(recorded(Path(job.run_dir), log, job.steps))
+    forced = job.backend
+    patches.enter_context(
+        compile_patched(lambda backend: recording.count.wrap(forced or backend), log)
+    )
+
+
 def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Write a repro of every graph, or of the one requested."""
     if child and job.graph is not None:
@@ -147,6 +161,7 @@ MODES: Mapping[str, Mode] = {
     "traced": traced_layers,
     "watch": watch,
     "explain": explain,
+    "profile": profile,
     "capture": capture,
 }
 

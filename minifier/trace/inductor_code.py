@@ -19,11 +19,20 @@ SIZED = re.compile(
 RENAMED = re.compile(r"^ +(\w+) = (?:reinterpret_tensor\()?(\w+)(?:,|;)", re.MULTILINE)
 LIBRARY = re.compile(r"(?:extern_kernels\.(\w+)|torch\.ops\.((?:aten|mkl\w*|onednn)\.[\w.]+))$")
 
+CPP_PARAMETERS = re.compile(r" kernel\((.*?)\)", re.DOTALL)
+TRITON_PARAMETERS = re.compile(r"'signature': \{(.*?)\}", re.DOTALL)
+TRITON_PARAMETER = re.compile(r"'(\w+)': '\*(\w+)'")
+QUOTES = "'''"
+UPDATED = "in_out_"
+"""The prefix of parameters that a kernel reads and writes."""
+
 BYTES: Mapping[str, int] = {
     "bool": 1, "int8_t": 1, "uint8_t": 1, "at::BFloat16": 2, "bfloat16": 2, "at::Half": 2,
     "half": 2, "int16_t": 2, "float": 4, "int32_t": 4, "double": 8, "int64_t": 8,
+    "i1": 1, "i8": 1, "u8": 1, "fp8e4nv": 1, "fp8e5": 1, "i16": 2, "fp16": 2, "bf16": 2,
+    "i32": 4, "fp32": 4, "i64": 8, "fp64": 8,
 }  # fmt: skip
-"""Sizes of the C++ types that CPU kernels take pointers to."""
+"""Sizes of the types that C++ and Triton kernels take pointers to."""
 
 
 def generated_events(code: str, path: str) -> Iterator[Event]:
@@ -40,7 +49,7 @@ def generated_events(code: str, path: str) -> Iterator[Event]:
     for match in KERNEL.finditer(code):
         language = "c++" if match[2].startswith("cpp") else match[2]
         arguments, nodes = called.get(match[1], ("", []))
-        moved = _moved(match[3] or "", arguments, elements)
+        moved = _moved(_pointers(code, match), arguments, elements)
         yield KernelWritten(match[1], language, nodes, moved, path)
 
 
@@ -66,14 +75,30 @@ def _elements(code: str) -> dict[str, int]:
     return found
 
 
-def _moved(types: str, arguments: str, elements: Mapping[str, int]) -> int:
-    """Return the bytes that a kernel reads and writes, once per argument; 0 if unknown."""
-    pointers = [re.sub(r"const |[*' ]", "", t) for t in _listed(types) if "*" in t]
-    names = _listed(arguments)[: len(pointers)]
-    if not pointers or any(n not in elements for n in names) or len(names) < len(pointers):
+def _pointers(code: str, kernel: re.Match[str]) -> list[tuple[str, str]]:
+    """Return name and type of each pointer that a kernel takes, in order.
+
+    Names are empty if the kernel's own declaration cannot be read.
+    """
+    source = code[kernel.end() :].partition(QUOTES)[2].partition(QUOTES)[0]
+    if kernel[2] == "triton":
+        found = TRITON_PARAMETERS.search(source)
+        return TRITON_PARAMETER.findall(found[1]) if found else []
+    types = [re.sub(r"const |[*' ]", "", t) for t in _listed(kernel[3] or "") if "*" in t]
+    found = CPP_PARAMETERS.search(source)
+    declared = [p.rpartition(" ")[2] for p in _listed(found[1]) if "*" in p] if found else []
+    names = declared if len(declared) == len(types) else [""] * len(types)
+    return list(zip(names, types, strict=True))
+
+
+def _moved(pointers: list[tuple[str, str]], arguments: str, elements: Mapping[str, int]) -> int:
+    """Return the bytes that a kernel reads and writes, by its arguments; 0 if unknown."""
+    given = _listed(arguments)[: len(pointers)]
+    if not pointers or any(n not in elements for n in given) or len(given) < len(pointers):
         return 0
     return sum(
-        elements[name] * BYTES.get(kind, 0) for name, kind in zip(names, pointers, strict=True)
+        elements[given_name] * BYTES.get(kind, 0) * (2 if name.startswith(UPDATED) else 1)
+        for given_name, (name, kind) in zip(given, pointers, strict=True)
     )
 
 

@@ -28,6 +28,7 @@ from tcdebug.compiler.events.schema import (
 )
 from tcdebug.minifier.trace.guards import count_guards, value_guards
 from tcdebug.minifier.trace.inductor_code import generated_events
+from tcdebug.minifier.trace.inductor_steps import inductor_steps
 
 STAGES: Mapping[str, str] = {
     "entire_frame_compile": "frame",
@@ -67,6 +68,9 @@ GRAPHS: Mapping[str, str] = {
 
 CACHES: Mapping[str, str] = {"fx_graph_cache": "inductor", "aotautograd_cache": "aot_autograd"}
 
+PROVENANCE_NODES = "inductor_provenance_tracking_node_mappings"
+PROVENANCE_LINES = "inductor_provenance_tracking_kernel_stack_traces"
+
 METRICS = ("compilation_metrics", "bwd_compilation_metrics")
 PHASES: Mapping[str, str] = {
     "dynamo_compile_time_before_restart_us": "restarts",
@@ -97,6 +101,12 @@ class Translator:
     """Start times of the spans that have not ended, by name."""
     direction: dict[str, str] = field(default_factory=dict)
     """The graph of each compile that was seen last."""
+    code: dict[str, str] = field(default_factory=dict)
+    """The generated code of each compile that was seen last."""
+    graph: dict[str, str] = field(default_factory=dict)
+    """The graph of that code."""
+    nodes: dict[str, Mapping[str, list[str]]] = field(default_factory=dict)
+    """The nodes of the calls in that code."""
 
     def feed(self, metadata: Mapping[str, Any], payload: str, **context: Any) -> None:
         """Write the events of one record. `context` is added to their envelopes."""
@@ -122,13 +132,24 @@ class Translator:
             yield self._metrics(details, backward=name != METRICS[0])
         elif name == "chromium_event":
             yield from self._span(payload)
+        elif name == PROVENANCE_NODES:
+            self.nodes[compiled] = _lists((_json(payload) or {}).get("cppCodeToPost"))
+        elif name == PROVENANCE_LINES:
+            where = {"stage": "codegen", "direction": self.direction.get(compiled, "")}
+            code, graph = self.code.get(compiled, ""), self.graph.get(compiled, "")
+            nodes = self.nodes.pop(compiled, {})
+            for step in inductor_steps(code, graph, nodes, _lists(_json(payload))):
+                yield step, where
         elif reader := READERS.get(name):
             yield from reader(self.log, payload)
         elif name.rpartition("_")[0] in CACHES:
             cache, _, verdict = name.rpartition("_")
             found = _json(payload)
             key = str(found.get("key") or "") if isinstance(found, dict) else ""
-            yield CacheUsed(verdict, key, 0.0), {"stage": CACHES[cache]}
+            where = {"stage": CACHES[cache]}
+            if cache == "fx_graph_cache":  # one answer for each graph, after its code
+                where["direction"] = self.direction.get(compiled, "")
+            yield CacheUsed(verdict, key, 0.0), where
 
     def _graph(self, name: str, text: str, compiled: str) -> Iterator[EventWithContext]:
         """Save a graph or generated code as text. For code, also yield its kernels and calls."""
@@ -141,7 +162,10 @@ class Translator:
         where = {"stage": name, "direction": self.direction.get(compiled, "")}
         path = self.log.save(f"ir/{compiled.replace('/', '_') or 'graph'}.{name}.py", text)
         yield StageText(path), where
+        if name == "inductor_post_grad_graph":
+            self.graph[compiled] = text
         if name == "inductor_output_code":
+            self.code[compiled] = text
             for event in generated_events(text, path):
                 yield event, where
 
@@ -237,6 +261,11 @@ def _frame_of(details: Mapping[str, Any]) -> dict[str, Any]:
         "line": int(details.get("co_firstlineno") or 0),
         "name": str(details.get("co_name") or ""),
     }
+
+
+def _lists(found: Any) -> Mapping[str, list[str]]:
+    """Return a decoded mapping of lists; empty if it is something else."""
+    return found if isinstance(found, dict) else {}
 
 
 def _json(text: str) -> Any:

@@ -28,9 +28,11 @@ from tcdebug.cli.options import (
     OFF,
     OUTPUT_FORMAT,
     PASS_ON,
+    PROFILE,
     QUIET,
     RUN,
     SCRIPT,
+    STEPS,
     USAGE,
     RunCommand,
     SuggestingGroup,
@@ -190,8 +192,7 @@ def minify(**arguments: Any) -> None:
 @OFF
 @CHECK_RUN
 @click.option("--every-call", is_flag=True, help="Record the inputs of every call of a graph.")
-@QUIET
-@options(MODULE, CODE)
+@options(PROFILE, STEPS, JSON, QUIET, MODULE, CODE)
 @SCRIPT
 @ARGS
 def run(**arguments: Any) -> None:
@@ -200,8 +201,10 @@ def run(**arguments: Any) -> None:
     SCRIPT runs with ARGS. Each compiled graph that fails leaves a repro. Instead of SCRIPT, give
     -m MODULE, -c CODE, or an installed command such as pytest.
 
+    With --profile, shows what the lines and kernels cost instead, and writes a trace for Perfetto.
+
     Exit status: that of the script; 1 when --check found a wrong result or a missing guard;
-    128 + n when the process died of signal n.
+    4 when --profile found no compiled graph; 128 + n when the process died of signal n.
     """
     call("run", **arguments)
 

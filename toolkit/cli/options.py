@@ -93,10 +93,32 @@ CHECK_RUN = click.option(
 )
 
 
+PROFILE = click.option(
+    "--profile", is_flag=True, help="Measure what each line and each kernel of the graphs costs."
+)
+STEPS = click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="With --profile: measure at most this many calls of the compiled code.",
+)
+
+
 class RunCommand(ProgramCommand):
-    """A command whose `--check` may be given without a value."""
+    """A command whose `--check` may be given without a value, and whose options may conflict."""
 
     values: ClassVar = {"--check": CHECKS}
+
+    def invoke(self, context: click.Context) -> Any:
+        """Refuse options that do not go together."""
+        given = context.params
+        watching = given["check"] or given["every_call"]
+        if given["profile"] and watching:
+            context.fail("--profile measures the script alone, without --check and --every-call.")
+        if given["as_json"] and not given["profile"]:
+            context.fail("--json needs --profile, because stdout is the script's.")
+        return super().invoke(context)
 
 
 class SuggestingGroup(click.Group):

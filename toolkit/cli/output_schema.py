@@ -20,6 +20,7 @@ from tcdebug.output.structures import (
     CheckedPatch,
     ListedRun,
 )
+from tcdebug.profiling.profile import Profile
 from tcdebug.reading.comparison import Comparison
 from tcdebug.reading.explanation import Explanation
 from tcdebug.reading.ranks import RankComparison
@@ -32,6 +33,7 @@ OUTPUTS: Mapping[str, Any] = {
     "explain": Explanation,
     "explain CODE": Code,
     "since": VersionHistory,
+    "run": Profile,
     "units": list[Unit],
     "cache": CacheState,
     "doctor": list[Check],

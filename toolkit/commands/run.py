@@ -6,18 +6,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.display.console import note
+from tcdebug.display.console import error, note, write
 from tcdebug.display.guards import show_missing_guards
+from tcdebug.display.profile import show_profile
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
-from tcdebug.minifier.processes.job import NO_BACKEND, SCRIPT_FAILED, Job, start_in_foreground
+from tcdebug.minifier.processes.job import (
+    NO_BACKEND,
+    SCRIPT_FAILED,
+    Job,
+    UnknownBackend,
+    start_in_foreground,
+)
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.foreground import status_of
+from tcdebug.supervision.profiled_script import begin_profiling, profiled
 from tcdebug.supervision.recorded_graphs import fallbacks
 from tcdebug.supervision.refusal import backend_missing, refused
-from tcdebug.supervision.supervisor import begin
+from tcdebug.supervision.supervisor import Supervisor, begin
 
+COMPILES_NOTHING = "check that it calls torch.compile, and calls the result"
 CHECK_FAILED = 1
 INTERRUPTED = 130
 
@@ -30,9 +41,15 @@ def run(
     off: Sequence[str],
     check: str | None,
     every_call: bool,
+    profile: bool,
+    steps: int,
+    as_json: bool,
     quiet: bool,
 ) -> int:
-    """Run the script and watch its graphs; the exit status."""
+    """Run the script and watch its graphs, or profile them; the exit status."""
+    if profile:
+        supervisor = begin_profiling(script, args, backend, steps, notes=not quiet)
+        return _profile(supervisor, off, as_json=as_json)
     job = Job(
         "watch", script, list(args), "", backend,
         compare=check == "results", guards=check == "guards", every_call=every_call,
@@ -58,6 +75,28 @@ def run(
     announce_repros(repros, hints=not quiet)
     show_missing_guards(missing)
     return ending
+
+
+def _profile(supervisor: Supervisor, off: Sequence[str], *, as_json: bool) -> int:
+    """Profile the script; the exit status."""
+    try:
+        result = profiled(supervisor, off, hidden=as_json)
+    except UnknownBackend as problem:
+        return refused(supervisor, problem)
+    script, folder = supervisor.job.script, supervisor.folder
+    for line in (*fallbacks(folder), *_unasked(off, folder)):
+        note(line)
+    if result.profile is None:
+        error("TCD013", f"{script} left no profile: {result.problem or 'it ended too early'}")
+    elif not result.measured:
+        error("TCD012", f"{script} called no compiled graph", COMPILES_NOTHING)
+    elif as_json:
+        write(msgspec.json.encode(result.profile).decode() + "\n")
+    else:
+        show_profile(result.profile)
+    if result.ended:
+        note(f"the script ended with exit status {result.ended}")
+    return result.exit_status
 
 
 def _exit_status(status: int, failed: bool) -> int:

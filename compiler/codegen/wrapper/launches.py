@@ -41,6 +41,8 @@ class Launch:
     given: tuple[str, ...]
     kinds: str
     places: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...] = ()
+    """The kernels' own names; `kernels` has those of their code."""
 
 
 def launch(name: str, calls: Sequence[KernelCall]) -> Launch:
@@ -52,7 +54,9 @@ def launch(name: str, calls: Sequence[KernelCall]) -> Launch:
     )
     given, kinds = zip(*places, strict=True)
     kernels = tuple(call.code for call in calls)
-    return Launch(name, calls[0].kernel.device.type, kernels, given, "".join(kinds), taken)
+    names = tuple(call.kernel.name for call in calls)
+    device = calls[0].kernel.device.type
+    return Launch(name, device, kernels, given, "".join(kinds), taken, names)
 
 
 def arguments(call: KernelCall) -> list[tuple[str, str]]:

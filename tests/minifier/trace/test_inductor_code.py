@@ -29,6 +29,24 @@ cpp_fused_0 = async_compile.cpp_pybinding(['const float*'], r'''
         cpp_fused_0(arg0_1, s0)
 """
 
+UPDATING = """
+cpp_fused_mul_0 = async_compile.cpp_pybinding(['float*', 'const double*'], r'''
+extern "C"  void  kernel(float* in_out_ptr0,
+                       const double* in_ptr0)
+''')
+triton_poi_fused_add_1 = async_compile.triton('triton_poi_fused_add_1', '''
+@triton_heuristics.pointwise(
+    size_hints={'x': 32},
+    triton_meta={'signature': {'in_out_ptr0': '*bf16', 'in_ptr0': '*fp32', 'xnumel': 'i32', \
+'XBLOCK': 'constexpr'}, 'device': DeviceProperties(type='cuda', index=0)},
+)
+''', device_str='cuda')
+        buf0 = empty_strided_cuda((8, 4), (4, 1), torch.float32)
+        buf1 = empty_strided_cuda((8, 4), (4, 1), torch.float64)
+        cpp_fused_mul_0(buf0, buf1)
+        triton_poi_fused_add_1.run(buf0, buf1, 32, stream=stream0)
+"""
+
 GUARDS = """
 TREE_GUARD_MANAGER:
 +- RootGuardManager
@@ -45,6 +63,14 @@ def test_a_kernel_moves_the_bytes_of_its_arguments_and_of_a_broadcast_only_its_m
     kernels = [e for e in generated_events(CODE, "code.py") if isinstance(e, KernelWritten)]
     assert kernels == [
         KernelWritten("cpp_fused_relu_sum_0", "c++", [], 8 * 4 * 4 + 8 * 8 + 4, "code.py")
+    ]
+
+
+def test_what_a_kernel_updates_is_read_and_written_in_cpp_and_in_triton() -> None:
+    kernels = [e for e in generated_events(UPDATING, "") if isinstance(e, KernelWritten)]
+    assert [(k.name, k.language, k.moved) for k in kernels] == [
+        ("cpp_fused_mul_0", "c++", 32 * (4 + 4 + 8)),
+        ("triton_poi_fused_add_1", "triton", 32 * (2 + 2 + 4)),
     ]
 
 

@@ -1,0 +1,44 @@
+"""Lists the kernels and library calls of a schedule as a profiler shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch._ops import OpOverload
+
+from tcdebug.compiler.codegen.kernels.call import KernelCall
+from tcdebug.compiler.events.schema import GraphStep
+from tcdebug.compiler.ir.graph import Extern
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+
+
+def graph_steps(
+    schedule: Schedule, calls: Mapping[str, KernelCall], origins: Mapping[str, list[list[str]]]
+) -> Iterator[GraphStep]:
+    """Every kernel and every call of an operator, in the order in which they run.
+
+    `origins` is that of `schedule.provenance`. A call that is not an operator is left out, because
+    a profiler does not show it.
+    """
+    for position, step in enumerate(schedule.steps):
+        if isinstance(step, Kernel):
+            rows = origins[step.name]
+            nodes = {node: where for _, node, _, where in rows}
+            lines = list(dict.fromkeys(where for where in nodes.values() if where))
+            moved = calls[step.name].moved
+            yield GraphStep(position, step.name, True, [*nodes], [*nodes.values()], lines, moved)
+        elif isinstance(step.target, OpOverload):
+            where = _line(step)
+            name, lines = profiled_name(step.target), [where] if where else []
+            yield GraphStep(position, name, False, [step.origin.node], [where], lines, 0)
+
+
+def profiled_name(operator: OpOverload) -> str:
+    """The name of an operator in a profile, such as aten::mm."""
+    namespace, _, rest = str(operator).partition(".")
+    return f"{namespace}::{rest.partition('.')[0]}"
+
+
+def _line(node: Extern) -> str:
+    where = node.origin.location
+    return f"{where.filename}:{where.line}" if where else ""

@@ -1,0 +1,1 @@
+"""Profiles a running program, and records where the kernels of its graphs come from."""

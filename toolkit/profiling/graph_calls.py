@@ -1,0 +1,148 @@
+"""Finds the calls of compiled graphs in a trace, and the step of the graph that each event is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tcdebug.compiler.events.schema import CacheUsed, GraphStep
+from tcdebug.profiling.trace_spans import LAUNCHES, HostSpan, Trace, while_compiling
+from tcdebug.reading.run_dir import Record
+
+INDUCTOR_GRAPH = re.compile(r"## Call CompiledFxGraph (\S+) ##")
+EMBEDDED_GRAPH = re.compile(r"tcdebug graph (\S+) (\S+) (\S+)")
+GENERATED = re.compile(r"(cpp|triton)_")
+REGION = re.compile(r"Torch-Compiled Region: (\S+)")
+PREFIX = re.compile(r"graph_\d+_(?=cpp_)")
+"""What inductor puts before the name of a C++ kernel in a profile."""
+
+
+@dataclass(frozen=True)
+class ProfiledStep:
+    """A kernel or library call of a graph, as a profile names it."""
+
+    position: int
+    name: str
+    generated: bool
+    nodes: tuple[str, ...]
+    node_lines: tuple[str, ...]
+    lines: tuple[str, ...]
+    moved: int
+
+
+@dataclass(eq=False)
+class GraphCall:
+    """One call of a compiled graph. `graph` is its compile id and direction."""
+
+    graph: str
+    span: HostSpan
+    steps: Mapping[HostSpan, ProfiledStep | None] = field(default_factory=dict)
+    """Range directly in the call -> the step that it is; None if that is not known."""
+
+
+@dataclass
+class CompiledGraphs:
+    """The graphs of a run: their steps, and how their ranges in a trace name them.
+
+    After `torch._dynamo.reset`, compile ids begin anew, and a later graph gets a number.
+    """
+
+    steps: dict[str, list[ProfiledStep]] = field(default_factory=dict)
+    """Graph -> its steps in order."""
+    ranges: dict[str, str] = field(default_factory=dict)
+    """Key of inductor's cache, or compile id, direction and hash -> graph. Graphs of inductor with
+    equal keys compute the same lines, and count as the first of them."""
+    _latest: dict[str, str] = field(default_factory=dict)
+
+    def read(self, record: Record) -> None:
+        """Take what an event says about a graph."""
+        data, plain = record["data"], _graph_name(record)
+        if record["event"] == GraphStep.kind:
+            step = ProfiledStep(
+                data["position"], data["name"], data["generated"], tuple(data["nodes"]),
+                tuple(data["node_lines"]),
+                tuple(data["lines"]), data["moved"],
+            )  # fmt: skip
+            name = self._latest.setdefault(plain, plain)
+            if self.steps.get(name) and self.steps[name][-1].position >= step.position:
+                number = 1 + sum(n.partition(" (")[0] == plain for n in self.steps)
+                name = self._latest[plain] = f"{plain} ({number})"
+            self.steps.setdefault(name, []).append(step)
+            self.ranges[f"{plain} {record.get('graph_id') or '?'}"] = name
+        elif _has_key(record) and plain in self._latest:
+            self.ranges.setdefault(data["key"], self._latest[plain])
+
+    def of_range(self, span: HostSpan) -> str:
+        """The graph whose call a range is; empty if it is not a call of a graph."""
+        if found := EMBEDDED_GRAPH.match(span.name):
+            return self.ranges.get(" ".join(found.groups()), f"{found[1]} {found[2]}")
+        if not (found := INDUCTOR_GRAPH.match(span.name)):
+            return ""
+        return self.ranges.get(found[1]) or self._with_kernels(span) or "?"
+
+    def _with_kernels(self, call: HostSpan) -> str:
+        """The only graph that has all generated kernels of a call; empty if there is none."""
+        called = {profiled_kernel(span) for span in call.inside}
+        called = {name for name in called if GENERATED.match(name)}
+        having = [
+            graph for graph, steps in self.steps.items() if called <= {step.name for step in steps}
+        ]
+        return having[0] if called and len(having) == 1 else ""
+
+
+def compiled_graphs(records: Sequence[Record]) -> CompiledGraphs:
+    """The graphs of a run, from its events."""
+    found = CompiledGraphs()
+    for record in records:
+        found.read(record)
+    return found
+
+
+def _has_key(record: Record) -> bool:
+    """Whether an event gives the key of a graph in inductor's cache."""
+    of_inductor = record["event"] == CacheUsed.kind and record.get("stage") == "inductor"
+    return of_inductor and bool(record["data"]["key"])
+
+
+def _graph_name(record: Record) -> str:
+    return f"{record.get('compile_id') or '?'} {record.get('direction') or '?'}"
+
+
+def graph_calls(trace: Trace, graphs: CompiledGraphs) -> Iterator[GraphCall]:
+    """The calls of graphs in order of time."""
+    for span in trace.host:
+        if (graph := graphs.of_range(span)) and not while_compiling(span):
+            yield GraphCall(graph, span, _assigned(span, graphs.steps.get(graph, ())))
+
+
+def profiled_kernel(span: HostSpan) -> str:
+    """The name of a range as `graph.step` events have it."""
+    return PREFIX.sub("", span.name)
+
+
+def _assigned(call: HostSpan, steps: Sequence[ProfiledStep]) -> dict[HostSpan, ProfiledStep | None]:
+    """The step of each range directly in a call.
+
+    The n-th range with a name is the n-th step with this name, if there are as many of both, or
+    only one such step.
+    """
+    ranges = [s for s in call.inside if s.event["cat"] not in LAUNCHES and not s.compiles]
+    by_name: dict[str, list[ProfiledStep]] = {}
+    for step in steps:
+        by_name.setdefault(step.name, []).append(step)
+    seen = Counter(profiled_kernel(s) for s in ranges)
+    taken: Counter[str] = Counter()
+    found: dict[HostSpan, ProfiledStep | None] = {}
+    for span in ranges:
+        name = profiled_kernel(span)
+        candidates = by_name.get(name, [])
+        if len(candidates) == 1:
+            found[span] = candidates[0]
+        elif len(candidates) == seen[name]:
+            found[span] = candidates[taken[name]]
+        else:
+            found[span] = None
+        taken[name] += 1
+    return found
