@@ -1,0 +1,1 @@
+"""Programs that `sweep.py` measures, made in families by the hundred."""

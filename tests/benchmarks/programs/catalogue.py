@@ -1,0 +1,28 @@
+"""All programs of the sweep, by family."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable
+
+from programs import fusions, modules, networks, operators, optimizers, reductions
+from programs.program import Program
+
+Source = Callable[[str], Iterable[Program]]
+SOURCES: tuple[Source, ...] = (
+    networks.programs,
+    reductions.programs,
+    reductions.gradients,
+    modules.programs,
+    optimizers.programs,
+    fusions.programs,
+    operators.programs,
+)
+
+
+def catalogue(device: str) -> dict[str, Program]:
+    """Name -> program, for a device. Programs of the fuzzer are missing without Hypothesis."""
+    sources = list(SOURCES)
+    if importlib.util.find_spec("hypothesis") is not None:
+        sources.append(importlib.import_module("programs.fuzzed").programs)
+    return {program.name: program for source in sources for program in source(device)}

@@ -1,0 +1,118 @@
+"""A program of the sweep: how to make it, and how to call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program runs, and how large its tensors are."""
+
+    device: str
+    dtype: torch.dtype = torch.float32
+
+    def scaled(self, size: int) -> int:
+        """A size for a CPU, or eight times as much on a GPU."""
+        return size if self.device == "cpu" else size * 8
+
+    def normal(self, *size: int) -> Tensor:
+        """Normally distributed numbers."""
+        return torch.randn(size, device=self.device, dtype=self.dtype)
+
+    def integers(self, below: int, *size: int) -> Tensor:
+        """Integers from 0 to a bound."""
+        return torch.randint(0, below, size, device=self.device)
+
+    def trained(self, module: nn.Module) -> nn.Module:
+        """A module in its place, in training mode."""
+        return module.to(self.device, self.dtype).train()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A function with its inputs. `leaves` are what its outputs are differentiated by, if any."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    leaves: tuple[Tensor, ...] = ()
+    keywords: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program by name. `make` raises any exception if the installed torch cannot run it."""
+
+    name: str
+    family: str
+    make: Callable[[], Made]
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """The tensors in nested containers."""
+    return [t for t in pytree.tree_leaves(value) if isinstance(t, Tensor)]
+
+
+def differentiated(function: Callable[..., Any], *inputs: Any) -> Made:
+    """A function with the gradients of its inputs of floats, and of its own parameters."""
+    given = [t for t in tensors(inputs) if t.is_floating_point()]
+    leaves = [t.requires_grad_() for t in given]
+    if isinstance(function, nn.Module):
+        leaves += [p for p in function.parameters() if p.requires_grad]
+    return Made(function, inputs, tuple(leaves))
+
+
+def caller(made: Made, function: Callable[..., Any]) -> Callable[[], Any]:
+    """A call of a version of the program, with the gradients that it needs.
+
+    The gradients of its outputs are ones, which are made by the first call.
+    """
+    keywords = dict(made.keywords)
+    if not made.leaves:
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return function(*made.inputs, **keywords)
+
+        return forward
+    ones: list[Tensor] = []
+
+    def both() -> Any:
+        results = [t for t in tensors(function(*made.inputs, **keywords)) if t.requires_grad]
+        if not ones:
+            ones.extend(torch.ones_like(t) for t in results)
+        return results, torch.autograd.grad(results, made.leaves, ones, allow_unused=True)
+
+    return both
+
+
+def in_both_directions(
+    family: str,
+    names: Iterable[str],
+    make: Callable[[str, Place, bool], Made],
+    device: str,
+) -> Iterator[Program]:
+    """Each program in float32 and bfloat16, forward and with gradients.
+
+    `make` takes the name, the place, and whether gradients are wanted.
+    """
+    for name in names:
+        for short, dtype in DTYPES.items():
+            place = Place(device, dtype)
+            for gradients in (False, True):
+                suffix = f"{short}.grad" if gradients else short
+
+                def made(
+                    name: str = name, place: Place = place, gradients: bool = gradients
+                ) -> Made:
+                    return make(name, place, gradients)
+
+                yield Program(f"{family}/{name}.{suffix}", family, made)

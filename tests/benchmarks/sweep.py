@@ -1,0 +1,240 @@
+"""Measures the embedded compiler on programs by the hundred, beside inductor and eager.
+
+    python tests/benchmarks/sweep.py --device cpu --seconds 540 [--only 'reductions/*']
+    python tests/benchmarks/sweep.py --device cpu --page
+
+Each call of the program continues where the last one stopped, for `--seconds`. Results are lines of
+JSON in `--results`. The families of programs take turns, so that an unfinished sweep is a sample
+of all. The page has the distribution of the ratios, and every row that loses.
+
+The three versions run in one process, in turns, on one thread of a CPU. A ratio is the median over
+the rounds; its noise is estimated from them (`interleaved.py`). Programs run in a child process,
+which is started again after a crash, or when a program exceeds `--limit`.
+"""
+# ruff: noqa: T201 # a page is what it is for
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from interleaved import ratio, times
+from programs.catalogue import catalogue
+from programs.program import Program, caller, tensors
+from sweep_page import page
+
+WORKER = "--worker"
+PROGRAMS_OF_A_WORKER = 60
+"""Programs after which a process is replaced, which returns its memory."""
+
+
+def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
+    """The row of one program."""
+    row: dict[str, Any] = {"name": program.name, "family": program.family}
+    torch.manual_seed(0)
+    try:
+        made = program.make()
+        calls = {"eager": caller(made, made.function)}
+        start = time.perf_counter()
+        expected = calls["eager"]()
+        if time.perf_counter() - start > 1:
+            return {**row, "status": "skipped", "why": "a call takes more than a second"}
+    except Exception as error:
+        return {**row, "status": "skipped", "why": f"{type(error).__name__}: {error}"[:300]}
+    first: dict[str, float] = {}
+    found: Any = None
+    for backend in ("inductor", "tcdebug"):
+        torch._dynamo.reset()
+        calls[backend] = caller(made, torch.compile(made.function, backend=backend))
+        try:
+            start = time.perf_counter()
+            found = calls[backend]()
+            first[backend] = time.perf_counter() - start
+        except Exception as error:
+            status = "failed" if backend == "tcdebug" else "skipped"
+            why = f"{backend}: {type(error).__name__}: {error}"
+            return {**row, "status": status, "why": why[:300]}
+    if why := _difference(expected, found):
+        row["why"] = why
+    rounds = times(calls, device, seconds)
+    against = {other: ratio(rounds["tcdebug"], rounds[other]) for other in ("inductor", "eager")}
+    return {
+        **row,
+        "status": "measured",
+        "over_inductor": against["inductor"].value,
+        "over_eager": against["eager"].value,
+        "noise": max(r.noise for r in against.values()),
+        "seconds": min(rounds["tcdebug"]),
+        "compile_seconds": first["tcdebug"],
+        "compile_over": first["tcdebug"] / first["inductor"],
+        "rounds": len(rounds["tcdebug"]),
+        **_memory(calls, device),
+    }
+
+
+def _memory(calls: dict[str, Any], device: str) -> dict[str, float]:
+    """The peak memory of a call on a GPU over inductor's."""
+    if device != "cuda":
+        return {}
+    peaks: dict[str, int] = {}
+    for name in ("inductor", "tcdebug"):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        calls[name]()
+        torch.cuda.synchronize()
+        peaks[name] = torch.cuda.max_memory_allocated() - before
+    return {"memory_over": peaks["tcdebug"] / peaks["inductor"]} if peaks["inductor"] else {}
+
+
+def _difference(expected: Any, found: Any) -> str:
+    """How far results are from eager's, if that is more than 2 % of their norm."""
+    for number, (a, b) in enumerate(zip(tensors(expected), tensors(found), strict=False)):
+        if a.shape != b.shape:
+            return f"output {number} has size {tuple(b.shape)} instead of {tuple(a.shape)}"
+        if not a.is_floating_point() or not a.numel():
+            continue
+        a, b = a.double().nan_to_num(), b.double().nan_to_num()
+        error = float((a - b).norm() / (a.norm() + 1e-12))
+        if error > 0.02:
+            return f"output {number} differs by {error:.2g} of its norm"
+    return ""
+
+
+def work(device: str, seconds: float) -> None:
+    """Measure the programs whose names come on stdin, and print a row for each."""
+    torch.set_num_threads(1)
+    programs = catalogue(device)
+    for line in sys.stdin:
+        row = measured(programs[line.strip()], device, seconds)
+        print("ROW " + json.dumps(row), flush=True)
+
+
+class Worker:
+    """A child process that measures programs."""
+
+    def __init__(self, device: str, seconds: float, log: Path) -> None:
+        environment = {"TCDEBUG_LOG": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
+        self.child = subprocess.Popen(
+            [sys.executable, __file__, WORKER, "--device", device, "--each", str(seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log.open("a"),
+            text=True,
+            env=environment,
+        )
+        self.programs = 0
+
+    def row(self, name: str, limit: float) -> dict[str, Any]:
+        """The row of a program; one that says so if the process ends or takes too long."""
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.programs += 1
+        self.child.stdin.write(name + "\n")
+        self.child.stdin.flush()
+        selector = selectors.DefaultSelector()
+        selector.register(self.child.stdout, selectors.EVENT_READ)
+        end = time.monotonic() + limit
+        while selector.select(max(0.0, end - time.monotonic())):
+            line = self.child.stdout.readline()
+            if not line:
+                break
+            if line.startswith("ROW "):
+                found: dict[str, Any] = json.loads(line[4:])
+                return found
+        ended = self.child.poll() is not None or time.monotonic() < end
+        self.close()
+        family = name.partition("/")[0]
+        why = f"exit status {self.child.returncode}" if ended else f"more than {limit:.0f} s"
+        status = "died" if ended else "slow"
+        return {"name": name, "family": family, "status": status, "why": why}
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it is to be replaced."""
+        return self.child.poll() is not None or self.programs >= PROGRAMS_OF_A_WORKER
+
+    def close(self) -> None:
+        """End the process."""
+        self.child.kill()
+        self.child.wait()
+
+
+def sweep(names: list[str], chosen: argparse.Namespace) -> None:
+    """Measure programs until the time is over, and append their rows to the results."""
+    end = time.monotonic() + chosen.seconds
+    worker: Worker | None = None
+    log = chosen.results.with_suffix(".log")
+    try:
+        with chosen.results.open("a") as results:
+            for name in names:
+                if time.monotonic() > end:
+                    break
+                if worker is None or worker.is_spent:
+                    if worker is not None:
+                        worker.close()
+                    worker = Worker(chosen.device, chosen.each, log)
+                results.write(json.dumps(worker.row(name, chosen.limit)) + "\n")
+                results.flush()
+    finally:
+        if worker is not None:
+            worker.close()
+
+
+def names_of(device: str, pattern: str) -> list[str]:
+    """The names that match, always in the same order: the families in turns, each one shuffled."""
+    families: dict[str, list[str]] = {}
+    for program in catalogue(device).values():
+        if fnmatch.fnmatch(program.name, pattern):
+            families.setdefault(program.family, []).append(program.name)
+    for names in families.values():
+        names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+    return [name for turn in zip_longest(*families.values()) for name in turn if name]
+
+
+def rows_of(results: Path) -> list[dict[str, Any]]:
+    """The rows so far, one for each program."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    return list({row["name"]: row for row in map(json.loads, lines)}.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--seconds", type=float, default=540, help="how long this part runs")
+    parser.add_argument("--only", default="*", help="a pattern of names, as in 'reductions/*'")
+    parser.add_argument("--results", type=Path, help="default: sweep-DEVICE.jsonl")
+    parser.add_argument("--each", type=float, default=1.0, help="seconds of timing per program")
+    parser.add_argument("--limit", type=float, default=120, help="seconds that a program may take")
+    parser.add_argument("--page", action="store_true", help="print the page, measure nothing")
+    parser.add_argument("--list", action="store_true", help="print the names, measure nothing")
+    parser.add_argument(WORKER, action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    chosen.results = chosen.results or Path(f"sweep-{chosen.device}.jsonl")
+    if chosen.worker:
+        work(chosen.device, chosen.each)
+        return
+    names = names_of(chosen.device, chosen.only)
+    if chosen.list:
+        print("\n".join(names))
+        return
+    if not chosen.page:
+        done = {row["name"] for row in rows_of(chosen.results)}
+        sweep([name for name in names if name not in done], chosen)
+    rows = [row for row in rows_of(chosen.results) if row["name"] in set(names)]
+    print(page(rows, len(names)))
+
+
+if __name__ == "__main__":
+    main()
