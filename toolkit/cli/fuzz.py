@@ -13,6 +13,7 @@ import click
 from tcdebug.cli.options import CONTEXT, JSON, QUIET, options
 from tcdebug.output.formats import FORMATS
 from tcdebug.strategies.devices import CPU, CUDA
+from tcdebug.strategies.kinds import ProgramKind
 
 BACKEND = click.option(
     "--backend", default="tcdebug", show_default=True, help="The backend to fuzz, by name."
@@ -66,10 +67,15 @@ LARGE = click.option(
     is_flag=True,
     help="With --device cuda: tensors of more than 2**31 elements, which take tens of GiB.",
 )
+PROGRAMS = click.option(
+    "--programs", type=click.Choice([kind.value for kind in ProgramKind]),
+    default=ProgramKind.GRAPHS.value, show_default=True,
+    help="Draw graphs of operators, or Python functions with state and several calls.",
+)  # fmt: skip
 NAMES = click.argument("names", nargs=-1, metavar="[FINDING]...")
 HUNTING = (
     BACKEND, SECONDS, EXAMPLES, SEED, UNITS, JOBS, FINDINGS, DATABASE, BISECT, SETUP, TIMEOUT,
-    MEMORY, STOP_AFTER, ENGINE, DEVICE, LARGE,
+    MEMORY, STOP_AFTER, ENGINE, DEVICE, LARGE, PROGRAMS,
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.structures import CampaignResult
 from tcdebug.reading.run_dir import NoRun, Run, find, runs
 from tcdebug.strategies.devices import CPU
+from tcdebug.strategies.kinds import ProgramKind
 
 FAILS, FAULT, INTERRUPTED = 1, 3, 130
 LOCAL = "local"
@@ -179,6 +180,7 @@ def _job(
     stop_after: int | None = None,
     device: str = CPU,
     large: bool = False,
+    programs: str = ProgramKind.GRAPHS,
 ) -> FuzzJob:
     """The job for these options, without a folder."""
     if seed is None:
@@ -199,6 +201,7 @@ def _job(
         setup="" if setup is None else str(setup.resolve()),
         device=device,
         large=large,
+        programs=ProgramKind(programs),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.strategies.devices import CPU
-from tcdebug.strategies.program import Program
+from tcdebug.strategies.kinds import AnyProgram
 
 FILE = "finding.json"
 PROGRAM = "program.py"
@@ -38,7 +38,7 @@ class Finding(msgspec.Struct, frozen=True):
     kind: str
     backend: str
     message: str
-    program: Program
+    program: AnyProgram
     torch: str
     state: State = State.NEW
     ops: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ def is_vague(signature: str) -> bool:
 
 
 def covering(
-    findings: Iterable[Finding], backend: str, signature: str, program: Program
+    findings: Iterable[Finding], backend: str, signature: str, program: AnyProgram
 ) -> Finding | None:
     """The known finding to which a failure belongs: the program contains all of its operations."""
     failure = (signature, backend, program.device)

@@ -12,14 +12,16 @@ from unittest import SkipTest
 
 import msgspec
 from hypothesis import HealthCheck, Phase, event, given, seed, settings, target
+from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase, ReadOnlyDatabase
 
 from tcdebug.fuzz.findings import Finding, Findings, covering
 from tcdebug.fuzz.job import ROUND
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.strategies.devices import ON_CPU, Device, Options
-from tcdebug.strategies.program import Program
+from tcdebug.strategies.kinds import AnyProgram, ProgramKind
 from tcdebug.strategies.programs import programs
+from tcdebug.strategies.python.python_programs import python_programs
 
 MOST_KEPT = 1000
 """Maximum number of programs of a database that are judged."""
@@ -37,15 +39,14 @@ class Failing(Exception):
     """A program fails in a way that no finding covers."""
 
 
-def simplified(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """The program without the outputs, and their inputs, that the failure does not need.
+def simplified(program: AnyProgram, fails: Callable[[AnyProgram], bool]) -> AnyProgram:
+    """Return the program without the parts that the failure does not need.
 
     A line reads one of the newest values, chosen by its position. A shrinker can therefore not
     always remove a line between the two.
     """
-    for output in program.outputs:
-        smaller = program.without(output)
-        if smaller.steps and fails(smaller):
+    for smaller in program.smaller():
+        if fails(smaller):
             return simplified(smaller, fails)
     return program
 
@@ -54,7 +55,7 @@ def simplified(program: Program, fails: Callable[[Program], bool]) -> Program:
 class Found:
     """A program that fails, as small as Hypothesis could make it."""
 
-    program: Program
+    program: AnyProgram
     verdict: ProgramVerdict
     examples: int
     seed: int
@@ -70,7 +71,7 @@ class _Round:
 
     hunted: str = ""
     findings: tuple[Finding, ...] = ()
-    smallest: tuple[Program, ProgramVerdict] | None = None
+    smallest: tuple[AnyProgram, ProgramVerdict] | None = None
     until: float = 0.0
 
 
@@ -78,10 +79,10 @@ class _Round:
 class Hunt:
     """The rounds of one worker. `told` is called for every program judged outside of shrinking."""
 
-    judge: Callable[[Program], ProgramVerdict]
+    judge: Callable[[AnyProgram], ProgramVerdict]
     findings: Findings
     backend: str
-    told: Callable[[Program, ProgramVerdict], None]
+    told: Callable[[AnyProgram, ProgramVerdict], None]
     database: ExampleDatabase | None
     units: Sequence[str] = ()
     """Units that are switched off in some programs."""
@@ -90,6 +91,7 @@ class Hunt:
     device: Device = ON_CPU
     options: Sequence[Options] = ()
     """Options that some programs are compiled with."""
+    kind: ProgramKind = ProgramKind.GRAPHS
     judged: int = 0
     _known: dict[str, ProgramVerdict] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
@@ -119,8 +121,8 @@ class Hunt:
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
         )  # fmt: skip
         @seed(start)
-        @given(programs(units=tuple(self.units), device=self.device, options=self.options))
-        def attempt(program: Program) -> None:
+        @given(self._strategy())
+        def attempt(program: AnyProgram) -> None:
             self._attempt(program, state)
 
         try:
@@ -131,13 +133,19 @@ class Hunt:
             assert state.smallest is not None
             program, verdict = state.smallest
 
-            def fails(smaller: Program) -> bool:
+            def fails(smaller: AnyProgram) -> bool:
                 return self._verdict(smaller, state).signature == verdict.signature
 
             return Found(simplified(program, fails), verdict, self.judged, start)
         return None
 
-    def _attempt(self, program: Program, state: _Round) -> None:
+    def _strategy(self) -> st.SearchStrategy[AnyProgram]:
+        """Return the strategy for the kind of programs. Units and device concern graphs alone."""
+        if self.kind is ProgramKind.PYTHON:
+            return python_programs()
+        return programs(units=tuple(self.units), device=self.device, options=self.options)
+
+    def _attempt(self, program: AnyProgram, state: _Round) -> None:
         verdict = self._verdict(program, state)
         for op in {*program.ops}:
             event(op)
@@ -149,7 +157,7 @@ class Hunt:
         state.smallest = (program, verdict)
         raise Failing(verdict.signature)
 
-    def _verdict(self, program: Program, state: _Round) -> ProgramVerdict:
+    def _verdict(self, program: AnyProgram, state: _Round) -> ProgramVerdict:
         """The verdict. A failure that a finding covers is known. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
@@ -178,7 +186,9 @@ class Hunt:
             return end
         return min(end, max(self._began + self.seconds, now + LAST_SHRINKING))
 
-    def _covered(self, program: Program, verdict: ProgramVerdict, state: _Round) -> ProgramVerdict:
+    def _covered(
+        self, program: AnyProgram, verdict: ProgramVerdict, state: _Round
+    ) -> ProgramVerdict:
         if verdict.status is not Status.FAILED:
             return verdict
         if not state.hunted:

@@ -6,6 +6,7 @@ import msgspec
 
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.strategies.devices import CPU
+from tcdebug.strategies.kinds import ProgramKind
 
 BAD_JOB = 2
 """Exit status of a worker that cannot do its job. It has printed the reason."""
@@ -43,5 +44,6 @@ class FuzzJob(msgspec.Struct, frozen=True):
     device: str = CPU
     large: bool = False
     """Whether tensors have more than 2**31 elements."""
+    programs: ProgramKind = ProgramKind.GRAPHS
     workers: int = 1
     """Number of workers that share the device."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import fx
 
@@ -235,7 +236,9 @@ def _second(program: Program, filename: str) -> ProgramCall | None:
         return None
     try:
         if program.device != CPU and not program.large:
-            ProgramCall.in_eager(replace(program, device=CPU), filename, second=True)
+            ProgramCall.in_eager(
+                msgspec.structs.replace(program, device=CPU), filename, second=True
+            )
         return ProgramCall.in_eager(program, filename, second=True)
     except Exception:
         return None

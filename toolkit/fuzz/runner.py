@@ -18,7 +18,7 @@ from tcdebug.minifier.judging.endings import outcome_of
 from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import Child, Ended, Limits
-from tcdebug.strategies.program import Program
+from tcdebug.strategies.kinds import AnyProgram
 
 Notify = Callable[[str], None]
 LIFETIME = 150
@@ -28,7 +28,7 @@ LIFETIME = 150
 class ProgramJudge(Protocol):
     """Judges a program in the current process."""
 
-    def __call__(self, program: Program, notify: Notify) -> ProgramVerdict: ...
+    def __call__(self, program: AnyProgram, notify: Notify) -> ProgramVerdict: ...
 
 
 class ProgramRunner:
@@ -49,7 +49,7 @@ class ProgramRunner:
         self._child: Child | None = None
         self._served = 0
 
-    def __call__(self, program: Program) -> ProgramVerdict:
+    def __call__(self, program: AnyProgram) -> ProgramVerdict:
         """Judge a program. A failure in a used child must occur again in a new one.
 
         Otherwise an earlier program or chance caused it, and it is discarded.
@@ -70,7 +70,7 @@ class ProgramRunner:
             self._child.end()
             self._child = None
 
-    def _judged(self, program: Program) -> ProgramVerdict:
+    def _judged(self, program: AnyProgram) -> ProgramVerdict:
         """The child's verdict. If the child dies, that is the verdict on the current program."""
         if self._served >= LIFETIME:
             self.close()
@@ -81,7 +81,7 @@ class ProgramRunner:
             return failed(outcome_of(reply))
         return reply
 
-    def _asked(self, program: Program) -> ProgramVerdict | Ended:
+    def _asked(self, program: AnyProgram) -> ProgramVerdict | Ended:
         """The child's answer for a program, or how the child ended."""
         if self._child is None:
             self._child, self._served = fork(self._serve, self.limits, self.output), 0
@@ -100,6 +100,6 @@ class ProgramRunner:
         """In the child: judge the programs that the parent sends."""
         self.prepare()
         while (request := parent.request()) is not None:
-            verdict = self.judge(msgspec.json.decode(request, type=Program), parent)
+            verdict = self.judge(msgspec.json.decode(request, type=AnyProgram), parent)
             parent.reply(msgspec.json.encode(verdict))
         return b""

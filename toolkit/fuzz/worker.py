@@ -25,6 +25,8 @@ from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Enough, Found, Hunt
 from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
+from tcdebug.fuzz.python.oracle import judge_python
+from tcdebug.fuzz.python.standalone import confirmed
 from tcdebug.fuzz.runner import Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.cases.decisions import read_decisions
@@ -36,7 +38,9 @@ from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 from tcdebug.strategies.devices import CPU, CUDA, OPTIONS, Options, device_named
-from tcdebug.strategies.program import Program, script
+from tcdebug.strategies.kinds import AnyProgram, script_of
+from tcdebug.strategies.program import Program
+from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.toggles import FAMILIES
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
@@ -53,8 +57,10 @@ class Judging:
     backend: Backend
     folder: Path
 
-    def __call__(self, program: Program, notify: Notify) -> ProgramVerdict:
+    def __call__(self, program: AnyProgram, notify: Notify) -> ProgramVerdict:
         """The verdict on a program."""
+        if isinstance(program, PythonProgram):
+            return judge_python(program, self.backend.name, notify, self.folder)
         events = self.folder / f"events-{os.getpid()}.jsonl"
         backend = replace(self.backend, options=dict(program.options))
         verdict = judge(program, backend, notify, self.folder)
@@ -153,7 +159,7 @@ class Worker:
         self.hunt = Hunt(
             self.runner, self.findings, job.backend, self._tell, database(job.database),
             job.units or OF_BACKEND.get(job.backend, ()), job.examples, job.seconds,
-            device_named(job.device, large=job.large), options_for(job),
+            device_named(job.device, large=job.large), options_for(job), job.programs,
         )  # fmt: skip
 
     def run(self) -> None:
@@ -187,7 +193,7 @@ class Worker:
                 self.log.emit(FuzzAgain(finding.slug, verdict.status.value, verdict.signature))
         self.runner.close()
 
-    def _tell(self, program: Program, verdict: ProgramVerdict) -> None:
+    def _tell(self, program: AnyProgram, verdict: ProgramVerdict) -> None:
         self.log.emit(
             FuzzCase(
                 verdict.status.value, verdict.signature, verdict.message, list(program.ops),
@@ -208,12 +214,15 @@ class Worker:
         folder = self.findings.path(finding)
         call: dict[str, object] = {"backend": self.job.backend}
         options = dict(program.options)
-        if self.job.backend == EMBEDDED and program.off:
+        if isinstance(program, Program) and self.job.backend == EMBEDDED and program.off:
             options["off"] = list(program.off)
         if options:
             call["options"] = options
-        (folder / PROGRAM).write_text(script(program, call, SEED))
-        if self.job.bisect:
+        (folder / PROGRAM).write_text(script_of(program, call, SEED))
+        if isinstance(program, PythonProgram):
+            finding = confirmed(finding, folder, self.job.setup)
+            self.findings.write(finding)
+        elif self.job.bisect:
             finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
             self.findings.write(finding)
         event = FuzzFinding(

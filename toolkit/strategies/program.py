@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
+
+import msgspec
 
 from tcdebug.strategies.devices import CPU, INDICES, Options
 
@@ -37,8 +39,7 @@ class ProgramStep:
     operands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, tag="graph"):
     """The text of a program: `steps` in order, its arguments and its outputs.
 
     `exact` are the outputs that no rounding can change. `dynamic` programs are called a second
@@ -98,13 +99,20 @@ class Program:
             if step.result in needed:
                 steps.append(step)
                 needed.update(step.operands)
-        return replace(
+        return msgspec.structs.replace(
             self,
             arguments=tuple(a for a in self.arguments if a.name in self._made_of(needed)),
             steps=tuple(reversed(steps)),
             outputs=outputs,
             exact=tuple(o for o in self.exact if o != output),
         )
+
+    def smaller(self) -> Iterator[Program]:
+        """The program without one of its outputs, if that leaves a line."""
+        for output in self.outputs:
+            program = self.without(output)
+            if program.steps:
+                yield program
 
     def _made_of(self, names: set[str]) -> set[str]:
         """The names, and the arguments of which they are views."""

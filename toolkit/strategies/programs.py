@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import torch
 from hypothesis import strategies as st
 
@@ -91,7 +91,7 @@ def programs(
             invalid = refused
     off = draw(toggles(units)) if units else ()
     given = scope.choose(options) if options and not off and scope.integer(0, 2) == 2 else ()
-    return replace(_finished(scope, invalid, off), options=given)
+    return msgspec.structs.replace(_finished(scope, invalid, off), options=given)
 
 
 @st.composite

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -176,7 +177,7 @@ def test_units_off_and_on_have_to_give_one_answer() -> None:
             scale = 1.0 if toggles.texts() else 1.01
             return Broken(lambda v: v * scale).compiled(module, toggles, notify)
 
-    without = replace(program("a0 * 2"), off=("fuse",))
+    without = msgspec.structs.replace(program("a0 * 2"), off=("fuse",))
     found = judge(without, WrongWithAllOn(lambda v: v), lambda phase: None, Path("."))
     assert (found.status, found.signature) == (
         Status.FAILED, "forward | wrong value with units on",
@@ -184,7 +185,7 @@ def test_units_off_and_on_have_to_give_one_answer() -> None:
 
 
 def test_sizes_that_were_called_with_do_not_compile_again() -> None:
-    dynamic = replace(program("a0 * 2"), dynamic=True)
+    dynamic = msgspec.structs.replace(program("a0 * 2"), dynamic=True)
     target = Broken(lambda v: v, compiles=4)
     found = judge(dynamic, target, lambda phase: None, Path("."))
     assert (found.signature, found.message) == ("forward | recompile", "for the same sizes")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -50,7 +50,7 @@ def drawn(device: Device = ON_CUDA, count: int = 40, seeds: int = 2) -> tuple[Pr
 
 def sizes(program: Program) -> list[int]:
     """The numbers of elements of the inputs."""
-    names = loaded(replace(program, device=CPU).source(), "program.py")
+    names = loaded(msgspec.structs.replace(program, device=CPU).source(), "program.py")
     return [value.numel() for value in names["inputs"]()]
 
 
@@ -66,7 +66,7 @@ def test_programs_for_a_gpu_run_on_the_cpu_too() -> None:
     found = [p for p in drawn() if not p.invalid]
     assert len(found) >= 0.95 * len(drawn())
     for program in found[:15]:
-        ProgramCall.in_eager(replace(program, device=CPU), "program.py")
+        ProgramCall.in_eager(msgspec.structs.replace(program, device=CPU), "program.py")
 
 
 def test_programs_for_a_gpu_have_rows_longer_than_blocks_and_half_types() -> None:

@@ -1,0 +1,155 @@
+"""Faults planted in Dynamo and AOTAutograd, and for each a program that shows it.
+
+Each fault changes one unit: a guard that is not installed, a side effect that is not replayed, an
+alias that is a copy. The programs are small enough to be judged in every test run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
+
+FIRST = ("x = torch.arange(6.0).reshape(2, 3)", "y = torch.ones(3)", "n = 1")
+GUARDS = "torch._dynamo.guards:GuardBuilder"
+EFFECTS = "torch._dynamo.side_effects:SideEffects"
+
+
+@dataclass(frozen=True)
+class PlantedUnit:
+    """A method or function that the fault replaces, the fault, and a program that shows it."""
+
+    owner: str
+    name: str
+    fault: Callable[[Callable[..., Any]], Callable[..., Any]]
+    program: PythonProgram
+    backend: str = "eager"
+
+    @property
+    def place(self) -> Any:
+        """The module or class that has the unit."""
+        module, _, attribute = self.owner.partition(":")
+        owner = import_module(module)
+        return getattr(owner, attribute) if attribute else owner
+
+    def plant(self) -> None:
+        """Put the fault in force in this process."""
+        setattr(self.place, self.name, self.fault(getattr(self.place, self.name)))
+
+
+def nothing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The unit does nothing."""
+    return lambda *args, **kwargs: None
+
+
+def never(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The unit answers no."""
+    return lambda *args, **kwargs: False
+
+
+def copying(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The unit returns a copy of its result."""
+    return lambda *args, **kwargs: original(*args, **kwargs).clone()
+
+
+def doubling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The unit adds a number to what the second graph that it returns computes."""
+
+    def partition(*args: Any, **kwargs: Any) -> Any:
+        forward, backward = original(*args, **kwargs)
+        (output,) = (n for n in backward.graph.nodes if n.op == "output")
+        (results,) = output.args
+        with backward.graph.inserting_before(output):
+            output.args = ([r and backward.graph.call_function(_twice, (r,)) for r in results],)
+        backward.recompile()
+        return forward, backward
+
+    return partition
+
+
+def _twice(value: Any) -> Any:
+    return value * 2
+
+
+def program(
+    body: str, *changes: str, definitions: str = "", first: tuple[str, ...] = FIRST,
+    mode: str = "", backward: bool = False,
+) -> PythonProgram:  # fmt: skip
+    """A program of these lines that is called once, changed, and called again."""
+    steps = (CallStep(first, "", backward), CallStep(changes, mode, backward))
+    return PythonProgram(parsed_lines(definitions), parsed_lines(body), steps)
+
+
+PLANTED = {
+    "missing guard of a constant": PlantedUnit(
+        GUARDS, "EQUALS_MATCH", nothing,
+        program("return x * SCALE", "SCALE = 3", definitions="SCALE = 2"),
+    ),
+    "missing guard of a boolean": PlantedUnit(
+        GUARDS, "BOOL_MATCH", nothing,
+        program("return x * 2 if FLAG else x", "FLAG = False", definitions="FLAG = True"),
+    ),
+    "missing guard of a tensor": PlantedUnit(
+        GUARDS, "TENSOR_MATCH", nothing,
+        program("return x * x.shape[0]", "x = torch.ones(4, 3)"),
+    ),
+    "missing guard of a length": PlantedUnit(
+        GUARDS, "SEQUENCE_LENGTH", nothing,
+        program("return x * len(ITEMS)", "ITEMS.append(1)", definitions="ITEMS = [1]"),
+    ),
+    "missing guard of keys": PlantedUnit(
+        GUARDS, "DICT_KEYS_MATCH", nothing,
+        program("for key in TABLE:\n    x = x * 2 + len(key)\nreturn x",
+                "TABLE['a'] = TABLE.pop('a')", definitions="TABLE = {'a': 1, 'bb': 2}"),
+    ),
+    "missing guard of a type": PlantedUnit(
+        GUARDS, "TYPE_MATCH", nothing,
+        program("return x * 2 if isinstance(BOX, Box) else x", "BOX = 1",
+                definitions="class Box:\n    pass\nBOX = Box()"),
+    ),
+    "missing guard of a closure": PlantedUnit(
+        GUARDS, "CLOSURE_MATCH", nothing,
+        program("return act(x)", "def act(v): return v + 2",
+                definitions="def act(v):\n    return v + 1"),
+    ),
+    "missing guard of aliases": PlantedUnit(
+        GUARDS, "DUPLICATE_INPUT", nothing,
+        program("x.add_(1)\nreturn x * y", "y = torch.ones(2, 3)",
+                first=("x = torch.ones(2, 3)", "y = x", "n = 1")),
+    ),
+    "missing guard of global state": PlantedUnit(
+        GUARDS, "GLOBAL_STATE", nothing,
+        program("return x * 2 if torch.is_grad_enabled() else x", mode="torch.no_grad()"),
+    ),
+    "lost side effects": PlantedUnit(
+        EFFECTS, "codegen_update_mutated", nothing,
+        program("ITEMS.append(n)\nreturn x * 2", definitions="ITEMS = []"),
+    ),
+    "lost changes of containers": PlantedUnit(
+        EFFECTS, "is_modified", never,
+        program("TABLE['a'] = n\nreturn x * 2", definitions="TABLE = {}"),
+    ),
+    "lost hooks": PlantedUnit(
+        EFFECTS, "codegen_hooks", nothing,
+        program("y.register_hook(lambda g: g * 3)\nreturn y * 2", backward=True,
+                first=(*FIRST, "y = torch.ones(3, requires_grad=True)")),
+    ),
+    "ignored grad mode": PlantedUnit(
+        "torch._dynamo.variables.ctx_manager:GradModeVariable", "_call_func", nothing,
+        program("with torch.no_grad():\n    v = x * 2\nreturn [v, x * 3]",
+                first=(*FIRST, "x = torch.ones(2, 3, requires_grad=True)")),
+    ),
+    "alias is a copy": PlantedUnit(
+        "torch._functorch._aot_autograd.runtime_wrappers", "gen_alias_from_base", copying,
+        program("return [x.view(x.shape), x * 2]"), "aot_eager",
+    ),
+    "wrong gradient": PlantedUnit(
+        "torch._dynamo.backends.debugging", "min_cut_rematerialization_partition", doubling,
+        program("return torch.sin(x)", backward=True,
+                first=(*FIRST, "x = torch.ones(2, 3, requires_grad=True)")),
+        "aot_eager_decomp_partition",
+    ),
+}  # fmt: skip

@@ -1,0 +1,168 @@
+"""Python programs: how they are drawn, written and made smaller, and what the oracles see."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tcdebug.fuzz.findings import PROGRAM, Finding, Findings
+from tcdebug.fuzz.hunt import simplified
+from tcdebug.fuzz.python.execution import Execution
+from tcdebug.fuzz.python.oracle import first_deviation, judge_python
+from tcdebug.fuzz.python.standalone import confirmed
+from tcdebug.fuzz.verdict import Status
+from tcdebug.strategies.kinds import AnyProgram, script_of
+from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
+from tcdebug.strategies.python.python_programs import feature_names, python_programs
+from tests.planted_in_dynamo import PLANTED, PlantedUnit, program
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def drawn(count: int, start: int) -> list[PythonProgram]:
+    """The programs of a seed."""
+    found: list[PythonProgram] = []
+
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @seed(start)
+    @given(python_programs())
+    def collect(made: PythonProgram) -> None:
+        found.append(made)
+
+    collect()
+    return found
+
+
+def judged(made: PythonProgram, folder: Path, backend: str = "eager") -> tuple[Status, str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        verdict = judge_python(made, backend, lambda phase: None, folder)
+    return verdict.status, verdict.signature
+
+
+def test_the_programs_of_a_fixed_seed_run_in_eager_twice_with_the_same_results(
+    tmp_path: Path,
+) -> None:
+    made = drawn(25, 1)
+    for each in made:
+        first, second = (Execution(each, tmp_path / "p.py", lambda f: f).states() for _ in "12")
+        assert first_deviation(first, second, "eager") is None, each.source()
+    assert sum(len(each.steps) > 1 for each in made) == 25
+    assert len({feature for each in made for feature in each.ops}) > 25
+
+
+def test_equal_seeds_draw_equal_programs() -> None:
+    assert [p.key for p in drawn(10, 5)] == [p.key for p in drawn(10, 5)]
+
+
+def test_the_names_of_features_are_unique() -> None:
+    names = feature_names()
+    assert len(names) == len(set(names)) > 150
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_fault_that_is_planted_in_dynamo_or_aotautograd_is_seen(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = PLANTED[name]
+    assert judged(unit.program, tmp_path, unit.backend) == (Status.PASSED, "")
+    monkeypatch.setattr(unit.place, unit.name, unit.fault(getattr(unit.place, unit.name)))
+    status, signature = judged(unit.program, tmp_path, unit.backend)
+    assert status is Status.FAILED
+    assert ("stale graph" in signature) == name.startswith("missing guard")
+
+
+def test_a_program_is_made_smaller_as_long_as_it_fails() -> None:
+    unit: PlantedUnit = PLANTED["lost side effects"]
+    large = msgspec.structs.replace(
+        unit.program,
+        definitions=(*unit.program.definitions, *parsed_lines("class A:\n    b = 1\n    c = 2")),
+        body=parsed_lines("if n:\n    v = x * 2\n    ITEMS.append(n)\nfor k in (1, 2):\n    v = k"),
+        steps=(*unit.program.steps, CallStep(("n = 2",), "torch.no_grad()", backward=True)),
+        dynamic=True,
+    )
+
+    def fails(smaller: AnyProgram) -> bool:
+        return isinstance(smaller, PythonProgram) and "ITEMS.append" in smaller.source()
+
+    small = simplified(large, fails)
+    assert isinstance(small, PythonProgram)
+    assert small.source() == "import torch\ndef program(x, y, n=1):\n    ITEMS.append(n)\n"
+    assert small.steps == (CallStep(),)
+    assert small.dynamic is None
+
+
+def test_an_exception_of_the_program_must_have_the_same_class_and_side_effects(
+    tmp_path: Path,
+) -> None:
+    raising = program(
+        "LOG.append(n)\nif n > 1:\n    raise ValueError('drawn')\nreturn x", "n = 2",
+        definitions="LOG = []",
+    )  # fmt: skip
+    states = Execution(raising, tmp_path / "p.py", lambda f: f).states()
+    assert [type(state.error).__name__ for state in states] == ["NoneType", "ValueError"]
+    assert judged(raising, tmp_path) == (Status.PASSED, "")
+    other = Execution(raising, tmp_path / "p.py", lambda f: f).states()
+    other[1] = dataclasses.replace(other[1], error=None)
+    found = first_deviation(states, other, "eager")
+    assert found is not None and found.what == "lost exception"
+
+
+def test_a_program_that_eager_does_not_define_is_invalid(tmp_path: Path) -> None:
+    assert judged(program("return x * missing"), tmp_path)[0] is Status.INVALID
+    assert judged(program("return return"), tmp_path)[0] is Status.INVALID
+
+
+def test_an_equal_call_that_compiles_again_is_a_failure(tmp_path: Path) -> None:
+    equal = program("return x * 2")
+    eager = Execution(equal, tmp_path / "p.py", lambda f: f, lambda: 0).states()
+    counts = iter((1, 2))
+    again = Execution(equal, tmp_path / "p.py", lambda f: f, lambda: next(counts)).states()
+    found = first_deviation(eager, again, "eager")
+    assert found is not None and found.what == "recompile"
+
+
+def test_a_finding_with_a_python_program_is_read_as_it_was_written(tmp_path: Path) -> None:
+    finding = Finding("forward | wrong result", "wrong", "eager", "", drawn(5, 3)[-1], "2.13.0")
+    assert Findings(tmp_path).add(finding)
+    assert list(Findings(tmp_path)) == [finding]
+
+
+def test_the_script_of_a_finding_fails_in_a_fresh_process_only_with_the_fault(
+    tmp_path: Path,
+) -> None:
+    name = "lost side effects"
+    made = PLANTED[name].program
+    finding = Finding("forward | wrong side effect", "wrong", "eager", "", made, "2.13.0")
+    text = script_of(made, {"backend": "eager"}, 0)
+    (tmp_path / PROGRAM).write_text(text)
+    assert confirmed(finding, tmp_path).note.startswith("the script passes")
+    setup = tmp_path / "setup.py"
+    root = str(SCRIPTS.parents[1])
+    setup.write_text(
+        f"import sys\nsys.path.insert(0, {root!r})\n"
+        f"from tests.planted_in_dynamo import PLANTED\nPLANTED[{name!r}].plant()\n"
+    )
+    note = confirmed(finding, tmp_path, str(setup)).note
+    assert note == "the script fails in a fresh process", (tmp_path / "log.txt").read_text()
+    assert "ITEMS" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_campaign_judges_python_programs(tcdebug: Any, tmp_path: Path) -> None:
+    done = tcdebug(
+        "fuzz", "run", "--programs=python", "--backend=eager", "--examples=3", "--seed=0", "--json",
+        "-q", "-j1",
+    )  # fmt: skip
+    assert done.status == 0, done.stdout + done.stderr
+    numbers = json.loads(done.stdout)
+    assert (numbers["examples"], numbers["valid"], numbers["passed"]) == (3, 1.0, 3)

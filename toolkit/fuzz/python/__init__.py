@@ -1,0 +1,1 @@
+"""The oracles for Python programs that are called several times."""

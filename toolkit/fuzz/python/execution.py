@@ -1,0 +1,209 @@
+"""Runs a Python program, in eager or compiled, and records what each call leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.cases.source import run_text
+from tcdebug.minifier.reuse.reachable import Reachable, reachable
+from tcdebug.strategies.python.python_program import CALL, CallStep, PythonProgram
+
+MODULE = "generated_program"
+"""The name of the module that a program runs as."""
+OWN = ("drawn", "again")
+"""Messages of the exceptions that programs themselves raise."""
+
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class BrokenProgram(Exception):
+    """A program is not valid Python; the message says why."""
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """The memory of a tensor: its strides, and the first tensor of the state that shares it."""
+
+    strides: tuple[int, ...]
+    owner: int
+
+
+@dataclass(frozen=True)
+class CallState:
+    """The state after a call: what it returned or raised, and everything that it could write."""
+
+    state: Reachable
+    layouts: dict[int, TensorLayout]
+    modes: tuple[object, ...]
+    """Grad mode, autocast and default dtype."""
+    error: Exception | None = None
+    phase: str = "forward"
+    before: int = 0
+    """A hash of the state before the call."""
+    repeats: bool = False
+    """Whether nothing was changed since the call before."""
+    compiles: int = 0
+    """How many graphs were compiled until now."""
+
+    @property
+    def own_error(self) -> bool:
+        """Whether the program itself raised the exception."""
+        return (
+            self.error is None
+            or any(text in map(str, self.error.args) for text in OWN)
+            or (type(self.error).__name__ in ("Refused", "AssertionError"))
+        )
+
+
+@dataclass
+class CountingBackend:
+    """A backend that counts the graphs that it compiles."""
+
+    compiler: Callable[..., Any]
+    compiles: int = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        self.compiles += 1
+        return self.compiler(graph, inputs)
+
+
+@dataclass
+class Execution:
+    """One run of a program in a module of its own."""
+
+    program: PythonProgram
+    path: Path
+    compiling: Compile
+    count: Callable[[], int] = lambda: 0
+    before_call: Callable[[], None] = lambda: None
+    notify: Callable[[str], None] = lambda phase: None
+    module: types.ModuleType = field(default_factory=lambda: types.ModuleType(MODULE))
+
+    def states(self) -> list[CallState]:
+        """Run all calls, up to the first exception of torch. Raises BrokenProgram."""
+        with _own_modes(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sys.modules[MODULE] = self.module
+            torch.manual_seed(0)
+            try:
+                run_text(self.program.source(), str(self.path), self.module.__dict__)
+            except Exception as error:
+                raise BrokenProgram(f"{type(error).__name__}: {error}") from error
+            call = self.compiling(self.module.__dict__["program"])
+            return list(self._states(call))
+
+    def _states(self, call: Callable[..., Any]) -> Iterator[CallState]:
+        last: tuple[int, str] | None = None
+        for step in self.program.steps:
+            try:
+                exec("\n".join(step.lines), self.module.__dict__)
+            except (SyntaxError, NameError) as error:
+                raise BrokenProgram(f"{type(error).__name__}: {error}") from error
+            except Exception:  # a change that another change has made impossible
+                return
+            before = hash(tuple(reachable(self._roots()).paths().items()))
+            repeats = (before, step.mode) == last and not step.lines and _no_gradients(self.module)
+            last = (before, step.mode)
+            self.before_call()
+            made = self._call(step, call, before, repeats)
+            yield made
+            if isinstance(made.error, NameError):
+                raise BrokenProgram(str(made.error))
+            if not made.own_error:
+                return
+
+    def _call(
+        self, step: CallStep, call: Callable[..., Any], before: int, repeats: bool
+    ) -> CallState:
+        names: dict[str, Any] = {**self.module.__dict__, "program": call}
+        result: Any = None
+        error, phase = None, "forward"
+        mode = eval(step.mode, names) if step.mode else contextlib.nullcontext()
+        self.notify(phase)
+        try:
+            with mode:
+                result = eval(CALL, names)
+            modes = _modes()
+            if step.backward and (root := _root(result)) is not None:
+                phase = "backward"
+                self.notify(phase)
+                root.backward()  # type: ignore[no-untyped-call] # torch has no annotation
+        except Exception as raised:
+            error, modes = raised, _modes()
+        state = reachable({"result": result, **self._roots()})
+        return CallState(
+            _copied(state), _layouts(state), modes, error, phase, before, repeats, self.count()
+        )
+
+    def _roots(self) -> dict[str, Any]:
+        """The variables of the module."""
+        hidden = types.ModuleType
+        return {
+            name: value
+            for name, value in self.module.__dict__.items()
+            if not name.startswith("_") and not isinstance(value, hidden) and name != "program"
+        }
+
+
+def _no_gradients(module: types.ModuleType) -> bool:
+    """Whether the arguments have no gradients, on which a graph may depend."""
+    values = (module.__dict__.get("x"), module.__dict__.get("y"))
+    return all(not isinstance(v, torch.Tensor) or not v.requires_grad for v in values)
+
+
+def _root(result: Any) -> torch.Tensor | None:
+    """The sum of the results that need a gradient."""
+    values = result if isinstance(result, list | tuple) else [result]
+    tensors = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
+    if not tensors:
+        return None
+    return torch.stack([t.sum().to(torch.float64) for t in tensors]).sum()
+
+
+def _copied(state: Reachable) -> Reachable:
+    """The state with copies of its tensors, which later calls do not change."""
+    copies = {place: value.detach().clone() for place, value in state.tensors.items()}
+    return Reachable(state.nodes, copies)
+
+
+def _layouts(state: Reachable) -> dict[int, TensorLayout]:
+    first: dict[int, int] = {}
+    found: dict[int, TensorLayout] = {}
+    for place, value in sorted(state.tensors.items()):
+        if value.layout != torch.strided:
+            continue
+        address = value.untyped_storage().data_ptr()
+        owner = first.setdefault(address, place) if value.numel() else place
+        found[place] = TensorLayout(value.stride(), owner)
+    return found
+
+
+def _modes() -> tuple[object, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_default_dtype(),
+        torch.is_inference_mode_enabled(),
+    )
+
+
+@contextlib.contextmanager
+def _own_modes() -> Iterator[None]:
+    """Undo what a program does to the modes of torch."""
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+        for name in (MODULE, "settings"):
+            sys.modules.pop(name, None)

@@ -1,0 +1,213 @@
+"""The verdict on a Python program: compiled, each call must leave the same state as in eager.
+
+A state is everything that the call could write: its result, the variables of the module and all
+that they refer to, gradients, exceptions, shared memory and the modes of torch. A graph that is
+reused is stale if a fresh capture is right at the call that fails. An equal call compiles nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcdebug.fuzz.python.execution import (
+    BrokenProgram,
+    CallState,
+    Compile,
+    CountingBackend,
+    Execution,
+)
+from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
+from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.reuse.differences import differences
+from tcdebug.strategies.python.python_program import PythonProgram
+
+UNSUPPORTED = ("Unsupported", "UncapturedHigherOrderOpError", "UserError", "RecompileError")
+"""Exceptions that say that torch.compile does not accept a program."""
+OF_FAKE_TENSORS = "TorchRuntimeError"
+"""The exception in place of one that an operator raises, by design of another class."""
+PLANNED = ("eager",)
+"""Backends that keep eager's strides."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The first call that leaves a different state, counted from 0, and the difference."""
+
+    call: int
+    what: str
+    detail: str
+    phase: str
+    error: Exception | None = None
+
+
+def judge_python(
+    program: PythonProgram, name: str, notify: Callable[[str], None], folder: Path
+) -> ProgramVerdict:
+    """Run a program in eager and compiled in this process, and compare each call.
+
+    `name` is a backend that torch.compile knows. Files are written to `folder`.
+    """
+    start = time.monotonic()
+    backend = torch._dynamo.lookup_backend(name)
+    path = folder / "program.py"
+    notify("eager")
+    try:
+        eager = Execution(program, path, _unchanged).states()
+    except BrokenProgram as problem:
+        return ProgramVerdict(Status.INVALID, message=str(problem)[:500])
+    judging = PythonJudging(program, path, backend, name, notify)
+    found = judging.deviation(eager)
+    seconds = round(time.monotonic() - start, 3)
+    second = len(eager) > 1
+    if found is None:
+        return ProgramVerdict(Status.PASSED, second=second, seconds=seconds)
+    if found.what == "unsupported":
+        return ProgramVerdict(Status.DISCARDED, message=found.detail[:500], seconds=seconds)
+    again = Execution(program, path, _unchanged).states()
+    if first_deviation(eager, again, name) is not None:
+        return ProgramVerdict(Status.DISCARDED, message="eager itself gives different results")
+    return failed(judging.outcome(found, eager))
+
+
+def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+@dataclass(frozen=True)
+class PythonJudging:
+    """Runs one program compiled, in several ways."""
+
+    program: PythonProgram
+    path: Path
+    backend: Callable[..., Any]
+    name: str
+    notify: Callable[[str], None]
+
+    def deviation(self, eager: Sequence[CallState]) -> Deviation | None:
+        """The first deviation of a compiled run, or of a second one with warm caches."""
+        found = first_deviation(eager, self._compiled(), self.name)
+        if found is None and self.name not in PLANNED:
+            found = first_deviation(eager, self._compiled(), self.name)
+            if found is not None:
+                return replace(found, what=f"second run: {found.what}")
+        return found
+
+    def outcome(self, found: Deviation, eager: Sequence[CallState]) -> Outcome:
+        """The deviation as a failure, and whether a fresh capture does not have it."""
+        if found.error is not None:
+            cause = root_cause(found.error)
+            signature = exception_signature(found.error, found.phase)
+            message = f"call {found.call + 1}: {type(cause).__name__}: {cause}"
+            return Outcome(Kind.EXCEPTION, found.phase, signature, message)
+        if found.what.startswith("recompile"):
+            return Outcome(Kind.RECOMPILE, "forward", f"forward | {found.what}", found.detail)
+        what = found.what
+        if found.call > 0:
+            fresh = first_deviation(eager, self._compiled(fresh=True), self.name)
+            if fresh is None or fresh.call > found.call:
+                what = f"stale graph: {what}"
+        message = f"call {found.call + 1}: {found.detail}"
+        return Outcome(Kind.WRONG, found.phase, f"{found.phase} | {what}", message)
+
+    def _compiled(self, *, fresh: bool = False) -> list[CallState]:
+        torch.compiler.reset()
+        counting = CountingBackend(self.backend)
+        before = torch.compiler.reset if fresh else _nothing
+        compiling = self._compiling(counting)
+        run = Execution(
+            self.program, self.path, compiling, lambda: counting.compiles, before, self.notify
+        )
+        try:
+            return run.states()
+        finally:
+            torch.compiler.reset()
+
+    def _compiling(self, backend: Callable[..., Any]) -> Compile:
+        return lambda f: torch.compile(f, backend=backend, dynamic=self.program.dynamic)
+
+
+def _nothing() -> None:
+    pass
+
+
+def first_deviation(
+    eager: Sequence[CallState], compiled: Sequence[CallState], backend: str
+) -> Deviation | None:
+    """The first call whose state differs from eager's; None if all are equal."""
+    for place, (right, other) in enumerate(zip(eager, compiled, strict=False)):
+        found = _errors_differ(place, right, other)
+        if found is not None:
+            return found
+        if not right.own_error:
+            return None  # what torch leaves behind when it raises is not specified
+        found = _states_differ(place, right, other, backend)
+        if found is not None:
+            return found
+        again = other.repeats and right.repeats and place > 0
+        if again and other.compiles > compiled[place - 1].compiles and other.error is None:
+            detail = f"call {place + 1} compiles again, although nothing has changed"
+            return Deviation(place, "recompile", detail, "forward")
+    return None
+
+
+def _errors_differ(place: int, right: CallState, other: CallState) -> Deviation | None:
+    error, wanted = other.error, right.error
+    if error is None:
+        if wanted is None or not right.own_error:
+            return None
+        detail = f"no exception instead of {type(wanted).__name__}"
+        return Deviation(place, "lost exception", detail, right.phase)
+    kind = type(error).__name__
+    if kind in UNSUPPORTED:
+        return Deviation(place, "unsupported", f"{kind}: {error}", other.phase)
+    if wanted is None:
+        return Deviation(place, "exception", str(error), other.phase, error)
+    expected = type(wanted).__name__
+    if kind == OF_FAKE_TENSORS or not right.own_error:
+        return None
+    if expected in [owner.__name__ for owner in type(error).__mro__]:
+        return None
+    return Deviation(place, f"{kind} instead of {expected}", str(error), other.phase)
+
+
+def _states_differ(
+    place: int, right: CallState, other: CallState, backend: str
+) -> Deviation | None:
+    value = next(differences(right.state, other.state), None)
+    if value is not None:
+        part = "result" if value.path.startswith("result") else "side effect"
+        what = "gradient" if value.path.endswith(".grad") else part
+        return Deviation(place, f"wrong {what}", f"{value.path}: {value.detail}", right.phase)
+    if right.modes != other.modes:
+        return Deviation(place, "wrong mode", f"{other.modes} instead of {right.modes}", "forward")
+    identity = _identity(right, other)
+    if identity:
+        return Deviation(place, "wrong identity", identity, "forward")
+    for node, layout in right.layouts.items():
+        actual = other.layouts.get(node)
+        if actual is None:
+            continue
+        if layout.owner != actual.owner:
+            detail = f"tensor {node} shares memory with {actual.owner}, not {layout.owner}"
+            return Deviation(place, "wrong aliasing", detail, "forward")
+        if backend in PLANNED and layout.strides != actual.strides:
+            detail = f"{actual.strides} instead of {layout.strides}"
+            return Deviation(place, "wrong strides", detail, "forward")
+    return None
+
+
+def _identity(right: CallState, other: CallState) -> str:
+    """A path that is the same object as another one in only one of two states."""
+    mark = "the same as"
+    wanted, now = right.state.paths(), other.state.paths()
+    for path in wanted.keys() & now.keys():
+        texts = wanted[path], now[path]
+        if texts[0] != texts[1] and any(text.startswith(mark) for text in texts):
+            return f"{path} is {texts[1]} instead of {texts[0]}"
+    return ""

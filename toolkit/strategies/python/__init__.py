@@ -1,0 +1,1 @@
+"""Strategies for Python programs: functions, the state they use, and a sequence of calls."""

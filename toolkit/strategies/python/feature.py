@@ -1,0 +1,43 @@
+"""A feature of Python or torch that programs use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tcdebug.strategies.python.scene import ProgramScene
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature. `draw` adds lines, definitions and changes to a scene."""
+
+    name: str
+    draw: Callable[[ProgramScene], None]
+
+
+def written(name: str, template: str, definition: str = "", *changes: str) -> Feature:
+    """A feature that assigns an expression: `{a}` and `{b}` are tensors, `{c}` is a constant."""
+
+    def draw(scene: ProgramScene) -> None:
+        if definition:
+            scene.define(name, definition, *changes)
+        a, b, c = scene.tensor(), scene.tensor(), scene.constant()
+        scene.assign(template.format(a=a, b=b, c=c))
+
+    return Feature(name, draw)
+
+
+def statements(name: str, template: str, definition: str = "", *changes: str) -> Feature:
+    """A feature that writes lines: as `written`, and `{t}` is a new tensor that they assign."""
+
+    def draw(scene: ProgramScene) -> None:
+        if definition:
+            scene.define(name, definition, *changes)
+        a, b, c = scene.tensor(), scene.tensor(), scene.constant()
+        target = scene.name("v") if "{t}" in template else ""
+        scene.write(template.format(a=a, b=b, c=c, t=target))
+        if target:
+            scene.tensors.append(target)
+
+    return Feature(name, draw)

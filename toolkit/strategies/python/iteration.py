@@ -1,0 +1,98 @@
+"""Generators, comprehensions, iterators that outlive a call, unpacking and nested functions."""
+
+from __future__ import annotations
+
+from tcdebug.strategies.python.feature import statements, written
+
+GENERATOR = """
+def doubled(values):
+    for value in values:
+        yield value * 2
+"""
+SENT = """
+def summing():
+    total = 0.0
+    while True:
+        value = yield total
+        if value is None:
+            return
+        total = total + value
+"""
+CLEANED = """
+LOG = []
+def cleaned(value):
+    try:
+        yield value
+        yield value * 2
+    finally:
+        LOG.append("cleaned")
+"""
+DELEGATING = """
+def parts(value):
+    yield value
+    return value * 5
+def delegating(value):
+    result = yield from parts(value)
+    yield result
+"""
+STORED = """
+def counting():
+    step = 0.0
+    while True:
+        step += 1
+        yield step
+COUNTING = counting()
+"""
+ITERATION = (
+    statements("list comprehension", "{t} = [{a} * k for k in range(3) if k != n][-1]"),
+    statements("dict comprehension", "{t} = {{k: {a} * k for k in (1, 2)}}[2]"),
+    statements("set comprehension", "{t} = {a} * len({{k % 2 for k in range(n + 2)}})"),
+    statements("sum of a generator", "{t} = sum({a} * k for k in range(1, 3))"),
+    statements("functions of a loop", "acts = [lambda v, k=k: v * k + n for k in range(3)]\n"
+               "{t} = acts[1]({a}) + acts[2]({b})"),
+    statements("late binding", "acts = [lambda v: v * k for k in range(3)]\n{t} = acts[0]({a})"),
+    statements("map and filter", "{t} = sum(map(torch.relu, filter(torch.is_tensor, [{a}, n])))"),
+    statements("zip and enumerate", "{t} = sum(p * k * q for k, (p, q) in "
+               "enumerate(zip([{a}, {b}], [2, 3])))"),
+    statements("reversed and sorted", "{t} = [{a}, {b}][sorted([1, 0], key=lambda k: -k)[0]] "
+               "+ list(reversed((1, n)))[0]"),
+    statements("star unpacking", "first, *rest = ({a}, {b}, n)\n"
+               "{t} = first * len(rest) + rest[-1]"),
+    statements("star arguments", "def summed(*values, **named):\n"
+               "    return sum(values) + len(named)\n{t} = summed(*[{a}, {b}], k=n)"),
+    statements("nonlocal", "count = 0\ndef counted():\n    nonlocal count\n    count += n\n"
+               "counted()\ncounted()\n{t} = {a} * count"),
+    statements("recursion", "def power(v, k):\n    return v if k <= 0 else power(v, k - 1) * 2\n"
+               "{t} = power({a}, 2)"),
+    statements("decorator", "def twice(act):\n    return lambda v: act(act(v))\n@twice\n"
+               "def added(v):\n    return v + {c}\n{t} = added({a})"),
+    statements("generator", "{t} = sum(doubled([{a}, {b}]))", GENERATOR),
+    statements("generator left early", "for {t} in cleaned({a}):\n    break\nLOG.append('after')",
+               CLEANED, "LOG.clear()"),
+    statements("yield from", "{t} = list(delegating({a}))[-1]", DELEGATING),
+    statements("send", "adding = summing()\nnext(adding)\nadding.send({a})\n"
+               "{t} = adding.send({b})\nadding.close()", SENT),
+    statements("stored generator", "{t} = {a} * next(COUNTING)", STORED, "next(COUNTING)",
+               "COUNTING = counting()"),
+    statements("stored iterator", "{t} = {a} * next(ITERATOR)", "ITERATOR = iter(range(1, 99))",
+               "next(ITERATOR)", "ITERATOR = iter((4.0,) * 9)"),
+    statements("itertools.count", "{t} = {a} * next(STEPS)",
+               "import itertools\nSTEPS = itertools.count(1)", "next(STEPS)"),
+    statements("itertools.cycle", "{t} = {a} * next(CYCLE)",
+               "import itertools\nCYCLE = itertools.cycle([1.0, 2.0, 3.0])", "next(CYCLE)"),
+    statements("itertools", "{t} = sum(itertools.chain([{a}], itertools.islice([{b}, n], 1)))",
+               "import itertools"),
+    statements("accumulate", "{t} = list(itertools.accumulate([{a}, {b}], lambda p, q: p * q))[-1]",
+               "import itertools"),
+    statements("reduce", "{t} = functools.reduce(lambda p, q: p + q, [{a}, {b}, n])",
+               "import functools"),
+    statements("next with default", "{t} = next((v for v in ({a}, {b}) if v.dim() == n), {a} * 2)"),
+    statements("any and all", "{t} = {a} * (any(k > n for k in (1, 2)) "
+               "+ all(k < 9 for k in x.shape))"),
+    statements("min and max", "{t} = {a} * max(n, *x.shape) + min(n, 2)"),
+    statements("slice of a list", "{t} = sum([{a}, {b}, {a}][::-1][:2])"),
+    written("walrus", "(m := n + 1) * {a} + m"),
+    written("lru_cache", "{a} * cached_level(n)", "import functools\nLEVELS = {1: 2.0}\n"
+            "@functools.lru_cache\ndef cached_level(k):\n    return LEVELS.get(k, 3.0)",
+            "LEVELS[1] = 5.0", "cached_level.cache_clear()"),
+)  # fmt: skip

@@ -1,0 +1,169 @@
+"""A generated Python program: definitions, a function, and a sequence of calls, all as text."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from tcdebug.strategies.devices import CPU, Options
+
+INDENT = "    "
+PARAMETERS = "x, y, n=1"
+CALL = "program(x, y, n)"
+
+
+class CodeLine(msgspec.Struct, frozen=True):
+    """A logical line of Python with the lines of its block. `feature` is what drew it."""
+
+    text: str
+    body: tuple[CodeLine, ...] = ()
+    feature: str = ""
+
+    def rendered(self, depth: int = 0) -> str:
+        """The text of the line and its block at an indentation."""
+        lines = [textwrap.indent(self.text, INDENT * depth)]
+        inner = [line.rendered(depth + 1) for line in self.body]
+        if self.text.endswith(":") and not inner:
+            inner = [INDENT * (depth + 1) + "pass"]
+        return "\n".join(lines + inner)
+
+    @property
+    def features(self) -> Iterator[str]:
+        """The features of the line and its block."""
+        yield self.feature
+        for line in self.body:
+            yield from line.features
+
+
+class CallStep(msgspec.Struct, frozen=True):
+    """A call. `lines` run before it at the top level of the module, `mode` is a context around it.
+
+    After a call with `backward`, the sum of its results is differentiated.
+    """
+
+    lines: tuple[str, ...] = ()
+    mode: str = ""
+    backward: bool = False
+
+
+class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
+    """A program and its calls. `dynamic` is passed to torch.compile."""
+
+    definitions: tuple[CodeLine, ...]
+    body: tuple[CodeLine, ...]
+    steps: tuple[CallStep, ...]
+    dynamic: bool | None = None
+
+    @property
+    def device(self) -> str:
+        """Where the program runs."""
+        return CPU
+
+    @property
+    def options(self) -> Options:
+        """Options of torch.compile: none are drawn."""
+        return ()
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The features that it contains, in order."""
+        found = (f for line in (*self.definitions, *self.body) for f in line.features)
+        return tuple(dict.fromkeys(f for f in found if f))
+
+    @property
+    def pairs(self) -> frozenset[str]:
+        """Pairs of features in consecutive lines."""
+        lines = [f for line in self.body for f in line.features if f]
+        pairs = itertools.pairwise(lines)
+        return frozenset(f"{one}>{next_}" for one, next_ in pairs if one != next_)
+
+    @property
+    def key(self) -> str:
+        """Equal programs have equal keys, in every process."""
+        return blake2b(repr(self).encode(), digest_size=8).hexdigest()
+
+    def source(self) -> str:
+        """The module: the definitions and the function `program`."""
+        parts = ["import torch", *(line.rendered() for line in self.definitions)]
+        function = CodeLine(f"def program({PARAMETERS}):", self.body)
+        return "\n".join((*parts, function.rendered())) + "\n"
+
+    def smaller(self) -> Iterator[PythonProgram]:
+        """Programs with one part less: a call, a line, a block around lines, a change."""
+        for steps in _fewer_steps(self.steps):
+            yield msgspec.structs.replace(self, steps=steps)
+        for definitions in _fewer_lines(self.definitions):
+            yield msgspec.structs.replace(self, definitions=definitions)
+        for body in _fewer_lines(self.body):
+            yield msgspec.structs.replace(self, body=body)
+        if self.dynamic is not None:
+            yield msgspec.structs.replace(self, dynamic=None)
+
+
+def parsed_lines(text: str, feature: str = "") -> tuple[CodeLine, ...]:
+    """Python text as a tree of lines, by indentation."""
+    rows = [row for row in textwrap.dedent(text).splitlines() if row.strip()]
+    lines, _ = _block(rows, 0, 0, feature)
+    return lines
+
+
+def _block(
+    rows: Sequence[str], start: int, depth: int, feature: str
+) -> tuple[tuple[CodeLine, ...], int]:
+    made: list[CodeLine] = []
+    place = start
+    while place < len(rows):
+        row = rows[place]
+        margin = len(row) - len(row.lstrip())
+        if margin < depth:
+            break
+        inner: tuple[CodeLine, ...] = ()
+        following = rows[place + 1] if place + 1 < len(rows) else ""
+        deeper = len(following) - len(following.lstrip()) if following else 0
+        place += 1
+        if deeper > margin:
+            inner, place = _block(rows, place, deeper, feature)
+        made.append(CodeLine(row.strip(), inner, feature))
+    return tuple(made), place
+
+
+def _fewer_steps(steps: tuple[CallStep, ...]) -> Iterator[tuple[CallStep, ...]]:
+    for place, step in enumerate(steps):
+        before, after = steps[:place], steps[place + 1 :]
+        if len(steps) > 1:
+            yield (*before, *after)
+            if after and step.lines:  # without the call, but with its changes
+                merged = msgspec.structs.replace(after[0], lines=(*step.lines, *after[0].lines))
+                yield (*before, merged, *after[1:])
+        for k in range(len(step.lines)):
+            fewer = (*step.lines[:k], *step.lines[k + 1 :])
+            yield (*before, msgspec.structs.replace(step, lines=fewer), *after)
+        if step.mode:
+            yield (*before, msgspec.structs.replace(step, mode=""), *after)
+        if step.backward:
+            yield (*before, msgspec.structs.replace(step, backward=False), *after)
+
+
+def _fewer_lines(lines: tuple[CodeLine, ...]) -> Iterator[tuple[CodeLine, ...]]:
+    for place, line in enumerate(lines):
+        before, after = lines[:place], lines[place + 1 :]
+        yield (*before, *after)
+        if line.body:
+            if not line.text.startswith(("def ", "class ")):
+                yield (*before, *line.body, *after)
+            for body in _fewer_lines(line.body):
+                yield (*before, msgspec.structs.replace(line, body=body), *after)
+
+
+def names_assigned(lines: Sequence[str]) -> list[str]:
+    """The names that these lines rebind."""
+    found: dict[str, None] = {}
+    for node in ast.walk(ast.parse("\n".join(lines))):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            found[node.id] = None
+    return list(found)

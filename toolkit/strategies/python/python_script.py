@@ -1,0 +1,95 @@
+"""A Python program as a script that compares compiled with eager. It needs only torch."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+from tcdebug.strategies.python.python_program import (
+    CALL,
+    INDENT,
+    CallStep,
+    PythonProgram,
+    names_assigned,
+)
+
+
+def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
+    """The script. It exits with 1 and prints the first difference if compiled differs."""
+    given = dict(call) if program.dynamic is None else {**call, "dynamic": program.dynamic}
+    text = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    names = names_assigned([line for step in program.steps for line in step.lines])
+    lines = [f"global {', '.join(names)}"] if names else []
+    for step in program.steps:
+        lines += [*step.lines, *_call_lines(step)]
+    body = textwrap.indent("\n".join(lines), INDENT)
+    return f"{program.source()}\n\ndef calls(program):\n{body}\n{_MAIN.format(call=text)}"
+
+
+def _call_lines(step: CallStep) -> list[str]:
+    if not step.mode:
+        return [f"yield lambda: {CALL}, {step.backward}"]
+    return [f"with {step.mode}:", f"{INDENT}yield lambda: {CALL}, {step.backward}"]
+
+
+_MAIN = '''
+
+def described(value, known):
+    """A value and all that it refers to, as text."""
+    if isinstance(value, torch.Tensor):
+        grad = value.grad if value.is_leaf and value.requires_grad else None
+        text = f"{{value.dtype}} {{value.requires_grad}} {{value.detach().double().tolist()}}"
+        return f"{{text}} grad {{described(grad, known)}}" if grad is not None else text
+    seen = id(value) in known or isinstance(value, type(torch))
+    if seen or callable(value) and not isinstance(value, torch.nn.Module):
+        return type(value).__name__
+    if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.Size)):
+        return repr(value)
+    known = {{*known, id(value)}}
+    items = dict(vars(value)) if hasattr(value, "__dict__") else {{}}
+    if isinstance(value, dict):
+        items.update((f"[{{key!r}}]", item) for key, item in dict.items(value))
+    elif isinstance(value, (list, tuple)) or type(value).__name__ == "deque":
+        items.update((f"[{{k}}]", item) for k, item in enumerate(type(value).__iter__(value)))
+    elif isinstance(value, (set, frozenset)):
+        return f"{{sorted(value, key=repr)}}"
+    return {{name: described(item, known) for name, item in items.items()}}
+
+
+def outcomes(program):
+    """What each call returns or raises, and the variables of this module afterwards."""
+    for call, backward in calls(program):
+        try:
+            result = call()
+            values = result if isinstance(result, (list, tuple)) else [result]
+            roots = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
+            if backward and roots:
+                sum(root.sum() for root in roots).backward()
+        except Exception as error:
+            result = type(error).__name__
+        state = {{k: described(v, ()) for k, v in globals().items() if k[0] != "_"}}
+        state.pop("outcome", None)
+        yield described(result, ()), state
+
+
+def main():
+    import runpy
+    import sys
+
+    sys.modules["eager"] = sys.modules["compiled"] = sys.modules["__main__"]
+    eager = runpy.run_path(__file__, run_name="eager")
+    wanted = list(eager["outcomes"](eager["program"]))
+    compiled = runpy.run_path(__file__, run_name="compiled")
+    actual = list(compiled["outcomes"](torch.compile(compiled["program"], {call})))
+    for number, (right, other) in enumerate(zip(wanted, actual), 1):
+        if right[0] != other[0]:
+            sys.exit(f"call {{number}} gives {{other[0]}} instead of {{right[0]}}")
+        for name, value in right[1].items():
+            if value != other[1].get(name):
+                now = other[1].get(name)
+                sys.exit(f"after call {{number}}, {{name}} is {{now}}, not {{value}}")
+
+
+if __name__ == "__main__":
+    main()
+'''

@@ -1,0 +1,45 @@
+"""Operations on tensors: exact ones mostly, views, writes in place, and what depends on shapes."""
+
+from __future__ import annotations
+
+from tcdebug.strategies.python.feature import statements, written
+
+TENSORS = (
+    written("add", "{a} + {b}"),
+    written("multiply", "{a} * {c}"),
+    written("subtract", "{a} - {b}"),
+    written("relu", "torch.relu({a})"),
+    written("sine", "torch.sin({a})"),
+    written("sum", "{a}.sum()"),
+    written("keep dimension", "{a}.sum(-1, keepdim=True) if {a}.dim() else {a}"),
+    written("where", "torch.where({a} > {c}, {a}, {b})"),
+    written("detach", "{a}.detach()"),
+    written("clone", "{a}.clone()"),
+    written("view", "{a}[...]"),
+    written("first row", "{a}[:1] if {a}.dim() else {a}"),
+    written("reshaped view", "{a}.view({a}.shape)"),
+    written("double", "{a}.to(torch.float64)"),
+    written("same dtype", "{a}.to({b}.dtype)"),
+    written("full like", "torch.full_like({a}, {c})"),
+    written("scalar tensor", "torch.tensor({c}) * {a}"),
+    written("size as number", "{a} * {b}.numel()"),
+    written("size of a dimension", "{a} + x.shape[-1]"),
+    written("stride as number", "{a} + x.stride()[0]"),
+    written("number of a tensor", "{a} + {b}.sum().item()"),
+    written("parameter n", "{a} * n"),
+    written("parameter n in Python", "{a} + (n // 2 + n % 3)"),
+    written("length", "{a} + len(x)"),
+    statements("add in place", "{t} = {a}.clone()\n{t}.add_({c})"),
+    statements("write to an input", "x.mul_({c})"),
+    statements("write to the other input", "y.add_({c})"),
+    statements("write to a view of an input", "{t} = x[:1]\n{t}.add_({c})"),
+    statements("write to a view", "{t} = {a} * 1\n{t}[...].fill_({c})"),
+    statements("index assignment", "{t} = {a} + 0\n{t}[...] = {c}"),
+    statements("detached write", "{t} = {a} * 2\n{t}.detach().add_({c})"),
+    statements("copy into", "{t} = {a} * 1\n{t}.copy_({b}.sum())"),
+    statements("attribute of a tensor", "{t} = {a} * getattr(x, 'scale', {c})"),
+    statements("set an attribute of a tensor", "x.scale = {c}\n{t} = {a} * x.scale"),
+    statements("replace data", "x.data = x.data * {c}\n{t} = x + 0"),
+    statements("graph break", "torch._dynamo.graph_break()"),
+    statements("gradient of an input", "{t} = {a} if x.grad is None else {a} + x.grad"),
+)  # fmt: skip
