@@ -35,16 +35,21 @@ SETTINGS = {
 def pytest_configure(config: pytest.Config) -> None:
     """Keep kernels between runs, and collect garbage rarely: compiles make a million objects.
 
-    All tests share one cache of inductor, apart from the user's. It lies where tcdebug itself has
+    All tests share one cache, apart from the user's. That of inductor lies where tcdebug itself has
     it. In an empty one, inductor first compiles seven programs, which takes some 10 CPU-seconds.
     """
     kernels = config.cache.mkdir("tcdebug-kernels")
+    os.environ["TCDEBUG_CACHE_DIR"] = str(kernels)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
     gc.set_threshold(100_000, 50, 50)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Allow tests more time if properties draw more examples."""
+    """Run tests of whole commands first, and allow properties with more examples more time.
+
+    Such tests take longest. If they come last, one of two processes ends long before the other.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/toolkit/", "tests/quality/")))
     if EXPLORING:
         limit = float(config.getini("timeout")) * MORE
         for item in items:

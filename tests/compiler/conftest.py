@@ -1,4 +1,4 @@
-"""Setup for all tests of the compiler: `support` on the path, cached kernels, no event logs."""
+"""Setup for all tests of the compiler: `support` on the path, no event logs."""
 
 import os
 import sys
@@ -10,9 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     os.environ["TCDEBUG_LOG"] = "0"
-    os.environ["TCDEBUG_CACHE_DIR"] = str(config.cache.mkdir("tcdebug-kernels"))
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     os.environ["TCDEBUG_LOG"] = "0"
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a process that has initialised CUDA cannot be forked
-    os.environ["TCDEBUG_CACHE_DIR"] = str(config.cache.mkdir("tcdebug-kernels"))
     os.register_at_fork(after_in_child=faulthandler.disable)  # children crash on purpose
 
 

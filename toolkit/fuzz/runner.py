@@ -52,17 +52,21 @@ class ProgramRunner:
     def __call__(self, program: AnyProgram) -> ProgramVerdict:
         """Judge a program. A failure in a used child must occur again in a new one.
 
-        Otherwise an earlier program or chance caused it, and it is discarded.
+        Otherwise an earlier program or chance caused it, and it is discarded. A child in which a
+        program failed is not used again. A failure of the next program, as a shrinker tries it, is
+        then the first thing that its child does, and counts at once.
         """
         verdict = self._judged(program)
-        if verdict.status is not Status.FAILED or self._served == 1:
-            return verdict
-        self.close()
-        again = self._judged(program)
-        if again.status is Status.PASSED:
-            message = f"passes in a process of its own: {verdict.signature}"
-            return msgspec.structs.replace(again, status=Status.DISCARDED, message=message)
-        return again
+        if verdict.status is Status.FAILED and self._served > 1:
+            self.close()
+            again = self._judged(program)
+            if again.status is Status.PASSED:
+                message = f"passes in a process of its own: {verdict.signature}"
+                return msgspec.structs.replace(again, status=Status.DISCARDED, message=message)
+            verdict = again
+        if verdict.status is Status.FAILED:
+            self.close()
+        return verdict
 
     def close(self) -> None:
         """End the child."""

@@ -1,8 +1,9 @@
 """Control flow in the graph: a branch, a loop, a scan.
 
 Outside torch.compile, these calls compile their bodies themselves, which is slow: see
-`program.stance_for`. Loops are drawn without gradients: with gradients, torch 2.13 runs them
-through the backend `eager`, with a graph break.
+`program.stance_for`. While a program is drawn, Python itself chooses the branch. Loops are drawn
+without gradients: with gradients, torch 2.13 runs them through the backend `eager`, with a graph
+break.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def _cond(scope: Scope) -> str:
     x = _operand(scope, detached=False)
     test = scope.choose((f"{x}.sum() > 0", f"{x}.isnan().any()", f"torch.tensor({scope.flag()})"))
     true, false = (f"lambda t: ({scope.choose(SAME)}).clone()" for _ in range(2))
-    return f"torch.cond({test}, {true}, {false}, ({x},))"
+    text = f"torch.cond({test}, {true}, {false}, ({x},))"
+    scope.in_eager[text] = f"(({true}) if {test} else ({false}))({x})"
+    return text
 
 
 def _while_loop(scope: Scope) -> str:

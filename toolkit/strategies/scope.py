@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tcdebug.strategies.arguments import LAYOUTS, PLAIN, ArgumentRecipe, dtypes_in, recipe
 from tcdebug.strategies.devices import CPU, SMALL, Extents
-from tcdebug.strategies.program import Argument, ProgramStep, stance_for
+from tcdebug.strategies.program import Argument, ProgramStep
 
 T = TypeVar("T")
 
@@ -84,6 +84,8 @@ class Scope:
     """Memory that two different inputs share."""
     saved: dict[int, torch.Tensor] = field(default_factory=dict)
     """Memory that backward reads, by address. A program that writes to it has no backward."""
+    in_eager: dict[str, str] = field(default_factory=dict)
+    """What is evaluated in place of a line that torch would compile, with the same result."""
 
     # -- choices ----------------------------------------------------------------------------
 
@@ -232,9 +234,8 @@ class Scope:
 
     def add(self, op: str, text: str, exact: bool) -> None:
         """Run a line in eager and add its result. Raises what eager raises."""
-        stance = stance_for([op], self.gradients)
-        with torch.compiler.set_stance(stance), self._saving(stance):
-            made = self.evaluate(text)
+        with torch.compiler.set_stance("force_eager"), self._saving():
+            made = self.evaluate(self.in_eager.pop(text, text))
         if made.grad_fn is not None and made.grad_fn.name() == NO_DERIVATIVE:
             text, made = f"({text}).detach()", made.detach()
         exact = exact and all(v.exact for v in self.operands)
@@ -248,9 +249,9 @@ class Scope:
         self.values.append(value)
         self.operands = []
 
-    def _saving(self, stance: str) -> AbstractContextManager[object]:
+    def _saving(self) -> AbstractContextManager[object]:
         """Records what autograd saves for backward, in a block."""
-        if not self.gradients or stance == "default":  # memory does not exist while Dynamo traces
+        if not self.gradients:
             return nullcontext()
 
         def kept(tensor: torch.Tensor) -> torch.Tensor:

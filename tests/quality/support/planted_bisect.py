@@ -44,8 +44,9 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 def report_of(folder: Path, arguments: Sequence[str]) -> Any:
-    """The report about a script that runs in a folder."""
-    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    """The report about a script that runs in a folder. Kernels are kept where all tests do."""
+    caches = "TCDEBUG_CACHE_DIR"
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_") or k == caches}
     done = subprocess.run(
         command(arguments),
         cwd=folder,

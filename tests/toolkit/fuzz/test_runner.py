@@ -36,6 +36,9 @@ def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
                 time.sleep(0.3)
                 os.kill(os.getppid(), signal.SIGKILL)
                 os._exit(0)
+        case "fail":
+            os.write(2, b"judged\n")
+            return ProgramVerdict(Status.FAILED, signature="planted", message=str(os.getpid()))
     return ProgramVerdict(Status.PASSED, message=str(os.getpid()))
 
 
@@ -60,6 +63,24 @@ def test_a_crash_is_the_verdict_on_the_program_that_crashed(runner: ProgramRunne
     crashed = runner(program("crash"))
     assert (crashed.status, crashed.signature) == (Status.FAILED, "forward | SIGSEGV")
     assert runner(program("pass")).status is Status.PASSED
+
+
+def test_failures_in_a_row_are_judged_once_each_in_a_child_of_their_own(
+    runner: ProgramRunner, tmp_path: Path
+) -> None:
+    pids = {runner(program("fail")).message for _ in range(3)}
+    assert len(pids) == 3
+    assert (tmp_path / "output.log").read_text() == "judged\n" * 3
+
+
+def test_a_failure_in_a_used_child_is_judged_again_in_another(
+    runner: ProgramRunner, tmp_path: Path
+) -> None:
+    passed = runner(program("pass"))
+    failed = runner(program("fail"))
+    assert (failed.status, failed.signature) == (Status.FAILED, "planted")
+    assert failed.message != passed.message
+    assert (tmp_path / "output.log").read_text() == "judged\n" * 2
 
 
 def test_a_hang_is_the_verdict_on_the_program_that_hung(runner: ProgramRunner) -> None:

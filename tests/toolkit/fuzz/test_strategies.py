@@ -79,6 +79,15 @@ def test_a_row_draws_lines_that_eager_runs(table: str, row: Row) -> None:
     assert [p.invalid for p in found if p.invalid] == []
 
 
+def test_eager_runs_a_branch_with_gradients_that_was_drawn_without_torchs_own() -> None:
+    rows = [r for _, r in ROWS if r.name == "cond"]
+    found = [p for p in drawn(12, rows, longest=2) if REQUIRING in p.source()]
+    assert len(found) > 1
+    for program in found:
+        assert not program.invalid
+        ProgramCall.in_eager(program, "program.py")
+
+
 def test_names_of_rows_are_told_apart() -> None:
     assert [n for n, count in Counter(row.name for _, row in ROWS).items() if count > 1] == []
 
