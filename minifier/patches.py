@@ -9,6 +9,7 @@ from tcdebug.minifier.judging import untimed_guards
 from tcdebug.minifier.processes import sleeping, threads
 from tcdebug.minifier.profiling import inductor_profiling
 from tcdebug.minifier.reuse import calls
+from tcdebug.minifier.sessions import one_rank
 from tcdebug.minifier.subjects import protected_files
 from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
 
@@ -25,6 +26,7 @@ PATCHES: tuple[Patch, ...] = (
     *untimed_guards.PATCHES,
     *protected_files.PATCHES,
     *inductor_profiling.PATCHES,
+    *one_rank.PATCHES,
     *dynamo.PATCHES,
     *autograd.PATCHES,
     *inductor.PATCHES,

@@ -46,12 +46,57 @@ FAULT = 70
 """The exit status of a session that failed by a fault of tcdebug, with the traceback on stderr."""
 
 
+RANK_VARIABLES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "ROLE_", "MASTER_", "TORCHELASTIC_",
+)  # fmt: skip
+"""The beginnings of the names of the variables that torchrun gives to each process."""
+
+
 class SessionFault(Exception):
     """tcdebug failed in the process that runs the script. The message is the traceback."""
 
 
 class UnknownBackend(Exception):
     """The backend of a command, or of a script, is not registered; the message says what is."""
+
+
+class Rank(msgspec.Struct, frozen=True):
+    """A script that runs as one of several ranks."""
+
+    script: str
+    args: list[str]
+    variables: dict[str, str]
+    """What torchrun has set, by name."""
+
+    @classmethod
+    def of_this_process(cls) -> Rank | None:
+        """Return the rank that this process is; None if torchrun has not started it."""
+        path = getattr(sys.modules.get("__main__"), "__file__", None)
+        if path is None or "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return None
+        found = {k: v for k, v in sorted(os.environ.items()) if k.startswith(RANK_VARIABLES)}
+        return cls(str(Path(path).resolve()), sys.argv[1:], found)
+
+    @property
+    def rank(self) -> int:
+        """Its number among all ranks, from 0."""
+        return int(self.variables["RANK"])
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+        return int(self.variables["WORLD_SIZE"])
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.world_size}"
+
+    def save(self, folder: Path) -> None:
+        """Write the rank to a file in a run folder, where `saved_ranks` finds it."""
+        path = folder / f"rank-{self.rank}.json"
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(self))
+        fresh.replace(path)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -95,10 +140,19 @@ class Job(msgspec.Struct, frozen=True):
     """watch: keep the inputs of every call, for failures that end the process."""
     steps: int = 0
     """profile: the number of steps to measure."""
+    rank: Rank | None = None
+    """search: run the script as this rank alone, with a fake process group."""
     graph: int | None = None
     """capture: the ordinal of the only graph to write, from 0."""
     output: str = ""
     """capture: the folder of the repros."""
+
+
+def saved_ranks(folder: Path) -> list[Rank]:
+    """Return the ranks of which a run folder has files, in order."""
+    files = folder.glob("rank-*.json")
+    found = (msgspec.json.decode(path.read_bytes(), type=Rank) for path in files)
+    return sorted(found, key=lambda rank: rank.rank)
 
 
 def started_marker(job: Job, pid: int) -> Path:

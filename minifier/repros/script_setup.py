@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tcdebug.minifier.processes.callers import ENTRANCES
+from tcdebug.minifier.processes.job import Rank
 
 ALONE = {
     "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1",
@@ -44,15 +45,25 @@ class Script:
 
 
 def script_setup(
-    script: Script, ordinal: int, folder: Path, backend: str = "", *, entered: bool = False
+    script: Script,
+    ordinal: int,
+    folder: Path,
+    backend: str = "",
+    *,
+    entered: bool = False,
+    rank: Rank | None = None,
 ) -> str:
     """Return Python for a repro in `folder` that needs the script's set-up before graph `ordinal`.
 
     A script that is only imported may define the `backend`. `entered` says that the script gives
-    graphs to inductor itself. A copy of the script is put beside the
-    repro, in case the original is missing or has changed.
+    graphs to inductor itself. If it runs as a `rank` alone, so does the repro. A copy of the script
+    is put beside the repro, in case the original is missing or has changed.
     """
-    ranked = "RANK" in os.environ
+    place = ""
+    if rank is not None:
+        place = f"\n    os.environ.update({rank.variables})  # it was {rank}"
+    elif "RANK" in os.environ:
+        place = f"\n    os.environ.update({ALONE})  # it was one of several ranks"
     path = Path(script.path).resolve()
     copy = folder / "repro_script.py"
     shutil.copyfile(path, copy)
@@ -66,8 +77,18 @@ def script_setup(
         backend=backend,
         entrances=ENTRANCES,
         entering=_ENTERING if entered else "",
-        alone=f"\n    os.environ.update({ALONE})  # it was one of several ranks" * ranked,
+        place=place,
+        grouping=_GROUPING.format(init=_init_text(rank)) if rank else "",
     )
+
+
+def fake_group_setup(rank: Rank) -> str:
+    """Return Python for a repro whose graph needs the process group of a rank."""
+    return _FAKE_GROUP.format(init=_init_text(rank))
+
+
+def _init_text(rank: Rank) -> str:
+    return f'"fake", rank={rank.rank}, world_size={rank.world_size}, store=FakeStore()'
 
 
 def found_text(script: Path, copy: str) -> str:
@@ -113,7 +134,38 @@ _ENTERING = """
 
     entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
     entering(torch._inductor, "compile")
-    entering(torch._inductor, "standalone_compile")
+    entering(torch._inductor, "standalone_compile")"""
+
+_GROUPING = """
+    # This rank runs alone, with torch's fake process group: what other ranks would send is
+    # replaced by what this rank sends.
+    def like_the_default_group(create):
+        import inspect
+
+        def new_group(*args, **kwargs):
+            given = inspect.signature(create).bind(*args, **kwargs).arguments
+            for name in ("backend", "pg_options", "device_id"):
+                given.pop(name, None)
+            return create(**given)
+        return new_group
+
+    def fake_group(init):
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        return lambda *args, **kwargs: init({init})
+
+    for name in ("", ".distributed_c10d", ".device_mesh"):
+        module = importlib.import_module("torch.distributed" + name)
+        replace(module, "init_process_group", fake_group(module.init_process_group))
+        replace(module, "new_group", like_the_default_group(module.new_group))"""
+
+_FAKE_GROUP = """
+# The graph communicates with other ranks. It runs alone, with torch's fake process group: what
+# other ranks would send is replaced by what this rank sends.
+def set_up(then):
+    import torch.distributed
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    torch.distributed.init_process_group({init})
+    then()
 """
 
 _SETUP = """
@@ -128,7 +180,7 @@ class Reached(BaseException):
 
 
 def set_up(then):
-    import runpy{alone}
+    import runpy{place}
     script = found_script()
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
     replaced = []
@@ -193,7 +245,8 @@ def set_up(then):
     replace(torch._dynamo, "optimize", optimize)
     for name in ("aoti_compile_and_package", "aot_compile"):
         replace(torch._inductor, name, stopping_at(getattr(torch._inductor, name)))
-{entering}    os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph in this process
+{entering}{grouping}
+    os.environ["TCDEBUG_SESSION"] = "1"  # so that a repro runs its graph in this process
     sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})
     if os.path.isdir({working!r}):
@@ -213,7 +266,7 @@ SCRIPT, ARGS = {script!r}, {args!r}
 {found}
 
 def set_up(then):
-    import runpy{alone}
+    import runpy{place}
     script, arguments = found_script(), sys.argv
     sys.argv = [script, *ARGS]
     sys.path.insert(0, {folder!r})

@@ -16,7 +16,7 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.other_failures import OtherFailures
-from tcdebug.minifier.processes.job import REPORT, SCRIPT_FAILED, Job
+from tcdebug.minifier.processes.job import REPORT, SCRIPT_FAILED, Job, Rank
 from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.script_setup import Script
@@ -52,13 +52,11 @@ class ChildSession(Session):
         """Judge a graph as the session does. The process ends with the first graph that fails."""
         if self.broken:
             return
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
-            what = f"graph {ordinal} of {process_name()} is judged only as a part of the script"
-            self.log.emit(Fallback(what, "its process has initialised CUDA"))
-            return
-        if _collective(case):
-            what = f"graph {ordinal} of {process_name()} is judged only as a part of the script"
-            self.log.emit(Fallback(what, "it communicates with other ranks"))
+        if reason := _unfit(case):
+            what = f"graph {ordinal} of {process_name()} is not judged in its process"
+            self.log.emit(Fallback(what, reason))
+            if rank := Rank.of_this_process():
+                rank.save(self.folder)
             return
         try:
             super().judge(case, backend, ordinal, call)
@@ -73,6 +71,13 @@ class ChildSession(Session):
         """Write the report, with a note that names the process."""
         note = f"the graph belongs to a process that the script started: {process_name()}"
         super().write(msgspec.structs.replace(report, notes=[note, *report.notes]), name)
+
+
+def _unfit(case: Case) -> str:
+    """Return why candidates of a graph cannot be forked from this process; empty if they can."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
+        return "its process has initialised CUDA"
+    return "it communicates with other ranks" if _collective(case) else ""
 
 
 def _collective(case: Case) -> bool:

@@ -32,7 +32,7 @@ from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, Job
 from tcdebug.minifier.processes.threads import Threads
-from tcdebug.minifier.repros.script_setup import Script, script_setup
+from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
@@ -191,10 +191,14 @@ class Session:
         """Return the set-ups to try: none, if possible, then the script up to the failing graph."""
         if self.script is None:
             return ("",)
+        rank = self.job.rank
         setup = script_setup(
-            self.script, ordinal, self.folder, backend.name, entered=self.recorder.entered
-        )
-        return ("", setup) if backend.named else (setup,)
+            self.script, ordinal, self.folder, backend.name,
+            entered=self.recorder.entered, rank=rank,
+        )  # fmt: skip
+        if not backend.named:
+            return (setup,)
+        return ("", setup) if rank is None else ("", fake_group_setup(rank), setup)
 
     def write(self, report: Report, name: str = REPORT) -> None:
         """Write the report atomically."""

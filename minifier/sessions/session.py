@@ -16,12 +16,14 @@ from typing import NoReturn
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.investigation.minimised_script import MINIMISE
-from tcdebug.minifier.processes.job import Job, started_marker
+from tcdebug.minifier.processes.job import Job, Rank, started_marker
 from tcdebug.minifier.processes.subprocess_hook import hook_installed
 from tcdebug.minifier.sessions.backend_check import checked
 from tcdebug.minifier.sessions.execution import leave, run_script
 from tcdebug.minifier.sessions.modes import MODES
+from tcdebug.minifier.sessions.one_rank import NoFakeGroup, one_rank
 from tcdebug.minifier.sessions.script_versions import minimise_script
 from tcdebug.minifier.targets.interception import compile_patched
 
@@ -35,6 +37,8 @@ def main() -> NoReturn:
         minimise_script(job)
         leave(0)
     with contextlib.ExitStack() as patches:
+        if job.rank is not None:
+            _alone(job, job.rank, patches)
         MODES[job.mode](job, patches, child=False)
         if job.backend is not None:
             patches.enter_context(compile_patched(checked(job), EventLog(Path(job.run_dir))))
@@ -42,6 +46,18 @@ def main() -> NoReturn:
         started_marker(job, os.getpid()).touch()
         status = run_script(job.script, job.args)
     leave(status)
+
+
+def _alone(job: Job, rank: Rank, patches: contextlib.ExitStack) -> None:
+    """Run the script as one rank until `patches` are undone. If torch cannot, end the session."""
+    os.environ.update(rank.variables)
+    log = EventLog(Path(job.run_dir))
+    try:
+        patches.enter_context(one_rank(rank, log))
+    except NoFakeGroup as problem:
+        log.emit(Fallback(f"{rank} is not run alone", str(problem)))
+        started_marker(job, os.getpid()).touch()
+        leave(0)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,11 @@ This process does not import torch. torch runs in other processes, which may die
 
 from __future__ import annotations
 
-import os
-import platform
 import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from tcdebug import __version__
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import (
-    EnvSnapshot,
     RunEnd,
     RunStart,
     WorkerExit,
@@ -48,6 +44,8 @@ from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.reading.run_dir import Tail, find, runs
 from tcdebug.supervision.descendants import Descendants
 from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, syntax_error
+from tcdebug.supervision.environment import environment
+from tcdebug.supervision.ranks_alone import search_ranks
 from tcdebug.supervision.recorded_graphs import (
     candidates_run,
     fallbacks,
@@ -82,9 +80,6 @@ WHOLE_SCRIPTS = (
     "each candidate ran the whole script in a fresh process: none of its graphs failed in a "
     "process that was forked before CUDA was initialised"
 )
-
-VARIABLES = ("TORCH", "TCDEBUG_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_VISIBLE", "PYTORCH_")
-"""Prefixes of the environment variables on which a compile may depend."""
 
 
 @dataclass
@@ -138,26 +133,28 @@ class Supervisor:
         """Search the script's graphs. If none fails, run the script in eager and compiled."""
         try:
             recorded = self._searched()
-            if report := self._read_report(REPORT):
+            if report := self.read_report(REPORT):
                 return report
             if recorded == LATE:
-                return self._unfinished("budget", "its graphs were searched")
+                return self.unfinished("budget", "its graphs were searched")
+            if report := search_ranks(self):
+                return report
             wanted = self.job.wanted
             if not (self.job.toggles or wanted.check or wanted.graphs_only):
                 return self._by_layers(recorded)
             self.progress.say("no graph fails alone: running the script in eager")
             status = self.session("eager")
             if status == LATE:
-                return self._unfinished("budget", "it ran in eager")
+                return self.unfinished("budget", "it ran in eager")
             if status != 0:
                 return self._eager_failed(status)
             return self._sometimes_failing() or self._whole_script(recorded)
         except KeyboardInterrupt:
-            return self._unfinished("interrupted")
+            return self.unfinished("interrupted")
 
-    def _unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
+    def unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
         """The best result so far of a search that was ended early, with notes."""
-        report = self._read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
+        report = self.read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
         late = [f"the budget was used up while {when}"] if when else []
         if not report.faults or not any(fault.culprits for fault in report.faults):
             late += culprit_notes(find(str(self.folder)).events())
@@ -170,7 +167,7 @@ class Supervisor:
             return None
         self.progress.say(f"no graph failed: each is run up to {PASSES_OF_A_GRAPH} times")
         self._searched(PASSES_OF_A_GRAPH)
-        return self._read_report(REPORT)
+        return self.read_report(REPORT)
 
     @property
     def seconds_left(self) -> float:
@@ -220,7 +217,8 @@ class Supervisor:
         failure = ReportedFailure("exception", "eager", "script", last)
         return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
 
-    def _read_report(self, name: str) -> Report | None:
+    def read_report(self, name: str) -> Report | None:
+        """The report in a file of the run folder; None if there is no such file."""
         path = self.folder / name
         if not path.exists():
             return None
@@ -243,7 +241,7 @@ class Supervisor:
             if failed.in_backend:
                 failed = failed.within_backend()
         except BudgetUsed:
-            return self._unfinished("budget", "the script ran as a whole", known)
+            return self.unfinished("budget", "the script ran as a whole", known)
         if self.job.bisect and failed.has_units:
             units = self._whole_script(recorded, failed)
             if units.status == "confirmed":
@@ -285,7 +283,7 @@ class Supervisor:
             self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
         )
         self.session("search", wanted=wanted, minimise=False)
-        report = self._read_report(REPORT)
+        report = self.read_report(REPORT)
         (self.folder / REPORT).unlink(missing_ok=True)
         slow = slow_graph(self.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
         if report is None or report.status != "confirmed":
@@ -342,19 +340,6 @@ def _cpu_seconds() -> float:
     """The CPU-seconds of this process and of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + usage.ru_utime + usage.ru_stime
-
-
-def environment() -> EnvSnapshot:
-    """The installed versions, without importing torch."""
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        torch = "not installed"
-    variables = {k: v for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES)}
-    return EnvSnapshot(
-        __version__, torch, platform.python_version(), platform.platform(), os.cpu_count() or 1,
-        variables,
-    )  # fmt: skip
 
 
 def job_key(job: Job) -> str:
