@@ -11,6 +11,7 @@ from pathlib import Path
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
+    CACHE,
     DYNAMO,
     GUARDS,
     PROGRAM_PASSES,
@@ -84,6 +85,13 @@ class ScriptFailure:
         if not self.finding.settled or layer != AUTOGRAD:
             return None
         return LayerFinding(layer, layer, notes=self.finding.notes)
+
+    @property
+    def seen(self) -> list[Outcome]:
+        """How it failed in the runs with its own backend."""
+        own = [(), (CACHE,), *((name,) for name in GUARDS.values())]
+        runs = self.finding.runs
+        return [runs[off] for off in own if off in runs and runs[off].failed]
 
     @property
     def ladder(self) -> list[ReportedRung]:

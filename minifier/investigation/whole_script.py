@@ -10,7 +10,7 @@ import msgspec
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.layers import LayerFinding
-from tcdebug.minifier.cases.outcome import Kind
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.reporting import FailureFound
@@ -31,17 +31,25 @@ def passes_without(job: Job, log: EventLog, seconds: float, units: Sequence[str]
 
 
 def investigate_script(
-    job: Job, log: EventLog, seconds: float, layer: LayerFinding | None = None
+    job: Job,
+    log: EventLog,
+    seconds: float,
+    layer: LayerFinding | None = None,
+    seen: Sequence[Outcome] = (),
 ) -> Report:
     """Run the script of a job compiled, and investigate a failure, for at most `seconds`.
 
-    If `layer` is known to be at fault, only its units are searched.
+    If `layer` is known to be at fault, only its units are searched. `seen` is how the script failed
+    before. Such runs need not be repeated to know that it fails every time.
     """
     with waiting_sessions() as sessions:
-        return _investigated(job, log, seconds, ScriptSubject(job, log, layer, sessions=sessions))
+        subject = ScriptSubject(job, log, layer, sessions=sessions)
+        return _investigated(job, log, seconds, subject, seen)
 
 
-def _investigated(job: Job, log: EventLog, seconds: float, subject: ScriptSubject) -> Report:
+def _investigated(
+    job: Job, log: EventLog, seconds: float, subject: ScriptSubject, seen: Sequence[Outcome]
+) -> Report:
     script, layer = WholeScript(job.script, tuple(job.args)), subject.layer
     oracle = script_oracle(subject, seconds, "script")
     base = Toggles.parse(job.toggles)
@@ -51,6 +59,7 @@ def _investigated(job: Job, log: EventLog, seconds: float, subject: ScriptSubjec
         return Report("budget", run_dir=job.run_dir, notes=["the script was not run as a whole"])
     if not failure.failed:
         return Report("no_failure", run_dir=job.run_dir)
+    oracle.count_failures(script, base, sum(failure.same_bug(outcome) for outcome in seen))
     if layer is not None:
         failure = replace(failure, decisions=())
     oracle.hunted = failure

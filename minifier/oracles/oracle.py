@@ -91,6 +91,12 @@ class Oracle(Generic[CandidateType]):
             self._rerun(key, question, missing)
         return self.answers.known[key].again(failure)
 
+    def count_failures(self, candidate: CandidateType, toggles: Toggles, runs: int) -> None:
+        """Count runs of a question that has failed in which it failed in the same way elsewhere."""
+        key = self.key(Question(candidate, toggles, ""))
+        tally = self.answers.known[key]
+        self.answers.add(key, Tally(tally.outcome, tally.runs + runs, tally.agreeing + runs))
+
     def keep_stages(self, question: Question[CandidateType]) -> Outcome:
         """Run a candidate once and keep the texts of its stages; return the outcome.
 

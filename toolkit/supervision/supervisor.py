@@ -228,18 +228,21 @@ class Supervisor:
 
     def _by_layers(self, recorded: int) -> Report:
         """Run the unchanged script. If it fails, find the layer at fault, and then the unit."""
+        slow: Report | None = None
         known: list[str] = []
         try:
             failed = judge_script(self.job, self.log, self.seconds_left, self.progress.say)
             if failed is None:
                 return self._healthy(recorded)
             if self.job.bisect and failed.in_backend:
-                slow = self._slow_compile(failed)
-                if isinstance(slow, Report):
+                slow, notes = self._slow_compile(failed)
+                if slow is not None and slow.confirmed:
                     return slow
-                known += slow
+                known += notes
             if failed.in_backend:
                 failed = failed.within_backend()
+            if slow is not None and not failed.in_budget:
+                return slow
         except BudgetUsed:
             return self.unfinished("budget", "the script ran as a whole", known)
         if self.job.bisect and failed.has_units:
@@ -270,14 +273,14 @@ class Supervisor:
         note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"
         return msgspec.structs.replace(report, notes=[note, *report.notes])
 
-    def _slow_compile(self, failed: ScriptFailure) -> Report | list[str]:
-        """The report of a slow graph, if the script passes without the unit that makes it slow.
+    def _slow_compile(self, failed: ScriptFailure) -> tuple[Report | None, list[str]]:
+        """The report of a slow graph, and notes on it; None and no notes if no graph is slow.
 
-        Otherwise what is known of the slowest graph; empty if no graph is slow.
+        It is confirmed if the script passes without the unit that makes the graph slow.
         """
         seconds = slowest_graph(self.folder)
         if seconds < SLOW_GRAPH:
-            return []
+            return None, []
         self.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: searching for the cause")
         wanted = msgspec.structs.replace(
             self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
@@ -287,20 +290,23 @@ class Supervisor:
         (self.folder / REPORT).unlink(missing_ok=True)
         slow = slow_graph(self.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
         if report is None or report.status != "confirmed":
-            return [slow]
+            return None, [slow]
         units = [culprit.unit for culprit in report.culprits]
         off = ", ".join(units)
         self.progress.say(f"running the script with {off} off")
+        found = msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
         if not passes_without(self.job, self.log, self.seconds_left, units):
             faster = f"it compiles faster with {off} off; the script was not seen to pass then"
-            return [slow, faster]
+            faults = [msgspec.structs.replace(f, confirmed=False) for f in report.faults]
+            notes = [f"the script fails with {failed.failure.signature}", slow, faster]
+            changes = {"status": "budget", "confirmed": False, "faults": faults}
+            found = msgspec.structs.replace(found, **changes, notes=[*notes, *report.notes])
+            return found, [slow, faster]
         notes = [
             f"the script fails with {failed.failure.signature}; with {off} off it passes",
             "the graph was not minimised: use tcdebug minify --oracle compile-time",
         ]
-        return msgspec.structs.replace(
-            report, layer=failed.finding.layer, ladder=failed.ladder, notes=[*notes, *report.notes]
-        )
+        return msgspec.structs.replace(found, notes=[*notes, *report.notes]), []
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Notes for a report of the whole script on how its graphs were judged."""
@@ -315,7 +321,8 @@ class Supervisor:
         layer = failed.known_layer if failed else None
         # if no unit is confirmed, the layer has to be
         reserved = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
-        report = investigate_script(self.job, self.log, self.seconds_left - reserved, layer)
+        seconds, seen = self.seconds_left - reserved, failed.seen if failed else []
+        report = investigate_script(self.job, self.log, seconds, layer, seen)
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 

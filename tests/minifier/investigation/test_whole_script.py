@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.log import EventLog, decoded
+from tcdebug.compiler.events.search_events import CandidateRan
 from tcdebug.minifier.bisection.layers import LayerFinding
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.whole_script import investigate_script, passes_without
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.targets.ladder import AUTOGRAD
@@ -53,3 +56,41 @@ def test_a_script_counts_as_passing_without_a_unit_only_if_the_run_fit_the_budge
     script.write_text("import torch\n")
     job = Job("compiled", str(script), [], str(tmp_path))
     assert passes_without(job, EventLog(tmp_path), seconds, ["passes.cse"]) is passes
+
+
+SIGNATURE = (
+    "script | torch._dynamo.exc.BackendCompilerFailed | torch._dynamo.exc.BackendCompilerFailed: "
+    "backend=<name> raised: ValueError: planted"
+)
+GATED = """
+import tcdebug
+import torch
+
+@tcdebug.gated("negate")
+def negate(graph):
+    raise ValueError("planted")
+
+def backend(graph, inputs):
+    negate(graph.graph)
+    return graph
+
+torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_was_seen_to_fail_is_not_run_as_often_again(tmp_path: Path) -> None:
+    script = tmp_path / "gated.py"
+    script.write_text(GATED)
+    job = Job("compiled", str(script), [], str(tmp_path))
+    seen = Outcome(Kind.EXCEPTION, "script", SIGNATURE, "planted")
+    other = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 'planted'")
+    report = investigate_script(job, EventLog(tmp_path), 250.0, seen=[seen, other, seen, seen])
+    assert report.failure is not None and report.failure.signature == SIGNATURE
+    assert report.status == "confirmed"
+    assert [c.unit for c in report.culprits] == ["user.negate"]
+    files = tmp_path.glob("events*.jsonl")
+    lines = [line for file in files for line in file.read_bytes().splitlines()]
+    runs = [e["data"] for e in decoded(lines, dict[str, Any]) if e["event"] == CandidateRan.kind]
+    unchanged = [run for run in runs if not run["toggles"] and not run["cached"]]
+    assert len(unchanged) == 2, "the run that lists the units, and the fifth failure"
