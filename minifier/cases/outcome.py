@@ -108,6 +108,11 @@ class Outcome:
             return Resolution.FAILS
         return Resolution.PASSES if other.kind is Kind.OK else Resolution.UNRESOLVED
 
+    @property
+    def compiles_slowly(self) -> bool:
+        """Whether the failure is the compile time."""
+        return self.kind is Kind.SLOW and self.phase == "compile"
+
     def ends_before(self, other: Outcome) -> bool:
         """Return whether this run ended in an earlier phase than another."""
         if self.phase not in PHASES or other.phase not in PHASES:

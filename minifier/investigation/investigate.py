@@ -36,7 +36,6 @@ from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
-from tcdebug.minifier.repros.repro_judging import compiles_slowly
 from tcdebug.minifier.repros.sanitizer import kernel_at_fault
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.subject import Subject
@@ -355,7 +354,7 @@ class Investigation(Generic[CandidateType]):
         """Return whether stages can be compared: with a unit off, or by AOTAutograd's values."""
         if not branch.off or branch.misregistered or not self.subject.keeps_stages:
             return False
-        if compiles_slowly(branch.failure):
+        if branch.failure.compiles_slowly:
             return False  # it would compile even longer while the texts are written
         wrong_in_autograd = self.layer.switch == AUTOGRAD and branch.failure.kind is Kind.WRONG
         return not branch.is_layer or wrong_in_autograd

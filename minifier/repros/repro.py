@@ -32,7 +32,6 @@ from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro_judging import (
     WARM_UP,
     SpeedLimits,
-    compiles_slowly,
     expected_exception,
     judging_texts,
 )
@@ -129,9 +128,9 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         widened=given.widened,
         seed=SEED,
         begin="set_up(lambda: judge(off))" if repro.setup else "judge(off)",
-        prepare=_indented(WARM_UP * compiles_slowly(repro.outcome) + repro.ambient.text()),
+        prepare=_indented(WARM_UP * repro.outcome.compiles_slowly + repro.ambient.text()),
         dynamic=_dynamic_text(case)
-        + "    began = time.process_time()\n" * compiles_slowly(repro.outcome),
+        + "    began = time.process_time()\n" * repro.outcome.compiles_slowly,
     )
     path.write_text(text)
     return given.kind
@@ -191,7 +190,7 @@ def _title(repro: Repro) -> str:
         Kind.SLOW: "A slow graph",
         Kind.RECOMPILE: "An unnecessary recompile",
     }
-    what = "A slow compile" if compiles_slowly(outcome) else words.get(outcome.kind, "A failure")
+    what = "A slow compile" if outcome.compiles_slowly else words.get(outcome.kind, "A failure")
     return f"{what} of torch.compile: {outcome.signature}"
 
 

@@ -32,7 +32,7 @@ class SpeedLimits:
 def judging_texts(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str, str]:
     """Return the template's parts for checks that are included only if they found the failure."""
     timing, timed = "", ""
-    if compiles_slowly(outcome):
+    if outcome.compiles_slowly:
         timing, timed = _COMPILE_TIMING, _COMPILE_TIME.format(limits.longer_than)
     elif outcome.kind in (Kind.SLOW, Kind.RECOMPILE):
         timing, timed = _TIMING, _timed(case, limits.slower_than)
@@ -45,11 +45,6 @@ def judging_texts(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str
         "timing": timing,
         "timed": timed,
     }
-
-
-def compiles_slowly(outcome: Outcome) -> bool:
-    """Return whether the failure is the compile time."""
-    return outcome.kind is Kind.SLOW and outcome.phase == "compile"
 
 
 def expected_exception(outcome: Outcome) -> dict[str, str | list[str]]:

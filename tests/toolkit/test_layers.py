@@ -79,7 +79,7 @@ def test_a_missing_guard_is_found_and_the_repro_shows_it(
 def test_a_cache_that_only_a_second_process_reads_is_found(
     tcdebug: Command, script: Script
 ) -> None:
-    # the variable keeps the warm interpreter away, which has imported torch with caches off
+    # torch reads the variable at import, and the warm interpreter has imported it with 0
     done = tcdebug("bisect", "--json", *AS_IT_IS, script(ONE_KEY), TORCHINDUCTOR_AUTOGRAD_CACHE="1")
     assert done.status == 0, done.stderr
     assert done.json["layer"] == "layer.cache.aotautograd"

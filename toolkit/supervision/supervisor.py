@@ -9,13 +9,11 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tcdebug import __version__
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import (
@@ -41,7 +39,7 @@ from tcdebug.minifier.processes.job import (
     start,
 )
 from tcdebug.minifier.processes.process import Child, Limits, wait
-from tcdebug.reading.run_dir import Tail, find, runs
+from tcdebug.reading.run_dir import Tail, find
 from tcdebug.supervision.descendants import Descendants
 from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, syntax_error
 from tcdebug.supervision.environment import environment
@@ -53,6 +51,7 @@ from tcdebug.supervision.recorded_graphs import (
     slow_graph,
     slowest_graph,
 )
+from tcdebug.supervision.resuming import interrupted, job_key
 
 POLL = 0.1
 PASSES_OF_A_GRAPH = 5
@@ -349,14 +348,6 @@ def _cpu_seconds() -> float:
     return time.process_time() + usage.ru_utime + usage.ru_stime
 
 
-def job_key(job: Job) -> str:
-    """The key that is equal for equal commands, so that an interrupted one can be continued."""
-    text = Path(job.script).read_bytes()
-    wanted = msgspec.json.encode(job.wanted).decode()
-    parts = (job.mode, job.script, *job.args, job.backend or "", *job.toggles, wanted, __version__)
-    return blake2b(text + "\0".join(parts).encode(), digest_size=8).hexdigest()
-
-
 def begin(
     command: str, job: Job, *, quiet: bool, fresh: bool = False, notes: bool = True
 ) -> Supervisor:
@@ -380,13 +371,3 @@ def begin(
     supervisor = Supervisor(command, job, progress, log, folder.resolve(), time.monotonic())
     supervisor.announce()
     return supervisor
-
-
-def interrupted(key: str) -> Path | None:
-    """The newest run of a job, if it has answers and no report."""
-    for known in runs():
-        path = known.path / "job.key"
-        if path.exists() and path.read_text() == key:
-            done = (known.path / "report.json").exists()
-            return None if done or not (known.path / "answers.jsonl").exists() else known.path
-    return None

@@ -1,0 +1,120 @@
+"""Every exit status of `tcdebug bisect` and `tcdebug minify` on an example that leads to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "exit-statuses.md"
+ROW = re.compile(r"^\| (\d+) \| (?:`(\w+)`)? *\|", re.MULTILINE)
+
+Status = tuple[int, str]
+"""The exit status, and `status` in the JSON report if there is a report."""
+
+FAULTY_PASS = """
+import tcdebug
+import torch
+
+@tcdebug.gated("negate")
+def negate(graph):
+    for node in list(graph.find_nodes(op="call_function", target=torch.sin)):
+        node.target = torch.cos
+
+def backend(module, inputs):
+    negate(module.graph)
+    module.recompile()
+    return module.forward
+
+torch.compile(lambda x: torch.sin(x) + 1, backend=backend)(torch.ones(2))
+"""
+REQUIRED_PASS = """
+import tcdebug
+import torch
+
+@tcdebug.gated("legalize")
+def legalize(graph):
+    graph.legal = True
+    raise ValueError("planted")
+
+def backend(module, inputs):
+    try:
+        legalize(module.graph)
+    finally:
+        if not hasattr(module.graph, "legal"):
+            raise KeyError("not legal")
+    return module.forward
+
+torch.compile(lambda x: x.sin() + 1, backend=backend)(torch.ones(2))
+"""
+FAULT_OF_TCDEBUG = """
+import torch
+from tcdebug.minifier.sessions.search import Session
+
+def broken(*args):
+    raise ZeroDivisionError("planted")
+
+Session._judged = broken
+torch.compile(torch.tanh, backend="eager")(torch.ones(3))
+"""
+HEALTHY = "import torch\ntorch.compile(torch.tanh, backend='eager')(torch.ones(3))\n"
+WRONG_IN_EAGER = "import torch\ntorch.ones(2) @ torch.ones(3)\n"
+ENDLESS = "open('begun', 'w').close()\nimport time\ntime.sleep(600)\n"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A script, and the arguments of the command beside it."""
+
+    text: str
+    arguments: tuple[str, ...] = ("bisect",)
+    interrupted: bool = False
+    """Whether Ctrl-C is pressed once the script writes the file `begun`."""
+
+
+EXAMPLES: Mapping[Status, Example] = {
+    (0, "confirmed"): Example(FAULTY_PASS),
+    (0, "minimized"): Example(FAULTY_PASS, ("minify",)),
+    (1, "unconfirmed"): Example(REQUIRED_PASS),
+    (2, ""): Example(HEALTHY, ("bisect", "--off", "no.such.unit")),
+    (3, ""): Example(FAULT_OF_TCDEBUG),
+    (4, "no_failure"): Example(HEALTHY),
+    (5, "fails_in_eager"): Example(WRONG_IN_EAGER),
+    (6, "budget"): Example(FAULTY_PASS, ("bisect", "--reruns", "2")),
+    (130, "interrupted"): Example(ENDLESS, interrupted=True),
+}
+
+
+def test_every_documented_status_has_an_example() -> None:
+    section = DOCUMENTED.read_text().partition("## bisect, minify")[2].partition("\n## ")[0]
+    assert {(int(code), status) for code, status in ROW.findall(section)} == {*EXAMPLES}
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("status", [*EXAMPLES], ids=str)
+def test_each_status_is_reached(status: Status, tmp_path: Path) -> None:
+    example = EXAMPLES[status]
+    (tmp_path / "script.py").write_text(example.text)
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
+    command = [sys.executable, "-m", "tcdebug", *example.arguments, "--json", "script.py"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env={**plain, "OMP_NUM_THREADS": "1"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    if example.interrupted:
+        deadline = time.monotonic() + 200
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=250)
+    report = json.loads(output) if status[1] else {"status": ""}
+    assert (process.returncode, report["status"]) == status, errors
