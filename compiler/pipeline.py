@@ -57,6 +57,7 @@ from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.ir.printer import print_graph
 from tcdebug.compiler.ir.verifier import verify
 from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
+from tcdebug.compiler.observation import OBSERVERS, CompiledGraph
 from tcdebug.compiler.partition import saved_tensors
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.passes.random_numbers import random_numbers
@@ -246,6 +247,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     stages = this.stages(direction)
     gate = stages.gate
     drawn = {} if this.options.fallback_random else RANDOM
+    observation = OBSERVERS.begin(module, direction)
     stages.run_passes("passes", module, {**drawn, **ATEN})
     with stages.stage("lower", len(module.graph.nodes)) as step:
         lowered = lower_graph(module, gate)
@@ -276,16 +278,22 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     with stages.stage("codegen", len(schedule.steps)) as step:
         sources = write_kernels(schedule, gate)
         calls = {name: call for s in sources.values() for name, call in s.calls.items()}
+        if observation is not None:
+            calls = {name: replace(call, joins=False) for name, call in calls.items()}
         wrapper = WrapperWriter(schedule, calls, gate, direction=direction).write()
         step.text = lambda: wrapper.text
         step.suffix = "wrapper.py"
     lines = origins(schedule, lowered.graph)
-    for source in sources.values():
-        _report_kernels(stages, source, lines)
+    paths = [_report_kernels(stages, source, lines) for source in sources.values()]
     for called in graph_steps(schedule, calls, lines) if this.options.profile else ():
         stages.log.emit(called)
+    if observation is not None:
+        graph = CompiledGraph(module, direction, lowered.names, calls, "".join(paths[:1]), wrapper)
+        wrapper = observation.wrapped(graph)
     with stages.stage("runtime", len(calls)):
         compiled = load(stages, sources, wrapper, module.forward, this.options)
+        if observation is not None:
+            compiled = observation.loaded(compiled)
         if this.options.cudagraphs:
             compiled = _captured(compiled, schedule, stages, direction, this.options)
         if this.options.profile:
@@ -335,8 +343,8 @@ def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
 
 def _report_kernels(
     stages: Stages, source: KernelSource, lines: Mapping[str, list[list[str]]]
-) -> None:
-    """Save and log the kernels before they are built, which may fail."""
+) -> str:
+    """Save and log the kernels before they are built, which may fail. Return the file."""
     log = stages.log
     path = log.save(f"kernels/{stages.name}.{source.suffix}", source.text)
     for call in source.calls.values():
@@ -346,6 +354,7 @@ def _report_kernels(
             name, source.language, computes, call.moved, path, lines[name], call.code
         )
         log.emit(event)
+    return path
 
 
 def _report(

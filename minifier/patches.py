@@ -12,6 +12,7 @@ from tcdebug.minifier.reuse import calls
 from tcdebug.minifier.sessions import one_rank
 from tcdebug.minifier.subjects import protected_files
 from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
+from tcdebug.minifier.values import inductor as inductor_values
 
 PATCHES: tuple[Patch, ...] = (
     *interception.PATCHES,
@@ -30,4 +31,5 @@ PATCHES: tuple[Patch, ...] = (
     *dynamo.PATCHES,
     *autograd.PATCHES,
     *inductor.PATCHES,
+    *inductor_values.PATCHES,
 )

@@ -51,6 +51,30 @@ class ProgramExported(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ValueCompared(Event):
+    """`tcdebug values` compared a value that a step of a compiled graph wrote with its reference.
+
+    `graph` and `call` are ordinals, from 0 and from 1. Errors are distances from float64 in units
+    in the last place, or -1 where they have no meaning. `wrong` says what is wrong with the value;
+    it is empty if it is right.
+    """
+
+    kind: ClassVar[str] = "value"
+    level: ClassVar[str] = "debug"
+    graph: int
+    call: int
+    step: int
+    name: str
+    buffer: str
+    node: str
+    hash: str
+    eager_hash: str
+    error: float
+    eager_error: float
+    wrong: str
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateRan(Event):
     """A candidate was run, or its answer was already known (`cached`)."""
 
@@ -201,6 +225,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     OtherFailure,
     GraphRecorded,
     ProgramExported,
+    ValueCompared,
     CandidateRan,
     BisectPlan,
     BisectStep,

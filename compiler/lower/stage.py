@@ -46,6 +46,8 @@ class Lowered:
 
     graph: Graph
     externs: list[tuple[str, str, str]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """ATen node -> the name of its value at run time."""
 
 
 def location(node: fx.Node) -> Location | None:
@@ -104,7 +106,8 @@ class _Lowerer:
             else:
                 self._call(node)
         graph = Graph(tuple(self.inputs), tuple(self.nodes), outputs, self.constants)
-        return Lowered(without_dead_nodes(graph), self.externs)
+        names = {node.name: name for node, name in self.names.items()}
+        return Lowered(without_dead_nodes(graph), self.externs, names)
 
     # -- inputs -----------------------------------------------------------------------------
 

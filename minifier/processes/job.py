@@ -105,8 +105,8 @@ class Job(msgspec.Struct, frozen=True):
     `mode` is a key of `sessions.modes.MODES`: search (judges and investigates graphs), eager
     (compiles nothing), compiled (compiles as the script says), layers (the same without some layers
     of torch), traced (the same, recording what torch reports), watch (leaves repros of failures),
-    capture (leaves a repro of every graph), explain (only records what torch reports), or profile
-    (also profiles the script).
+    capture (leaves a repro of every graph), explain (only records what torch reports), profile
+    (also profiles the script), or values (compares the values between kernels with eager).
     In the mode minimise, changed versions of the script run instead of the script.
     """
 
@@ -146,6 +146,10 @@ class Job(msgspec.Struct, frozen=True):
     """capture: the ordinal of the only graph to write, from 0."""
     output: str = ""
     """capture: the folder of the repros."""
+    twice: bool = False
+    """values: compare two runs on the same inputs instead of eager."""
+    calls: int = 3
+    """values: how many calls of each graph are observed."""
 
 
 def saved_ranks(folder: Path) -> list[Rank]:

@@ -39,6 +39,7 @@ from tcdebug.minifier.sessions.device_session import DeviceSession
 from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
+from tcdebug.minifier.sessions.values import values_observed
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 from tcdebug.minifier.targets.program_passes import program_passes
@@ -153,6 +154,14 @@ def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(compile_patched(recorder.wrap, log))
 
 
+def values(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """Compare the values between the kernels of compiled graphs, in the script's own process."""
+    if child:
+        return
+    log = EventLog(Path(job.run_dir))
+    patches.enter_context(values_observed(job, log))
+
+
 MODES: Mapping[str, Mode] = {
     "search": search,
     "eager": eager,
@@ -163,6 +172,7 @@ MODES: Mapping[str, Mode] = {
     "explain": explain,
     "profile": profile,
     "capture": capture,
+    "values": values,
 }
 
 

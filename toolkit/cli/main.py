@@ -42,6 +42,7 @@ from tcdebug.cli.options import (
 )
 from tcdebug.cli.program import ProgramCommand
 from tcdebug.cli.since import since
+from tcdebug.cli.values import values
 from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.gate.toggles import BadToggle
 from tcdebug.minifier.cases.criteria import ORACLES
@@ -369,6 +370,7 @@ def completion(shell: str) -> None:
 cli.add_command(logs)
 cli.add_command(fuzz)
 cli.add_command(since)
+cli.add_command(values)
 
 
 def main() -> None:

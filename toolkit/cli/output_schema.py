@@ -12,6 +12,7 @@ from tcdebug.compiler.errors.codes import Code
 from tcdebug.compiler.units import Unit
 from tcdebug.fuzz.findings import State
 from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.values.findings import ValuesReport
 from tcdebug.output.structures import (
     CacheState,
     CampaignResult,
@@ -33,6 +34,7 @@ OUTPUTS: Mapping[str, Any] = {
     "explain": Explanation,
     "explain CODE": Code,
     "since": VersionHistory,
+    "values": ValuesReport,
     "run": Profile,
     "units": list[Unit],
     "cache": CacheState,

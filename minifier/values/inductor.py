@@ -1,0 +1,241 @@
+"""Observes the kernels of inductor: hooks in the wrapper that it writes for a graph."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from torch import fx
+from torch._functorch import config as functorch_config
+from torch._inductor import config
+
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.cases.case import copy_graph
+from tcdebug.minifier.targets.inductor.settings import UNCACHED
+from tcdebug.minifier.trace.compile_direction import compile_direction
+from tcdebug.minifier.values.observation import Observation
+from tcdebug.minifier.values.observed_graph import Access, ObservedGraph
+from tcdebug.minifier.values.program import ObservedProgram
+from tcdebug.minifier.values.reference import ReferenceGraph, updates_memory
+from tcdebug.minifier.values.wrapper_code import AFTER, BEFORE, RETURN, Statement, instrument
+
+MODULE = Patch(
+    "torch._inductor.graph:GraphLowering",
+    "compile_to_module",
+    "tcdebug values sees no kernels of inductor",
+)
+POST_GRAD = Patch(
+    "torch._inductor.compile_fx",
+    "_recursive_post_grad_passes",
+    "tcdebug values does not compare graphs before and after post-grad passes",
+    takes=("gm",),
+)
+PATCHES = (MODULE, POST_GRAD)
+
+CPP_PARAMETERS = re.compile(r'extern "C"[^(]*?\bkernel\((.*?)\)', re.DOTALL)
+TRITON_PARAMETERS = re.compile(r"^def \w+\((.*?)\):", re.MULTILINE | re.DOTALL)
+ENTRY = "call"
+
+
+@contextlib.contextmanager
+def inductor_observed(observation: Observation) -> Iterator[None]:
+    """Observe the graphs that inductor compiles in this block.
+
+    Random numbers are drawn as in eager, so that they are values like any other.
+    """
+    befores: list[fx.GraphModule] = []
+    depth: list[int] = []
+
+    def passes(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def run(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+            if not depth:
+                befores.append(_copy(gm))
+            depth.append(1)
+            try:
+                return original(gm, *args, **kwargs)
+            finally:
+                depth.pop()
+
+        return run
+
+    def modules(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def compile_to_module(lowering: Any, *args: Any, **kwargs: Any) -> Any:
+            made = original(lowering, *args, **kwargs)
+            before = befores.pop() if befores else None
+            befores.clear()
+            _observe(observation, lowering, made, before)
+            return made
+
+        return compile_to_module
+
+    with (
+        config.patch({**UNCACHED, "fallback_random": True}),
+        functorch_config.patch(enable_autograd_cache=False),
+        patched(POST_GRAD, passes, observation.log),
+        patched(MODULE, modules, observation.log),
+    ):
+        yield
+
+
+def _copy(module: fx.GraphModule) -> fx.GraphModule:
+    return fx.GraphModule(module, copy_graph(module.graph)[0])
+
+
+def _observe(
+    observation: Observation, lowering: Any, made: Any, before: fx.GraphModule | None
+) -> None:
+    """Replace the entry of a compiled module by one with hooks."""
+    path = getattr(made, "__file__", None)
+    text = Path(path).read_text() if path else ""
+    tree = ast.parse(text)
+    function = _entry(tree)
+    if function is None or not hasattr(made, ENTRY):
+        reason = "inductor did not write a Python wrapper"
+        observation.log.emit(Fallback("values of whole graphs only", reason))
+        observation.notes.append(f"a graph was compared only as a whole: {reason}")
+        return
+    module = _copy(lowering.module)
+    plain = made.call
+    statements = instrument(function)
+    graph = ObservedGraph(
+        observation,
+        observation.next_graph(),
+        compile_direction() or "inference",
+        before,
+        ReferenceGraph(module),
+        _nodes(lowering, module),
+        _InductorKernels(_sources(tree), str(path)),
+        statements,
+    )
+    program = ObservedProgram(graph, plain)
+    names = dict(zip((BEFORE, AFTER, RETURN), program.hooks(), strict=True))
+    namespace = {**vars(made), **names}
+    exec(compile(_only_entry(tree), str(path), "exec"), namespace)
+    program.hooked = namespace[ENTRY]
+    made.call = program
+
+
+def _entry(tree: ast.Module) -> ast.FunctionDef | None:
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == ENTRY)
+    return next(found, None)
+
+
+def _only_entry(tree: ast.Module) -> ast.Module:
+    """Return the statements of a module that define its entry, without its kernels."""
+    wanted: list[ast.stmt] = []
+    for node in tree.body:
+        entry = isinstance(node, ast.ClassDef | ast.FunctionDef) and (
+            node.name == ENTRY or any(n is not node for n in ast.walk(node) if _is_entry(n))
+        )
+        names = node.targets if isinstance(node, ast.Assign) else []
+        if entry or any(isinstance(n, ast.Name) and n.id in ("runner", ENTRY) for n in names):
+            wanted.append(node)
+    return ast.Module(wanted, [])
+
+
+def _is_entry(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == ENTRY
+
+
+def _nodes(lowering: Any, module: fx.GraphModule) -> dict[str, str]:
+    """Return the FX node whose value each buffer holds, where inductor knows it.
+
+    A node that updates memory is left out: its buffer held another value before.
+    """
+    nodes = {node.name: node for node in module.graph.nodes}
+    found: dict[str, str] = {}
+    for name, buffer in lowering.name_to_buffer.items():
+        origin = buffer.get_origin_node() if hasattr(buffer, "get_origin_node") else None
+        node = nodes.get(getattr(origin, "name", ""))
+        if node is not None and not updates_memory(node):
+            found[name] = node.name
+    return found
+
+
+def _sources(tree: ast.Module) -> dict[str, str]:
+    """Return the text of each kernel of a module."""
+    found: dict[str, str] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if not ast.unparse(node.value.func).startswith("async_compile."):
+            continue
+        texts = [
+            a.value
+            for a in (*node.value.args, *(k.value for k in node.value.keywords))
+            if isinstance(a, ast.Constant) and isinstance(a.value, str)
+        ]
+        if isinstance(node.targets[0], ast.Name) and texts:
+            found[node.targets[0].id] = max(texts, key=len)
+    return found
+
+
+@dataclass(frozen=True)
+class _InductorKernels:
+    """The kernels of a module, with the roles of their parameters."""
+
+    sources: Mapping[str, str]
+    path: str
+    roles: dict[str, list[str]] = field(default_factory=dict)
+
+    def name(self, statement: Statement) -> str:
+        """Return the name of the kernel that a statement calls."""
+        name = statement.callee.removesuffix(".run")
+        return name if name in self.sources else ""
+
+    def source(self, name: str) -> tuple[str, str]:
+        """Return the text of a kernel and its file."""
+        return self.sources[name], self.path
+
+    def access(self, statement: Statement) -> Access | None:
+        """Return what a call reads and writes, from the names and types of the parameters."""
+        name = self.name(statement)
+        if not name:
+            return None
+        if name not in self.roles:
+            self.roles[name] = parameter_roles(self.sources[name])
+        roles = self.roles[name]
+        pointers = [names for names in statement.arguments if names]
+        if not roles or "?" in roles or len(pointers) < len([r for r in roles if r]):
+            return None
+        reads: list[str] = []
+        writes: list[str] = []
+        for role, names in zip(roles, statement.arguments, strict=False):
+            reads += names if "r" in role else ()
+            writes += names if "w" in role else ()
+        return Access(tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)))
+
+
+def parameter_roles(text: str) -> list[str]:
+    """Return for each parameter of a kernel r, w, rw, empty for a number, or ? if unknown."""
+    if found := CPP_PARAMETERS.search(text):
+        return [_cpp_role(part.strip()) for part in found[1].split(",") if part.strip()]
+    if found := TRITON_PARAMETERS.search(text):
+        return [_triton_role(part.strip()) for part in found[1].split(",") if part.strip()]
+    return []
+
+
+def _cpp_role(declaration: str) -> str:
+    if "*" not in declaration:
+        return ""
+    if declaration.startswith("const"):
+        return "r"
+    return "rw" if "in_out" in declaration else "w"
+
+
+def _triton_role(declaration: str) -> str:
+    name = declaration.partition(":")[0].strip()
+    for prefix, role in (("in_out_ptr", "rw"), ("in_ptr", "r"), ("out_ptr", "w"), ("arg_", "r")):
+        if name.startswith(prefix):
+            return role
+    known = ("numel", "BLOCK", "num_", "ks", "seed", "load_seed")
+    return "" if any(part in name for part in known) else "?"

@@ -1,0 +1,103 @@
+"""Judges a value against its reference in eager and float64, and measures its error."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.judging.compare import (
+    TOLERANCE,
+    Difference,
+    Referee,
+    difference,
+    unexpected_nonfinite,
+)
+from tcdebug.minifier.values.reference import Computed, Unjudged
+
+BITWISE = "bitwise"
+ORACLES = ("default", "fp64", "eager", "nan", BITWISE)
+"""The values of `tcdebug values --oracle`: the referees of judging/compare.py, and equal bits."""
+TIES = 10_000
+"""Of this many elements behind a comparison, one may fall on the other side of a tie."""
+
+
+def judged(actual: torch.Tensor, computed: Computed, oracle: str, where: str) -> Difference | None:
+    """Return what is wrong with a value; None if it is right. Raises Unjudged."""
+    eager = computed.eager
+    if not isinstance(eager, torch.Tensor):
+        raise Unjudged("not a tensor")
+    if eager.shape != actual.shape or eager.dtype != actual.dtype:
+        raise Unjudged("laid out differently from its node")
+    if oracle == BITWISE:
+        return _bitwise(actual, eager, where)
+    exact = computed.exact
+    if exact is None and not torch.equal(actual, eager) and oracle in ("default", "fp64"):
+        found = difference(eager, actual, None, where)
+        if found is None:
+            return None
+        raise Unjudged("no float64 reference")
+    referee = Referee(oracle)
+    if referee is Referee.NAN:
+        return unexpected_nonfinite(eager, actual, where)
+    found = difference(eager, actual, exact, where, referee)
+    if found is not None and computed.jumps and exact is not None:
+        return None if _only_ties(actual, eager, exact) else found
+    return found
+
+
+def _bitwise(actual: torch.Tensor, eager: torch.Tensor, where: str) -> Difference | None:
+    if digest(actual) == digest(eager):
+        return None
+    different = (actual != eager) & ~(actual.isnan() & eager.isnan())
+    count = int(different.sum())
+    detail = f"{count} of {actual.numel()} elements differ in their bits"
+    return Difference("bits", where, detail)
+
+
+def _only_ties(actual: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Return whether few elements differ from both eager and float64.
+
+    Where a comparison falls on a tie, rounding decides, so single elements may differ by any
+    amount.
+    """
+    if actual.dtype.is_floating_point:
+        rtol, atol = TOLERANCE.get(actual.dtype, (0.25, 0.25))
+        a, e, x = actual.double(), eager.double(), exact.double()
+        near = torch.isclose(a, e, rtol, atol, equal_nan=True)
+        near |= torch.isclose(a, x, rtol, atol, equal_nan=True)
+    else:
+        near = (actual == eager) | (actual == exact.to(actual.dtype))
+    wrong = int((~near).sum())
+    return wrong * TIES <= max(actual.numel(), TIES)
+
+
+def digest(value: torch.Tensor) -> str:
+    """Return a hash of the elements of a tensor in logical order."""
+    if value.layout != torch.strided or value.is_quantized:
+        return ""
+    plain = value.detach().resolve_conj().resolve_neg().contiguous().cpu()
+    elements: Any = plain.reshape(-1).view(torch.uint8).numpy()
+    return blake2b(elements, digest_size=8).hexdigest()
+
+
+def errors(actual: torch.Tensor, computed: Computed) -> tuple[float | None, float | None]:
+    """Return the distances of the value and of eager from float64, in units in the last place.
+
+    A unit is taken at the largest magnitude of the tensor, as in judging/compare.py.
+    """
+    exact = computed.exact
+    if exact is None or not actual.dtype.is_floating_point:
+        return None, None
+    finite = torch.isfinite(exact)
+    if not bool(finite.any()):
+        return None, None
+    scale = float(exact[finite].abs().max()) * torch.finfo(actual.dtype).eps
+    if scale == 0.0:
+        return None, None
+
+    def distance(value: torch.Tensor) -> float:
+        return float((value.double() - exact)[finite].abs().max()) / scale
+
+    return distance(actual), distance(computed.eager)

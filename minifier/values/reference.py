@@ -1,0 +1,253 @@
+"""Computes nodes of a graph from given values, in eager and in float64."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.case import clone_values
+
+WIDER: Mapping[torch.dtype, torch.dtype] = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+STEPS = frozenset(
+    (
+        *("argmax", "argmin", "argsort", "bucketize", "ceil", "eq", "floor", "floor_divide"),
+        *("fmod", "ge", "gt", "isin", "le", "lt", "max", "min", "mode", "ne", "remainder"),
+        *("round", "searchsorted", "sgn", "sign", "signbit", "sort", "topk", "trunc"),
+        *("logical_not", "logical_and", "logical_or", "nonzero", "frac", "fix", "heaviside"),
+        *("_low_memory_max_pool_with_offsets", "max_pool2d_with_indices", "cummax", "cummin"),
+        *("kthvalue", "median", "unique", "index_put_", "nan_to_num"),
+    )
+)
+"""Operators whose result jumps where their operands change a little."""
+UNINITIALISED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "empty_permuted"))
+
+
+class Unjudged(Exception):
+    """A value cannot be compared. The message says why."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The values of a node from the same operands in two precisions.
+
+    `exact` is None if the region cannot be run in float64.
+    """
+
+    eager: Any
+    exact: Any
+    jumps: bool
+    """Whether rounding can change the result by more than rounding, as in a comparison."""
+    nodes: tuple[fx.Node, ...]
+    """The nodes that were computed."""
+
+
+@dataclass(frozen=True)
+class ReferenceGraph:
+    """A functional graph, whose nodes can be computed from the values of others."""
+
+    module: fx.GraphModule
+    nodes: Mapping[str, fx.Node] = field(init=False)
+    updates: Mapping[fx.Node, tuple[fx.Node, ...]] = field(init=False)
+    """Memory that the graph updates in place -> the nodes that do so."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", {n.name: n for n in self.module.graph.nodes})
+        found: dict[fx.Node, tuple[fx.Node, ...]] = {}
+        for node in self.module.graph.nodes:
+            if updates_memory(node) and node.args and isinstance(node.args[0], fx.Node):
+                base = _base(node.args[0])
+                found[base] = (*found.get(base, ()), node)
+        object.__setattr__(self, "updates", found)
+
+    def updated_inputs(self) -> dict[str, str]:
+        """Return the inputs that the graph updates, and the node with the new value if known."""
+        return {
+            base.name: nodes[0].name if len(nodes) == 1 and nodes[0].args[0] is base else ""
+            for base, nodes in self.updates.items()
+            if base.op == "placeholder"
+        }
+
+    def _check_versions(
+        self, region: Sequence[fx.Node], known: Mapping[str, Any], written: Set[str]
+    ) -> None:
+        """Raise Unjudged if a region reads another version of updated memory than is known.
+
+        `written` names the known values that have been updated.
+        """
+        if not self.updates:
+            return
+        order = {node: place for place, node in enumerate(self.module.graph.nodes)}
+        for node in region:
+            for operand in node.all_input_nodes:
+                base = _base(operand)
+                updates = [n for n in self.updates.get(base, ()) if n is not node]
+                if not updates or (operand is not base and operand.name in known):
+                    continue
+                before = [order[n] < order[node] for n in updates]
+                if any(before) != (base.name in written) or any(before) != all(before):
+                    raise Unjudged("memory that the graph updates in place")
+
+    def region(self, targets: Iterable[str], known: Mapping[str, Any]) -> list[fx.Node]:
+        """Return the nodes between the known values and the targets, in order."""
+        wanted: set[fx.Node] = set()
+        stack = [self.nodes[name] for name in targets]
+        while stack:
+            node = stack.pop()
+            if node in wanted:
+                continue
+            wanted.add(node)
+            stack += [n for n in node.all_input_nodes if n.name not in known]
+        return [node for node in self.module.graph.nodes if node in wanted]
+
+    def compute(
+        self, target: str, known: Mapping[str, Any], written: Set[str] = frozenset()
+    ) -> Computed:
+        """Compute a node from known values in eager and in float64. Raises Unjudged.
+
+        `written` names the known values that the graph has updated in place.
+        """
+        if target in known:
+            value = known[target]
+            return Computed(value, _wider(value, WIDER), False, ())
+        nodes = self.region([target], known)
+        for node in nodes:
+            _check(node)
+        self._check_versions(nodes, known, written)
+        try:
+            eager = self._run(nodes, known, {})
+        except Exception as problem:
+            raise Unjudged(f"eager raises {type(problem).__name__}: {problem}") from problem
+        try:
+            exact = self._run(nodes, _widened(known), WIDER)
+        except Exception:  # an operator without a float64 kernel
+            exact = None
+        computed = tuple(n for n in nodes if n.op not in ("placeholder", "get_attr"))
+        return Computed(eager, exact, any(map(_jumps, computed)), computed)
+
+    def _run(
+        self,
+        nodes: Sequence[fx.Node],
+        known: Mapping[str, Any],
+        dtypes: Mapping[torch.dtype, torch.dtype],
+    ) -> Any:
+        """Run nodes in order, with dtypes in their arguments replaced. Return the last value."""
+        values: dict[fx.Node, Any] = {}
+
+        def operand(node: fx.Node) -> Any:
+            return values[node] if node in values else known[node.name]
+
+        def argument(value: Any) -> Any:
+            return dtypes.get(value, value) if isinstance(value, torch.dtype) else value
+
+        with torch.no_grad():
+            for node in nodes:
+                if node.op == "get_attr":
+                    values[node] = _wider(_attribute(self.module, str(node.target)), dtypes)
+                    continue
+                if node.op == "output":
+                    values[node] = fx.node.map_arg(node.args[0], operand)
+                    continue
+                args, kwargs = _mapped((node.args, node.kwargs), operand, argument)
+                if updates_memory(node):
+                    args = tuple(clone_values(args))
+                values[node] = _function(node)(*args, **kwargs)
+        return values[nodes[-1]]
+
+
+def _check(node: fx.Node) -> None:
+    """Raise Unjudged for a node that cannot be computed again."""
+    if node.op == "placeholder":
+        raise Unjudged(f"the value of {node.name} is not known")
+    if node.op not in ("call_function", "get_attr", "output"):
+        raise Unjudged(f"{node.op} nodes are not computed again")
+    name = operator_name(node.target)
+    if name in UNINITIALISED:
+        raise Unjudged("memory that nothing has written")
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded in tags or name.startswith("inductor_"):
+        raise Unjudged("random numbers")
+
+
+def is_view(node: fx.Node) -> bool:
+    """Return whether a node makes a view of its operand, or has no operand."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return node.op != "call_module"
+    return any(r.alias_info is not None for r in schema.returns) and not schema.is_mutable
+
+
+def operator_name(target: Any) -> str:
+    """Return the name of an operator without its namespace and overload."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.rpartition("::")[2]
+    return str(getattr(target, "__name__", target))
+
+
+def _jumps(node: fx.Node) -> bool:
+    if operator_name(node.target) in STEPS:
+        return True
+    value = node.meta.get("val")
+    whole = isinstance(value, torch.Tensor) and not _floats(value)
+    return whole and any(
+        isinstance(o := n.meta.get("val"), torch.Tensor) and _floats(o)
+        for n in node.all_input_nodes
+    )
+
+
+def _floats(value: torch.Tensor) -> bool:
+    return value.dtype.is_floating_point or value.dtype.is_complex
+
+
+def updates_memory(node: fx.Node) -> bool:
+    """Return whether a node writes to its operands."""
+    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """Return the node whose memory a node views, which may be itself."""
+    while node.all_input_nodes and node.op == "call_function" and is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _function(node: fx.Node) -> Callable[..., Any]:
+    assert callable(node.target)
+    return node.target
+
+
+def _mapped(value: Any, operand: Callable[[fx.Node], Any], other: Callable[[Any], Any]) -> Any:
+    """Replace nodes in nested arguments by their values, and other leaves by `other`."""
+    if isinstance(value, fx.Node):
+        return operand(value)
+    if isinstance(value, tuple | list):
+        made = [_mapped(v, operand, other) for v in value]
+        return tuple(made) if isinstance(value, tuple) else made
+    if isinstance(value, Mapping):
+        return {k: _mapped(v, operand, other) for k, v in value.items()}
+    if isinstance(value, slice):
+        return slice(*(_mapped(v, operand, other) for v in (value.start, value.stop, value.step)))
+    return other(value)
+
+
+def _attribute(module: torch.nn.Module, path: str) -> Any:
+    return operator.attrgetter(path)(module)
+
+
+def _widened(known: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _wider(value, WIDER) for name, value in known.items()}
+
+
+def _wider(value: Any, dtypes: Mapping[torch.dtype, torch.dtype]) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in dtypes:
+        return value.detach().to(dtypes[value.dtype])
+    return value

@@ -1,0 +1,77 @@
+"""tcdebug values"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tcdebug.display.console import error, write
+from tcdebug.display.values import show_values
+from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.processes.job import (
+    FAULT,
+    SCRIPT_FAILED,
+    Job,
+    UnknownBackend,
+    check_backend,
+    start_in_foreground,
+)
+from tcdebug.minifier.values.findings import REPORT, ValuesReport
+from tcdebug.supervision.foreground import status_of
+from tcdebug.supervision.refusal import refused
+from tcdebug.supervision.supervisor import begin
+
+SCRIPT_LOG = "script.log"
+FOUND, UNEXPLAINED, INTERNAL, NOTHING, INTERRUPTED = 0, 1, 3, 4, 130
+
+
+def run(
+    *, script: str, args: Sequence[str], backend: str | None, off: Sequence[str], oracle: str,
+    twice: bool, calls: int, as_json: bool,
+) -> int:  # fmt: skip
+    """Run the script with its graphs observed, and show what was found; the exit status."""
+    wanted = Criteria(oracle)
+    job = Job("values", script, list(args), "", backend, wanted=wanted, twice=twice, calls=calls)
+    supervisor = begin("values", job, quiet=True, fresh=True)
+    folder = supervisor.folder
+    environment = {"TCDEBUG_RUN_DIR": str(folder)}
+    if off:
+        environment["TCDEBUG_OFF"] = ",".join(off)
+    log = folder / SCRIPT_LOG
+    status = status_of(start_in_foreground(supervisor.job, environment, log))
+    try:
+        check_backend(supervisor.job)
+    except UnknownBackend as problem:
+        return refused(supervisor, problem)
+    path = folder / REPORT
+    report = msgspec.json.decode(path.read_bytes(), type=ValuesReport) if path.exists() else None
+    ending = _exit_status(status, report)
+    supervisor.finish(ending, healthy=ending == NOTHING)
+    if report is not None:
+        if as_json:
+            write(msgspec.json.encode(report).decode() + "\n")
+        else:
+            show_values(report)
+    if status not in (0, None) and (report is None or report.found is None):
+        _say_how_it_ended(status, log)
+    return ending
+
+
+def _exit_status(status: int | None, report: ValuesReport | None) -> int:
+    if status is None:
+        return INTERRUPTED
+    if status == FAULT:
+        return INTERNAL
+    if report is not None and report.found is not None:
+        return FOUND
+    if status or report is None or report.unexplained:
+        return UNEXPLAINED
+    return NOTHING
+
+
+def _say_how_it_ended(status: int | None, log: Path) -> None:
+    last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    how = "an exception" if status == SCRIPT_FAILED else f"exit status {status}"
+    error("TCD013", f"the script ended with {how}: {last[:200]}", f"its output is in {log}")

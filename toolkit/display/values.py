@@ -1,0 +1,77 @@
+"""Shows the first step of compiled code whose values are wrong."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+
+from tcdebug.display.console import results
+from tcdebug.minifier.values.findings import ComparedValue, ValuesReport, WrongStep
+
+MOST_SOURCE = 40
+"""The limit on lines of a kernel."""
+
+
+def show_values(report: ValuesReport) -> None:
+    """Print the finding, or that there is none, and what was compared."""
+    out = results()
+    if report.found is not None:
+        _show_finding(report.found)
+    else:
+        what = (
+            "no step's bits differ" if report.twice else "no step is worse than rounding explains"
+        )
+        if report.oracle == "bitwise" and not report.twice:
+            what = "every compared value has the bits of eager"
+        out.print(f"[good]{what}[/]")
+    for text in report.unexplained:
+        out.print(f"[bad]wrong[/]     {escape(text)}")
+        out.print("          no step explains it: errors of rounding may have added up")
+    out.print(
+        f"[dim]compared[/]  {report.values} values of {report.steps} steps in {report.calls} calls "
+        f"of {report.graphs} graphs"
+    )
+    for reason, count in report.unjudged.items():
+        out.print(f"[dim]not[/]       {count} values: {escape(reason)}")
+    for text in report.notes:
+        out.print(f"[dim]note[/]      {escape(text)}")
+    out.print(f"[dim]log[/]       tcdebug logs show {escape(report.folder)} -e value")
+
+
+def _show_finding(found: WrongStep) -> None:
+    out = results()
+    where = f"step {found.step} of " if found.step else ""
+    out.print(
+        f"[bad]{found.kind}[/] [unit]{escape(found.name)}[/]: {where}graph {found.graph} "
+        f"({found.direction}), call {found.call}"
+    )
+    out.print(f"[dim]wrong[/]     {escape(found.reason)}")
+    if found.value is not None:
+        for line in _value_lines(found.value):
+            out.print(line)
+    if found.suspects:
+        names = ", ".join(found.suspects)
+        out.print(f"[dim]or[/]        {escape(names)}: no node describes what it wrote")
+    for label, texts in (("node", found.nodes), ("line", found.lines)):
+        for text in texts:
+            out.print(f"[dim]{label}[/]      {escape(text)}", soft_wrap=True)
+    if found.path:
+        out.print(f"[dim]file[/]      {escape(found.path)}")
+    lines = found.source.strip().splitlines()
+    for line in lines[:MOST_SOURCE]:
+        out.print(f"  {escape(line)}", soft_wrap=True)
+    if len(lines) > MOST_SOURCE:
+        out.print(f"  [dim]{len(lines) - MOST_SOURCE} more lines[/]")
+
+
+def _value_lines(value: ComparedValue) -> list[str]:
+    shape = ", ".join(map(str, value.shape))
+    lines = [
+        f"[dim]value[/]     {escape(f'{value.buffer} = {value.node}: {value.dtype}[{shape}]')}"
+    ]
+    if value.error is not None and value.eager_error is not None:
+        lines.append(
+            f"[dim]error[/]     {value.error:.3g} ulp from float64; eager's is "
+            f"{value.eager_error:.3g} ulp"
+        )
+    lines.append(f"[dim]hash[/]      {value.hash}; eager's is {value.eager_hash}")
+    return lines
