@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class GraphCall:
+class ObservedPlace:
     """A call of a compiled graph."""
 
     graph: int
@@ -87,7 +87,7 @@ class Observation:
 
     def compare(
         self,
-        place: GraphCall,
+        place: ObservedPlace,
         step: Step,
         reference: ReferenceGraph,
         known: dict[str, Any],
@@ -122,7 +122,7 @@ class Observation:
 
     def _finding(
         self,
-        place: GraphCall,
+        place: ObservedPlace,
         step: Step,
         value: ComparedValue,
         nodes: tuple[fx.Node, ...],

@@ -18,7 +18,7 @@ from torch import fx
 from tcdebug.minifier.cases.case import flatten
 from tcdebug.minifier.values.findings import WrongStep
 from tcdebug.minifier.values.judgement import digest
-from tcdebug.minifier.values.observation import GraphCall, Step
+from tcdebug.minifier.values.observation import ObservedPlace, Step
 from tcdebug.minifier.values.observed_graph import ObservedGraph
 from tcdebug.minifier.values.reference import is_view, updates_memory
 from tcdebug.minifier.values.wrapper_code import Effect, Statement
@@ -60,7 +60,7 @@ class ObservedCall:
     """One call of a compiled graph."""
 
     def __init__(
-        self, graph: ObservedGraph, place: GraphCall, arguments: Mapping[str, Any]
+        self, graph: ObservedGraph, place: ObservedPlace, arguments: Mapping[str, Any]
     ) -> None:
         self.graph = graph
         self.place = place

@@ -14,8 +14,8 @@ from tcdebug.minifier.values.findings import WrongStep
 from tcdebug.minifier.values.judgement import BITWISE
 from tcdebug.minifier.values.observation import (
     MOST_LINES,
-    GraphCall,
     Observation,
+    ObservedPlace,
     compared,
     lines_of,
 )
@@ -26,7 +26,7 @@ UNCHECKED = "graphs before passes"
 
 def check_passes(
     observation: Observation,
-    place: GraphCall,
+    place: ObservedPlace,
     before: fx.GraphModule,
     after: fx.GraphModule,
     args: Sequence[Any],

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.cases.case import clone_values
-from tcdebug.minifier.values.observation import GraphCall, Observation
+from tcdebug.minifier.values.observation import Observation, ObservedPlace
 from tcdebug.minifier.values.observed_call import ObservedCall
 from tcdebug.minifier.values.observed_graph import ObservedGraph
 from tcdebug.minifier.values.pass_check import check_passes
@@ -67,7 +67,7 @@ class ObservedProgram:
         observation.calls += 1
         if observation.twice:
             return self._twice(args)
-        place = GraphCall(self.graph.ordinal, self.graph.direction, self.calls)
+        place = ObservedPlace(self.graph.ordinal, self.graph.direction, self.calls)
         with observation.supervised():
             if self.graph.before is not None:
                 after = self.graph.reference.module
@@ -89,7 +89,7 @@ class ObservedProgram:
 
     def _twice(self, args: list[Any]) -> Any:
         """Run the graph on copies and then on its arguments, and compare the bits of each step."""
-        place = GraphCall(self.graph.ordinal, self.graph.direction, self.calls)
+        place = ObservedPlace(self.graph.ordinal, self.graph.direction, self.calls)
         first, second = Digests(self.graph), Digests(self.graph)
         copies = clone_values(args)
         with torch.random.fork_rng():

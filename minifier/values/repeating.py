@@ -11,7 +11,7 @@ import torch
 
 from tcdebug.minifier.values.findings import ComparedValue, WrongStep
 from tcdebug.minifier.values.judgement import digest
-from tcdebug.minifier.values.observation import MOST_LINES, GraphCall, lines_of
+from tcdebug.minifier.values.observation import MOST_LINES, ObservedPlace, lines_of
 from tcdebug.minifier.values.observed_graph import ObservedGraph
 from tcdebug.minifier.values.reference import UNINITIALISED, operator_name
 from tcdebug.minifier.values.wrapper_code import Effect, Statement
@@ -62,7 +62,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def first_repeat_difference(
-    graph: ObservedGraph, place: GraphCall, first: Digests, second: Digests
+    graph: ObservedGraph, place: ObservedPlace, first: Digests, second: Digests
 ) -> WrongStep | None:
     """Return the first step whose bits differ between two calls with equal inputs."""
     for one, other in zip_longest(first.written, second.written):

@@ -10,7 +10,7 @@ import msgspec
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.display.console import error, note, write
-from tcdebug.display.guards import show_missing_guards
+from tcdebug.display.findings.guards import show_missing_guards
 from tcdebug.display.profile import show_profile
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.display.console import error, write
-from tcdebug.display.values import show_values
+from tcdebug.display.findings.values import show_values
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.processes.job import (
     FAULT,

@@ -1,0 +1,1 @@
+"""Shows what was found in a script that ran."""
