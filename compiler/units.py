@@ -12,6 +12,7 @@ FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
     "fuse.vertical": "run a producer and its consumer in one loop nest",
     "fuse.reduction": "run a reduction and what surrounds it in one loop nest",
+    "fuse.place_by_value": "on a CPU, find the place of an extreme by comparing with it",
     "fuse.split_reduction": "split a reduction to few elements among the programs of a GPU",
     "fuse.horizontal": "run neighbours that read the same memory in one loop nest",
 }

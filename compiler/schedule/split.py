@@ -59,7 +59,7 @@ def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] 
     inner = estimate(product(a.size for a in node.reduced))
     if rows == 0 or inner == 0:
         return None
-    across = _across(node, buffers)
+    across = reads_across(node, buffers)
     together = min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
     programs = max(1, rows // together)
     busy = PROGRAMS * 2 if across else PROGRAMS  # programs of 4 warps if across
@@ -85,7 +85,7 @@ def _source(node: Reduction) -> torch.dtype:
     return max(read, key=itemsize, default=node.body.dtype)
 
 
-def _across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
+def reads_across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
     """Whether neighbouring results read neighbouring elements in memory."""
     along = 0
     for load in loads(node.body):

@@ -21,6 +21,7 @@ from tcdebug.compiler.schedule.align import Loops
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
+from tcdebug.compiler.schedule.place_by_value import places_by_value
 from tcdebug.compiler.schedule.split import split_reductions
 
 PREFIX = {"cpu": "cpp", "cuda": "triton"}
@@ -29,7 +30,7 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """The kernels and extern calls of a graph, fused as far as the gate allows."""
-    graph = split_reductions(graph, gate)
+    graph = places_by_value(split_reductions(graph, gate), gate)
     fusion = Fusion(graph, gate)
     groups = fusion.run()
     needed = _needed_outside(graph, groups)
