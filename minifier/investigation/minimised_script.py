@@ -67,6 +67,31 @@ def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
     return MinimisingTask(failure.kind, list(dict.fromkeys(off)), report.layer, seconds)
 
 
+def unminimised(job: Job, report: Report, seconds: float, *, program: bool) -> str:
+    """Return why no smaller version is sought of a script that fails as a whole.
+
+    Empty if one is sought, if the failure is that of a graph, or if none is wanted. `program` says
+    that the script only starts a module, code, a command or a call; `seconds` is the time left.
+    """
+    failures = [fault.failure for fault in report.faults] or [report.failure]
+    if report.graph is not None or not any(f and f.direction == "script" for f in failures):
+        return ""
+    if not (job.minimise and job.script_seconds):
+        return ""
+    if program:
+        return "it is started by -m, -c, a command or a call, and only a script can be rewritten"
+    if len(report.faults) != 1:
+        return f"it has {len(report.faults)} faults with a repro, and one is needed"
+    (fault,) = report.faults
+    if fault.failure.kind not in KINDS:
+        return f"its failure is of the kind {fault.failure.kind}, not {', '.join(KINDS)}"
+    if not fault.fails:
+        return "its repro does not fail in a fresh process"
+    if job.wanted.check:
+        return "the command of --check decides what fails, and is not run for smaller versions"
+    return "" if seconds > 0 else "no time was left"
+
+
 def with_minimised_script(
     job: Job,
     report: Report,

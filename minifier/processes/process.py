@@ -36,6 +36,7 @@ SELDOM = 0.5
 class Limits(msgspec.Struct, frozen=True):
     """The limits of a child: wall seconds, and bytes of memory beyond what its parent has.
 
+    The defaults are those of the first run of a graph, in the commands and in `tcdebug.bisect`.
     Only seconds count during which the parent watches the child. Memory is that of the child and
     all its descendants, without file-backed pages. None means no limit.
     """

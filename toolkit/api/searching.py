@@ -13,15 +13,9 @@ from tcdebug.display.explanation import show_explanation
 from tcdebug.display.report import show_report
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import Job
-from tcdebug.minifier.processes.process import Limits
 from tcdebug.reading.explanation import Explanation
 from tcdebug.supervision.explaining import begin_explaining, explained
 from tcdebug.supervision.supervisor import begin
-
-FIRST_RUN = 120.0
-"""Time limit of the first run of a graph in seconds, as in the command."""
-MEMORY = 8 << 30
-"""Memory limit of a candidate in bytes, as in the command."""
 
 
 def bisect(
@@ -51,9 +45,7 @@ def bisect(
     Raises NotSaved if the call cannot be pickled, UnknownBackend if no such backend is registered.
     """
     script = written_call(function, args, kwargs, {**(options or {}), "backend": backend})
-    job = Job(
-        "search", str(script), [], "", limits=Limits(FIRST_RUN, MEMORY), seconds=seconds, jobs=jobs
-    )
+    job = Job("search", str(script), [], "", seconds=seconds, jobs=jobs)
     supervisor = begin("bisect", job, quiet=quiet, notes=not quiet)
     with supervisor.progress:
         report = supervisor.search()

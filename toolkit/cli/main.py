@@ -46,6 +46,7 @@ from tcdebug.cli.values import values
 from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.gate.toggles import BadToggle
 from tcdebug.minifier.cases.criteria import ORACLES
+from tcdebug.minifier.processes.process import Limits
 
 
 def _regex(context: click.Context, option: click.Parameter, given: str) -> str:
@@ -81,12 +82,15 @@ SCRIPT_SECONDS = click.option(
 RERUNS = click.option("--reruns", default=2000, show_default=True, help="Maximum number of reruns.")
 TIMEOUT = click.option(
     "--timeout",
-    default=120.0,
+    default=Limits().seconds,
     show_default=True,
     help="Time limit of the first run of a graph in seconds.",
 )
 MEMORY = click.option(
-    "--memory", default=8.0, show_default=True, help="Memory limit of a candidate in GiB."
+    "--memory",
+    default=(Limits().memory or 0) / (1 << 30),
+    show_default=True,
+    help="Memory limit of a candidate in GiB.",
 )
 ORACLE = click.option(
     "--oracle",

@@ -11,10 +11,12 @@ from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.investigation.minimised_script import (
     MINIMISE,
+    NOT_MINIMISED,
     RESULT,
     TASK,
     MinimisedScript,
     minimising_task,
+    unminimised,
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Report
@@ -33,11 +35,11 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     The report is written to the run folder. Others are returned as they are.
     """
     job, began = supervisor.job, time.monotonic()
-    if report.graph is not None or not report.faults or _starts_a_program(job.script):
-        return report
-    seconds = TO_MINIMISE * supervisor.seconds_left
-    task = minimising_task(report, min(job.script_seconds, seconds))
-    if task is not None and job.minimise and not job.wanted.check:
+    seconds = min(job.script_seconds, TO_MINIMISE * supervisor.seconds_left)
+    if reason := unminimised(job, report, seconds, program=_starts_a_program(job.script)):
+        return _as_it_is(supervisor, report, reason)
+    task = minimising_task(report, seconds)
+    if task is not None and job.minimise:
         supervisor.progress.say(f"minimising the script, for at most {task.seconds:.0f} s")
         (supervisor.folder / TASK).write_bytes(msgspec.json.encode(task))
         try:
@@ -46,7 +48,7 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
                 (supervisor.folder / RESULT).read_bytes(), type=MinimisedScript
             )
         except (SessionFault, OSError) as problem:
-            supervisor.log.emit(Fallback("the script is not minimised", str(problem)[-2000:]))
+            supervisor.log.emit(Fallback(NOT_MINIMISED, str(problem)[-2000:]))
             result = MinimisedScript("", [], reason="the session that minimises it ended early")
         except KeyboardInterrupt:
             result = MinimisedScript("", [], reason="interrupted")
@@ -55,6 +57,14 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
         seconds = round(report.seconds + time.monotonic() - began, 3)
         cpu_seconds = round(report.cpu_seconds + result.cpu_seconds, 3)
         report = msgspec.structs.replace(report, seconds=seconds, cpu_seconds=cpu_seconds)
+        (supervisor.folder / REPORT).write_bytes(msgspec.json.encode(report))
+    return report
+
+
+def _as_it_is(supervisor: Supervisor, report: Report, reason: str) -> Report:
+    """Return the report with a note that says why the script is not minimised."""
+    supervisor.log.emit(Fallback(NOT_MINIMISED, reason))
+    report = msgspec.structs.replace(report, notes=[*report.notes, f"{NOT_MINIMISED}: {reason}"])
     (supervisor.folder / REPORT).write_bytes(msgspec.json.encode(report))
     return report
 

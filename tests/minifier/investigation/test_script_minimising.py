@@ -5,17 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.investigation.minimised_script import (
     RESULT,
     TASK,
     MinimisedScript,
     MinimisingTask,
     minimising_task,
+    unminimised,
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Culprit, Report, ReportedFailure, ReportedFault
@@ -187,3 +190,40 @@ def test_only_failures_of_whole_scripts_have_a_task() -> None:
     assert minimising_task(report, 0.0) is None
     unseen = ReportedFault(of_a_script)
     assert minimising_task(Report("unconfirmed", of_a_script, faults=[unseen]), 100.0) is None
+
+
+CRASH = ReportedFailure("crash", "script | SIGSEGV", "script")
+CRASHED = ReportedFault(CRASH, fails="python repro.py")
+WRONG = ReportedFailure("wrong", "forward | wrong value", "forward")
+
+
+@pytest.mark.parametrize(
+    ("faults", "changed", "reason"),
+    [
+        ([CRASHED], {}, ""),
+        ([CRASHED], {"script_seconds": 0.0}, ""),
+        ([CRASHED], {"minimise": False}, ""),
+        ([ReportedFault(WRONG, fails="python repro.py")], {}, ""),
+        ([CRASHED, CRASHED], {}, "it has 2 faults with a repro, and one is needed"),
+        ([], {}, "it has 0 faults with a repro, and one is needed"),
+        ([CRASHED], {"wanted": Criteria(check="grep x")}, "the command of --check decides"),
+        ([ReportedFault(CRASH)], {}, "its repro does not fail in a fresh process"),
+        ([ReportedFault(ReportedFailure("killed", "", "script"))], {}, "of the kind killed, not"),
+    ],
+)
+def test_a_whole_script_of_which_no_smaller_version_is_sought_says_why(
+    faults: list[ReportedFault], changed: dict[str, Any], reason: str
+) -> None:
+    job = msgspec.structs.replace(Job("search", "script.py", [], "run"), **changed)
+    report = Report("unconfirmed", faults[0].failure if faults else CRASH, faults=faults)
+    said = unminimised(job, report, 60.0, program=False)
+    assert reason in said and bool(reason) == bool(said)
+
+
+def test_a_program_and_a_search_without_time_left_say_why_they_are_not_minimised() -> None:
+    job = Job("search", "script.py", [], "run")
+    report = Report("unconfirmed", CRASH, faults=[CRASHED])
+    assert unminimised(job, report, 60.0, program=True).startswith("it is started by -m, -c")
+    assert unminimised(job, report, 0.0, program=False) == "no time was left"
+    of_a_graph = msgspec.structs.replace(report, graph=0)
+    assert unminimised(job, of_a_graph, 60.0, program=True) == ""
