@@ -73,8 +73,8 @@ def unminimised(job: Job, report: Report, seconds: float, *, program: bool) -> s
     Empty if one is sought, if the failure is that of a graph, or if none is wanted. `program` says
     that the script only starts a module, code, a command or a call; `seconds` is the time left.
     """
-    failures = [fault.failure for fault in report.faults] or [report.failure]
-    if report.graph is not None or not any(f and f.direction == "script" for f in failures):
+    failure = report.faults[0].failure if report.faults else report.failure
+    if report.graph is not None or failure is None or failure.direction != "script":
         return ""
     if not (job.minimise and job.script_seconds):
         return ""

@@ -22,6 +22,7 @@ from tcdebug.cli.options import (
     CHECK_RUN,
     CODE,
     CONTEXT,
+    EVERY_CALL,
     JSON,
     JSON_FORMAT,
     MODULE,
@@ -193,11 +194,7 @@ def minify(**arguments: Any) -> None:
 
 
 @cli.command(cls=RunCommand, context_settings=PASS_ON)
-@BACKEND
-@OFF
-@CHECK_RUN
-@click.option("--every-call", is_flag=True, help="Record the inputs of every call of a graph.")
-@options(PROFILE, STEPS, JSON, QUIET, MODULE, CODE)
+@options(BACKEND, OFF, CHECK_RUN, EVERY_CALL, PROFILE, STEPS, JSON, QUIET, MODULE, CODE)
 @SCRIPT
 @ARGS
 def run(**arguments: Any) -> None:

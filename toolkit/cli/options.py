@@ -93,6 +93,9 @@ CHECK_RUN = click.option(
 )
 
 
+EVERY_CALL = click.option(
+    "--every-call", is_flag=True, help="Record the inputs of every call of a graph."
+)
 PROFILE = click.option(
     "--profile", is_flag=True, help="Measure what each line and each kernel of the graphs costs."
 )
