@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 LONGEST = ("[late]", "[hang]", "planted_fault_is_named", "on_the_cpu_is_bisected", "finding_shows")
@@ -16,3 +19,9 @@ def place(item: pytest.Item) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move long tests to the front. Tests of one place keep their order."""
     items.sort(key=place)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Show why a test has failed at once, because a run that is cut short shows nothing later."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stderr.write(f"\n{report.nodeid}\n{report.longreprtext}\n")

@@ -15,8 +15,12 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.processes.job import Rank, saved_ranks
-from tcdebug.minifier.sessions import one_rank as module
-from tcdebug.minifier.sessions.one_rank import NoFakeGroup, one_rank
+from tcdebug.minifier.sessions.one_rank import (
+    NoFakeGroup,
+    UnwrittenResult,
+    one_rank,
+    results_are_written,
+)
 
 SECOND = Rank("train.py", ["--steps", "2"], {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
 
@@ -41,10 +45,15 @@ def test_what_other_ranks_would_send_is_what_it_sends_itself(second_of_four: Non
     assert collectives.all_reduce(x, "sum", dist.group.WORLD).tolist() == [1.0, 2.0, 3.0, 4.0]
     gathered = collectives.all_gather_tensor(x[:1], 0, dist.group.WORLD)
     assert gathered.tolist() == [1.0, 1.0, 1.0, 1.0]
-    mine = collectives.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
-    assert mine.tolist() == [2.0]
     dist.all_reduce(x)
     assert x.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.skipif(not results_are_written(), reason="this torch leaves them unwritten")
+def test_a_scattered_sum_is_the_part_of_this_rank(second_of_four: None) -> None:
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    mine = collectives.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
+    assert mine.tolist() == [2.0]
 
 
 def test_groups_with_a_backend_and_meshes_do_not_wait_for_other_ranks(second_of_four: None) -> None:
@@ -65,11 +74,11 @@ def test_process_groups_are_real_again_afterwards() -> None:
         dist.destroy_process_group()
 
 
-class LeavesResultsUnwritten:
+class WritesNothing:
     """The fake group of a version of torch that derives no results."""
 
     @classmethod
-    def _create_internal(cls, rank: int, size: int) -> LeavesResultsUnwritten:
+    def _create_internal(cls, rank: int, size: int) -> WritesNothing:
         return cls()
 
     def _reduce_scatter_base(self, received: torch.Tensor, sent: torch.Tensor) -> Any:
@@ -82,12 +91,40 @@ class LeavesResultsUnwritten:
         """Return at once."""
 
 
-def test_a_fake_group_that_leaves_results_unwritten_is_refused(
+class GathersOnly(WritesNothing):
+    """The fake group of torch 2.11."""
+
+    def _allgather_base(self, received: torch.Tensor, sent: torch.Tensor) -> Any:
+        received.copy_(sent.expand(2))
+        return self
+
+
+def test_a_fake_group_without_any_results_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._C._distributed_c10d.FakeProcessGroup", WritesNothing)
+    with pytest.raises(NoFakeGroup, match="unwritten"), one_rank(SECOND, EventLog(None)):
+        pass
+
+
+def test_collectives_whose_results_would_stay_unwritten_raise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torch._C._distributed_c10d.FakeProcessGroup", LeavesResultsUnwritten)
-    with pytest.raises(NoFakeGroup, match="unwritten"):
-        module.check_results_are_defined()
+    x, out = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.zeros(1)
+    with monkeypatch.context() as old, one_rank(SECOND, EventLog(None)):
+        dist.init_process_group("gloo")
+        old.setattr("torch._C._distributed_c10d.FakeProcessGroup", GathersOnly)
+        with one_rank(SECOND, EventLog(None)):
+            with pytest.raises(UnwrittenResult, match="_reduce_scatter_base_"):
+                dist.reduce_scatter_tensor(out, x)
+            with pytest.raises(UnwrittenResult, match="reduce_scatter"):
+                collectives.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
+            with pytest.raises(UnwrittenResult, match="alltoall_base_"):
+                dist.all_to_all_single(torch.zeros(4), x)
+            dist.all_reduce(x)
+        old.undo()
+        if results_are_written():
+            dist.reduce_scatter_tensor(out, x)
+            assert out.tolist() == [2.0]
+        dist.destroy_process_group()
 
 
 def test_ranks_are_found_in_the_run_folder_in_order(
