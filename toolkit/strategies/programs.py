@@ -89,7 +89,7 @@ def programs(
             if refused is None:
                 break
             invalid = refused
-    off = draw(toggles(units)) if units else ()
+    off = draw(toggles(tuple(units))) if units else ()
     given = scope.choose(options) if options and not off and scope.integer(0, 2) == 2 else ()
     return msgspec.structs.replace(_finished(scope, invalid, off), options=given)
 

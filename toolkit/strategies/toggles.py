@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -13,8 +13,12 @@ FAMILIES = (
 """The weights: most often none; then whole families, which give different neighbours."""
 
 
-def toggles(names: Sequence[str]) -> st.SearchStrategy[tuple[str, ...]]:
-    """Units to switch off: none in three of four programs, otherwise one to three."""
+@cache
+def toggles(names: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
+    """Units to switch off: none in three of four programs, otherwise one to three.
+
+    Hypothesis checks each new strategy, which takes longer than to draw from it.
+    """
     some = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
     chosen = some.map(lambda found: tuple(sorted(found)))
     nothing: st.SearchStrategy[tuple[str, ...]] = st.just(())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -103,13 +104,19 @@ EMBEDDED = [
 ]
 
 
+@cache
+def warm_up(target: str) -> None:
+    """Set up once what all candidates of a backend need."""
+    Backend(target, target).warm_up(EventLog(None))
+
+
 def compared(
     target: str, row: Row, folder: Path, plant: Callable[[], None], seconds: float = 120
 ) -> tuple[StageDiff | None, Oracle]:
     """Compare stages in children that have the bug planted."""
     log = EventLog(folder)
     backend = Backend(target, target, run_dir=str(folder))
-    backend.warm_up(log)
+    warm_up(target)
     subject = GraphSubject(backend, log, prepare=plant)
     oracle = graph_oracle(subject, Limits(seconds), Budget())
     case = captured(row.function, torch.randn(16, 16, requires_grad=row.gradient))

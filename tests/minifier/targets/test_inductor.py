@@ -61,13 +61,18 @@ def units_of(decisions: list[Decision], allowed: bool = True) -> set[str]:
 
 
 @cache
+def with_everything_on() -> tuple[list[torch.Tensor], list[Decision]]:
+    """Return the results and decisions of one compile, which several tests read."""
+    return compiled_under()
+
+
 def units_asked() -> list[str]:
     """Return the units of a compile with everything on."""
-    return sorted(units_of(compiled_under()[1]))
+    return sorted(units_of(with_everything_on()[1]))
 
 
 def test_every_family_of_units_is_asked() -> None:
-    results, decisions = compiled_under()
+    results, decisions = with_everything_on()
     assert_right(results)
     assert {d.unit.partition(".")[0] for d in decisions} == set(FAMILIES)
     assert {
@@ -90,12 +95,11 @@ def test_with_everything_off_no_kernel_is_written_and_the_result_is_right() -> N
 
 
 def test_decisions_are_the_same_in_every_compile() -> None:
-    first, second = compiled_under()[1], compiled_under()[1]
-    assert first == second
+    assert compiled_under()[1] == with_everything_on()[1]
 
 
 def test_the_first_decisions_do_not_depend_on_the_rest() -> None:
-    everything = compiled_under()[1]
+    everything = with_everything_on()[1]
     for count in (1, 20, 60, 100):
         limited = compiled_under(f"all:{count}")[1]
         assert [d.site for d in limited[:count]] == [d.site for d in everything[:count]]

@@ -54,6 +54,7 @@ def test_findings_travel_as_bytes(tmp_path: Path) -> None:
     assert {p.name for p in folder.iterdir()} == {"finding.json", "program.py"}
 
 
+@pytest.mark.usefixtures("warm")
 def test_what_is_known_is_not_told_again_nor_a_job_that_no_node_can_do_begun(
     tmp_path: Path,
 ) -> None:
