@@ -39,6 +39,7 @@ from tcdebug.minifier.cases.layer_names import (
     GUARDS,
     STAND_INS,
 )
+from tcdebug.minifier.cases.settings import set_back
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
 from tcdebug.minifier.targets.ladder import rung
@@ -67,7 +68,7 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(compile_is_identity(log))
         elif stand_ins:
             stack.enter_context(compile_patched(lambda backend: stand_ins[0], log))
-        caches = _Caches([name for name in CACHES if toggles.rules_out(name)])
+        caches = _Caches([name for name in CACHES if toggles.rules_out(name)], log)
         if caches.names:
             stack.enter_context(caches.off())
             stack.enter_context(each_call(caches.set, log))
@@ -114,16 +115,17 @@ def each_call(enter: Enter, log: EventLog) -> AbstractContextManager[None]:
 
 @dataclass
 class _Caches:
-    """Caches that stay off even if the script switches them on."""
+    """Caches that stay off even if the script or a variable of the environment has them on."""
 
     names: list[str]
+    log: EventLog
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
         """Switch the caches off for the duration of the block."""
         with contextlib.ExitStack() as stack:
             for module, setting in self._settings():
-                stack.enter_context(module.patch({setting: False}))
+                stack.enter_context(set_back(module.__name__, {setting: False}, self.log))
             yield
 
     def set(self) -> Callable[[], None]:

@@ -11,9 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from torch._functorch import config as functorch_config
-from torch._inductor import config
-
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
@@ -32,7 +29,12 @@ from tcdebug.minifier.targets.inductor import (
     triton_kernels,
 )
 from tcdebug.minifier.targets.inductor.options import allowed_options
-from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
+from tcdebug.minifier.targets.inductor.settings import (
+    CONFIG,
+    FUNCTORCH,
+    UNCACHED,
+    UNCACHED_AUTOGRAD,
+)
 from tcdebug.minifier.targets.inductor.texts import texts_kept
 from tcdebug.minifier.targets.inductor.warm import register, warm_up, warm_up_for_devices
 from tcdebug.minifier.targets.program_passes import logging_gate
@@ -82,8 +84,8 @@ def switched(
         defaults = settings.units()
         off = [n for n in defaults if not gate.allows(f"config.{n}", described(CONFIG, n))]
         stack.enter_context(set_back(CONFIG, {n: defaults[n] for n in off}, log))
-        stack.enter_context(config.patch(UNCACHED))
-        stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
+        stack.enter_context(set_back(CONFIG, UNCACHED, log))
+        stack.enter_context(set_back(FUNCTORCH, UNCACHED_AUTOGRAD, log))
         for seam in SEAMS:
             stack.enter_context(seam(gate, log))
         if log.artifacts:

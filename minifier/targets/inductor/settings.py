@@ -15,6 +15,7 @@ from tcdebug.minifier.cases import settings
 from tcdebug.minifier.cases.settings import value
 
 CONFIG = "torch._inductor.config"
+FUNCTORCH = "torch._functorch.config"
 
 UNCACHED = {
     "autotune_local_cache": False,
@@ -27,6 +28,8 @@ UNCACHED = {
 Kernels are cached by their source, which reflects both. The choice between configurations of a
 kernel is made anew, or decisions would depend on earlier compiles.
 """
+UNCACHED_AUTOGRAD = {"enable_autograd_cache": False}
+"""The same for AOTAutograd."""
 
 LOWERING: Mapping[str, Any] = {
     "comprehensive_padding": False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch._functorch import config as functorch_config
 from torch._inductor import config
 from torch._inductor.codecache import torch_key
 from torch._inductor.compile_fx import compile_fx
@@ -15,11 +14,16 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.minifier.cases.settings import changed
+from tcdebug.minifier.cases.settings import changed, set_back
 from tcdebug.minifier.processes.fork import Notify, fork
 from tcdebug.minifier.processes.partial_objects import remove_torn
 from tcdebug.minifier.processes.process import Limits, finished
-from tcdebug.minifier.targets.inductor.settings import CONFIG, UNCACHED
+from tcdebug.minifier.targets.inductor.settings import (
+    CONFIG,
+    FUNCTORCH,
+    UNCACHED,
+    UNCACHED_AUTOGRAD,
+)
 
 
 def register() -> None:
@@ -45,7 +49,7 @@ def warm_up(log: EventLog) -> None:
     """
     _try_to_register(log)
     remove_torn(Path(cache_dir()))
-    with config.patch({**changed(CONFIG), **UNCACHED}):
+    with set_back(CONFIG, {**changed(CONFIG), **UNCACHED}, EventLog(None)):
         pick_vec_isa()
 
     def work(notify: Notify) -> bytes:
@@ -77,8 +81,8 @@ def _small_sum(x: torch.Tensor) -> torch.Tensor:
 def _compile_one() -> None:
     """Compile a small sum with torch's own settings. Without gradients no thread is started."""
     with (
-        config.patch({**changed(CONFIG), **UNCACHED}),
-        functorch_config.patch(enable_autograd_cache=False),
+        set_back(CONFIG, {**changed(CONFIG), **UNCACHED}, EventLog(None)),
+        set_back(FUNCTORCH, UNCACHED_AUTOGRAD, EventLog(None)),
         torch.no_grad(),
     ):
         torch.compile(_small_sum, backend=compile_fx)(torch.ones(2, 2))

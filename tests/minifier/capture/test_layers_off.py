@@ -14,6 +14,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.cases.layer_names import CACHES, STAND_INS
+from tcdebug.minifier.targets import inductor
 
 
 def off(*names: str) -> Any:
@@ -119,3 +120,33 @@ def test_a_cache_is_off_even_if_the_script_switches_it_on(name: str) -> None:
         functorch_config.enable_autograd_cache = inductor_config.fx_graph_cache = True
         torch.compile(lambda x: x * 2, backend=backend)(torch.ones(2))
     assert seen == [name != "layer.cache.aotautograd", name != "layer.cache.fx_graph"]
+
+
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have both caches on as if a variable of the environment had been set at torch's import."""
+    for module, name in (
+        (functorch_config, "enable_autograd_cache"),
+        (inductor_config, "fx_graph_cache"),
+    ):
+        monkeypatch.setattr(vars(module)["_config"][name], "env_value_force", True)
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_a_cache_is_off_even_if_a_variable_of_the_environment_forces_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced(monkeypatch)
+    with off(name):
+        assert functorch_config.enable_autograd_cache is (name != "layer.cache.aotautograd")
+        assert inductor_config.fx_graph_cache is (name != "layer.cache.fx_graph")
+    assert functorch_config.enable_autograd_cache is inductor_config.fx_graph_cache is True
+
+
+def test_candidates_use_no_caches_even_if_a_variable_of_the_environment_forces_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forced(monkeypatch)
+    with inductor.switched(Toggles(), EventLog(None)):
+        assert not functorch_config.enable_autograd_cache
+        assert not inductor_config.fx_graph_cache
+    assert functorch_config.enable_autograd_cache is inductor_config.fx_graph_cache is True
