@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from torch import fx
-from torch._functorch import config as functorch_config
 from torch._inductor import config
 
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.cases.case import copy_graph
-from tcdebug.minifier.targets.inductor.settings import UNCACHED
+from tcdebug.minifier.targets.inductor.settings import uncached
 from tcdebug.minifier.trace.compile_direction import compile_direction
 from tcdebug.minifier.values.observation import Observation
 from tcdebug.minifier.values.observed_graph import Access, ObservedGraph
@@ -78,8 +77,8 @@ def inductor_observed(observation: Observation) -> Iterator[None]:
         return compile_to_module
 
     with (
-        config.patch({**UNCACHED, "fallback_random": True}),
-        functorch_config.patch(enable_autograd_cache=False),
+        uncached(observation.log),
+        config.patch(fallback_random=True),
         patched(POST_GRAD, passes, observation.log),
         patched(MODULE, modules, observation.log),
     ):

@@ -31,9 +31,7 @@ from tcdebug.minifier.targets.inductor import (
 from tcdebug.minifier.targets.inductor.options import allowed_options
 from tcdebug.minifier.targets.inductor.settings import (
     CONFIG,
-    FUNCTORCH,
-    UNCACHED,
-    UNCACHED_AUTOGRAD,
+    uncached,
 )
 from tcdebug.minifier.targets.inductor.texts import texts_kept
 from tcdebug.minifier.targets.inductor.warm import register, warm_up, warm_up_for_devices
@@ -84,8 +82,7 @@ def switched(
         defaults = settings.units()
         off = [n for n in defaults if not gate.allows(f"config.{n}", described(CONFIG, n))]
         stack.enter_context(set_back(CONFIG, {n: defaults[n] for n in off}, log))
-        stack.enter_context(set_back(CONFIG, UNCACHED, log))
-        stack.enter_context(set_back(FUNCTORCH, UNCACHED_AUTOGRAD, log))
+        stack.enter_context(uncached(log))
         for seam in SEAMS:
             stack.enter_context(seam(gate, log))
         if log.artifacts:

@@ -5,14 +5,16 @@ A setting that an environment variable provides counts as changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch._inductor import config
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.minifier.cases import settings
-from tcdebug.minifier.cases.settings import value
+from tcdebug.minifier.cases.settings import set_back, value
 
 CONFIG = "torch._inductor.config"
 FUNCTORCH = "torch._functorch.config"
@@ -28,8 +30,6 @@ UNCACHED = {
 Kernels are cached by their source, which reflects both. The choice between configurations of a
 kernel is made anew, or decisions would depend on earlier compiles.
 """
-UNCACHED_AUTOGRAD = {"enable_autograd_cache": False}
-"""The same for AOTAutograd."""
 
 LOWERING: Mapping[str, Any] = {
     "comprehensive_padding": False,
@@ -67,6 +67,14 @@ GPU: Mapping[str, Any] = {
 NO_UNIT = ("fallback_random", "custom", "TESTING_ONLY")
 """Random numbers must match eager, or every result that depends on them looks wrong. Custom passes
 are asked about when they run. Bugs that a test of torch switches on are what a search looks for."""
+
+
+@contextlib.contextmanager
+def uncached(log: EventLog) -> Iterator[None]:
+    """Compile without caches of graphs in this block, even if a variable forces them on."""
+    off = {"enable_autograd_cache": False}
+    with set_back(CONFIG, UNCACHED, log), set_back(FUNCTORCH, off, log):
+        yield
 
 
 def asked(gate: Gate, table: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from tcdebug.minifier.processes.partial_objects import remove_torn
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.targets.inductor.settings import (
     CONFIG,
-    FUNCTORCH,
     UNCACHED,
-    UNCACHED_AUTOGRAD,
+    uncached,
 )
 
 
@@ -81,8 +80,8 @@ def _small_sum(x: torch.Tensor) -> torch.Tensor:
 def _compile_one() -> None:
     """Compile a small sum with torch's own settings. Without gradients no thread is started."""
     with (
-        set_back(CONFIG, {**changed(CONFIG), **UNCACHED}, EventLog(None)),
-        set_back(FUNCTORCH, UNCACHED_AUTOGRAD, EventLog(None)),
+        set_back(CONFIG, changed(CONFIG), EventLog(None)),
+        uncached(EventLog(None)),
         torch.no_grad(),
     ):
         torch.compile(_small_sum, backend=compile_fx)(torch.ones(2, 2))
