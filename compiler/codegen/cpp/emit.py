@@ -51,6 +51,7 @@ class CppEmitter:
         self.kept: dict[str, tuple[str, Index]] = {}  # nodes of earlier sweeps: pointer, address
         self.recompute: dict[str, FlatNode] = {}  # nodes that are recomputed where needed
         self.changing: set[str] = set()  # buffers that the loops themselves store to
+        self.missed = ""  # the variable that notes an index out of range in the innermost loop
         self._storage = storage
         self._known: list[dict[str, Place]] = []
         self._floors: list[int] = []  # for each block, the lowest depth for its values
@@ -220,7 +221,9 @@ class CppEmitter:
         self._count += 1
         text = f"(int64_t){value.text}"
         if atom.checked:
-            text = f"checked_place({value.text}, {size}, status)"
+            inside = self._guards or depth == len(self.blocks) - 1
+            found = self.missed if self.missed and inside else "status"
+            text = f"checked_place({value.text}, {size}, {found})"
         self.blocks[depth].add(f"const int64_t {name} = {text};")
         if atom.checked and self.changing:
             self.blocks[depth].add(f"const bool {name}_good = found == TCD_OK;")

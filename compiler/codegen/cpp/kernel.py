@@ -24,7 +24,14 @@ from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
 from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex
 from tcdebug.compiler.codegen.cpp.transposed_loads import COLUMNS, ROWS, Tiling, block_start
-from tcdebug.compiler.codegen.cpp.variants import GRAIN, KernelVariant, crossing, points
+from tcdebug.compiler.codegen.cpp.variants import (
+    EXPENSIVE,
+    GRAIN,
+    KernelVariant,
+    crossing,
+    points,
+    work_per_point,
+)
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
 from tcdebug.compiler.ir.expr import (
@@ -97,6 +104,7 @@ class CppKernelWriter:
         self.made = {n.name: n for n in kernel.nodes}
         self.lane = choices.lane
         self.outer = tuple(a for a in kernel.outer if a != self.lane)
+        self._misses = 0
 
     def write(self) -> str:
         """The C++ function."""
@@ -385,6 +393,7 @@ class CppKernelWriter:
     ) -> None:
         emit, last = self.emit, self.kernel.inner[-1:]
         state = {a.name: a for a in accumulators}
+        missed = self._note_misses(segment.nodes, accumulators)
         for axis in last:
             emit.enter(_loop(axis, low, high), (axis,))
         if self.lane is not None:
@@ -406,6 +415,28 @@ class CppKernelWriter:
             self._leave_lanes(segment.nodes)
         for _ in last:
             emit.leave(self._simd(segment, accumulators))
+        emit.missed = ""
+        if missed:
+            emit.innermost.add(f"if ({missed}) tcd_report(status, TCD_INDEX_OUT_OF_RANGE);")
+
+    def _note_misses(
+        self, nodes: Sequence[FlatNode], accumulators: Sequence[CppAccumulator]
+    ) -> str:
+        """Declare what notes an index out of range in the innermost loop; empty for none.
+
+        Without it, a loop that may find one runs in order. Vectors pay only if there is more to do
+        than to load, since a vector of elements from anywhere is loaded one by one.
+        """
+        if not self.choices.vectorize or not self.kernel.inner or self._divides(nodes):
+            return ""
+        if any(a.by_place for a in accumulators) or self.kernel.scans or not self._reports(nodes):
+            return ""
+        if work_per_point(nodes) < EXPENSIVE:
+            return ""
+        self._misses += 1
+        self.emit.missed = f"missed{self._misses}"
+        self.emit.innermost.add(f"int {self.emit.missed} = 0;")
+        return self.emit.missed
 
     def _running(self, node: FlatNode, state: str) -> None:
         """The value of a scan at the current point of the loops."""
@@ -432,16 +463,22 @@ class CppKernelWriter:
         """The pragma of the innermost loop; empty if it must run in order."""
         if self.lane is not None:
             return ""
-        in_order = any(a.by_place for a in accumulators) or self._reports(segment.nodes)
-        in_order |= self.kernel.scans
+        in_order = any(a.by_place for a in accumulators) or self.kernel.scans
+        in_order |= self._reports(segment.nodes) and not self.emit.missed
+        noted = f" reduction(|:{self.emit.missed})" if self.emit.missed else ""
         alone = not self.kernel.accumulates and not self.outer
         if alone and self.choices.parallelize:
             simd = " simd" if self.choices.vectorize and not in_order else ""
-            return f"#pragma omp parallel for{simd} num_threads(threads) if ({self._large()})"
+            start = f"#pragma omp parallel for{simd}{noted}"
+            return f"{start} num_threads(threads) if ({self._large()})"
         if in_order or not self.choices.vectorize:
             return ""
         clauses = [c for a in accumulators for c in a.clauses]
-        return "#pragma omp simd" + "".join(f" reduction({c})" for c in clauses)
+        return "#pragma omp simd" + noted + "".join(f" reduction({c})" for c in clauses)
+
+    def _divides(self, nodes: Sequence[FlatNode]) -> bool:
+        """Whether the innermost loop may find a zero divisor."""
+        return any(_may_divide_by_zero(expr) for node in nodes for expr in walk(node.body))
 
     def _reports(self, nodes: Sequence[FlatNode]) -> bool:
         """Whether the innermost loop may find an error in the data."""
@@ -472,8 +509,12 @@ class CppKernelWriter:
         block.add(f"const int64_t {self.lane.name} = from + l;")
 
     def _leave_lanes(self, nodes: Sequence[FlatNode]) -> None:
-        in_order = self._reports(nodes) or any(n.kind.startswith("arg") for n in nodes)
-        self.emit.leave("#pragma omp simd" if self.choices.vectorize and not in_order else "")
+        missed = self.emit.missed
+        in_order = self._reports(nodes) and not missed
+        in_order |= any(n.kind.startswith("arg") for n in nodes)
+        noted = f" reduction(|:{missed})" if missed else ""
+        simd = self.choices.vectorize and not in_order
+        self.emit.leave(f"#pragma omp simd{noted}" if simd else "")
 
     def _lane_results(self, accumulators: Sequence[CppAccumulator]) -> None:
         nodes = [self.made[a.name] for a in accumulators]
@@ -504,14 +545,18 @@ class CppKernelWriter:
 
 def _may_report(expr: Expr, last: Axis | None) -> bool:
     """Whether evaluating an expression along an axis may find a bad index or a zero divisor."""
-    if isinstance(expr, Call) and expr.name in CHECKED and expr.dtype in INTEGERS:
-        divisor = expr.args[1]
-        return not (isinstance(divisor, Constant) and divisor.value)
-    return any(
+    return _may_divide_by_zero(expr) or any(
         isinstance(atom, Indirect) and atom.checked and _follows(atom.expr, last)
         for index in indices(expr)
         for atom in index.atoms
     )
+
+
+def _may_divide_by_zero(expr: Expr) -> bool:
+    if not (isinstance(expr, Call) and expr.name in CHECKED and expr.dtype in INTEGERS):
+        return False
+    divisor = expr.args[1]
+    return not (isinstance(divisor, Constant) and divisor.value)
 
 
 def _follows(expr: Expr, last: Axis | None) -> bool:

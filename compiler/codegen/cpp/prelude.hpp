@@ -265,6 +265,13 @@ static inline int64_t checked_place(int64_t place, int64_t size, int* status) {
   }
   return place;
 }
+// The same in a vectorized loop, which reports after its end that an index was out of range.
+static inline int64_t checked_place(int64_t place, int64_t size, int& missed) {
+  place += place < 0 ? size : 0;
+  const bool outside = (uint64_t)place >= (uint64_t)size;
+  missed |= outside;
+  return outside ? 0 : place;
+}
 
 // Loads a transposed block of at most 16 x 64 elements: tile[r][c] is from[c * stride + r]. Blocks of
 // 8 x 8 elements of four bytes are transposed in registers.

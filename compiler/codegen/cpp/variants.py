@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.cpp.transposed_loads import Tiling
-from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.expr import Load, walk
 from tcdebug.compiler.ir.index import Axis, Index, product
@@ -106,6 +106,12 @@ def _access_cost(address: Index, axis: Axis) -> float:
 def _filled(axis: Axis) -> float:
     """The share of a vector that the points of an axis fill."""
     return min(1.0, max(1, estimate(axis.size)) / VECTOR)
+
+
+def work_per_point(nodes: Sequence[FlatNode]) -> int:
+    """The arithmetic of nodes at a point. In order, an extreme waits for the one before."""
+    extremes = sum(n.kind in ("max", "min") for n in nodes)
+    return sum(arithmetic(n.body) for n in nodes) + EXPENSIVE * extremes
 
 
 def can_split(kernel: FlatKernel) -> bool:

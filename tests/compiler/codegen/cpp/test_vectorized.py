@@ -127,6 +127,47 @@ def test_a_choice_by_an_invariant_keeps_every_bit(dtype: torch.dtype) -> None:
     assert_as_eager(compiled(function), function, [x, row], exact=True)
 
 
+PLACES = torch.randint(-300, 300, (64, 200))
+GATHERS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "alone": (lambda x, i: x[i], False),
+    "scaled": (lambda x, i: x[i] * 2 + 1, False),
+    "sum": (lambda x, i: x[i].sum(-1), False),
+    "function": (lambda x, i: x[i].exp() + 1, True),
+    "maximum": (lambda x, i: x[i].amax(-1), True),
+    "sum of functions": (lambda x, i: F.gelu(x[i]).sum(-1), True),
+    "two tables": (lambda x, i: x[i].tanh() * x[i + 1], True),
+    "columns": (lambda x, i: x[i.t()].sigmoid().sum(0), True),
+    "everything": (lambda x, i: x[i].exp().sum(), True),
+}
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_loops_that_read_through_indices_are_vectorized_if_they_compute(
+    tmp_path: Path, name: str
+) -> None:
+    function, vectorized = GATHERS[name]
+    x, places = ones(300), PLACES.clamp(-300, 298)
+    text = kernels(function, x, places)
+    assert ("missed" in text) == vectorized
+    assert scalar_loops(text, tmp_path) == []
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [x, places])
+
+
+@pytest.mark.parametrize("name", GATHERS)
+@pytest.mark.parametrize("place", [300, -301, 2**40])
+def test_a_vectorized_loop_reports_an_index_out_of_range(name: str, place: int) -> None:
+    torch._dynamo.reset()
+    f = compiled(GATHERS[name][0])
+    places = PLACES.clamp(-300, 298)
+    f(ones(300), places)
+    for position in (0, 77, -1):
+        wrong = places.clone()
+        wrong.view(-1)[position] = place
+        with pytest.raises(IndexError):
+            f(ones(300), wrong)
+
+
 def test_lanes_run_along_the_elements_that_are_neighbours_in_memory() -> None:
     row, column = ones(64, 1), ones(1, 300)
     by_rows = kernels(lambda x, a, b, c: (x * a * b * c).sum(1), ones(64, 300), row, row, row)
