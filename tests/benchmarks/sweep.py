@@ -46,6 +46,7 @@ def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
     try:
         made = program.make()
         calls = {"eager": caller(made, made.function)}
+        torch.manual_seed(0)  # random operators draw alike in each first call
         start = time.perf_counter()
         expected = calls["eager"]()
         if time.perf_counter() - start > 1:
@@ -58,6 +59,7 @@ def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
         torch._dynamo.reset()
         calls[backend] = caller(made, torch.compile(made.function, backend=backend))
         try:
+            torch.manual_seed(0)
             start = time.perf_counter()
             found = calls[backend]()
             first[backend] = time.perf_counter() - start

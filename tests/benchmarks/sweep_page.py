@@ -41,10 +41,20 @@ def page(rows: Sequence[Row], total: int) -> str:
         ratios = [row["over_inductor"] for row in good if row["family"] == family]
         lines.append(_distribution(f"  {family} ({len(ratios)})", ratios))
     lines += ["", *_losing(good)]
-    wrong = [row for row in rows if row["status"] in ("wrong", "failed", "died")]
-    lines += ["", f"{len(wrong)} programs are wrong, fail or end the process:"] if wrong else []
-    lines += [f"  {row['status']:7} {row['name']}: {row.get('why', '')[:120]}" for row in wrong]
+    wrong = [row for row in rows if row["status"] in ("failed", "died") or _differs(row)]
+    lines += ["", f"{len(wrong)} programs differ from eager, fail or end the process:"]
+    for row in wrong:
+        status = "differs" if _differs(row) else row["status"]
+        lines.append(f"  {status:7} {row['name']}: {row.get('why', '')[:120]}")
     return "\n".join(lines)
+
+
+def _differs(row: Row) -> bool:
+    """Whether the first results were not eager's.
+
+    That of a program that changes its inputs may differ, since all versions share them.
+    """
+    return row["status"] == "measured" and bool(row.get("why"))
 
 
 def _losing(good: Sequence[Row]) -> list[str]:
