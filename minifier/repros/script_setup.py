@@ -78,13 +78,26 @@ def script_setup(
         entrances=ENTRANCES,
         entering=_ENTERING if entered else "",
         place=place,
-        grouping=_GROUPING.format(init=_init_text(rank)) if rank else "",
+        grouping=_GROUPING.format(init=_init_text(rank), writing=_writing_text(rank))
+        if rank
+        else "",
     )
 
 
 def fake_group_setup(rank: Rank) -> str:
     """Return Python for a repro whose graph needs the process group of a rank."""
-    return _FAKE_GROUP.format(init=_init_text(rank))
+    return _grouped(_FAKE_GROUP, rank)
+
+
+def _grouped(text: str, rank: Rank) -> str:
+    return text.format(init=_init_text(rank), writing=_writing_text(rank))
+
+
+def _writing_text(rank: Rank) -> str:
+    """Return Python that gives results to all collectives; empty if torch's group gives them."""
+    from tcdebug.minifier.repros.fake_group import results_are_written  # noqa: PLC0415 - imports torch
+
+    return "" if results_are_written() else _WRITING.format(rank=rank.rank)
 
 
 def _init_text(rank: Rank) -> str:
@@ -156,7 +169,11 @@ _GROUPING = """
     for name in ("", ".distributed_c10d", ".device_mesh"):
         module = importlib.import_module("torch.distributed" + name)
         replace(module, "init_process_group", fake_group(module.init_process_group))
-        replace(module, "new_group", like_the_default_group(module.new_group))"""
+        replace(module, "new_group", like_the_default_group(module.new_group)){writing}"""
+
+_WRITING = """
+    from tcdebug.minifier.repros.fake_group import write_results
+    globals()["written"] = write_results({rank})  # the group of this torch leaves some unwritten"""
 
 _FAKE_GROUP = """
 # The graph communicates with other ranks. It runs alone, with torch's fake process group: what
@@ -164,7 +181,7 @@ _FAKE_GROUP = """
 def set_up(then):
     import torch.distributed
     from torch.testing._internal.distributed.fake_pg import FakeStore
-    torch.distributed.init_process_group({init})
+    torch.distributed.init_process_group({init}){writing}
     then()
 """
 

@@ -20,10 +20,11 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.investigation.minimised_script import MINIMISE
 from tcdebug.minifier.processes.job import Job, Rank, started_marker
 from tcdebug.minifier.processes.subprocess_hook import hook_installed
+from tcdebug.minifier.repros.fake_group import NoFakeGroup
 from tcdebug.minifier.sessions.backend_check import checked
 from tcdebug.minifier.sessions.execution import leave, run_script
 from tcdebug.minifier.sessions.modes import MODES
-from tcdebug.minifier.sessions.one_rank import NoFakeGroup, one_rank
+from tcdebug.minifier.sessions.one_rank import one_rank
 from tcdebug.minifier.sessions.script_versions import minimise_script
 from tcdebug.minifier.targets.interception import compile_patched
 

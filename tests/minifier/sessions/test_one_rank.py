@@ -15,12 +15,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.processes.job import Rank, saved_ranks
-from tcdebug.minifier.sessions.one_rank import (
-    NoFakeGroup,
-    UnwrittenResult,
-    one_rank,
-    results_are_written,
-)
+from tcdebug.minifier.repros.fake_group import NoFakeGroup
+from tcdebug.minifier.sessions.one_rank import one_rank
 
 SECOND = Rank("train.py", ["--steps", "2"], {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
 
@@ -49,7 +45,6 @@ def test_what_other_ranks_would_send_is_what_it_sends_itself(second_of_four: Non
     assert x.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-@pytest.mark.skipif(not results_are_written(), reason="this torch leaves them unwritten")
 def test_a_scattered_sum_is_the_part_of_this_rank(second_of_four: None) -> None:
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
     mine = collectives.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
@@ -105,26 +100,45 @@ def test_a_fake_group_without_any_results_is_refused(monkeypatch: pytest.MonkeyP
         pass
 
 
-def test_collectives_whose_results_would_stay_unwritten_raise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    x, out = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.zeros(1)
-    with monkeypatch.context() as old, one_rank(SECOND, EventLog(None)):
+@pytest.fixture
+def written_by_tcdebug(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The second of four ranks under a torch whose fake group writes only what it gathers."""
+    monkeypatch.setattr("torch._C._distributed_c10d.FakeProcessGroup", GathersOnly)
+    with one_rank(SECOND, EventLog(None)):
+        monkeypatch.undo()
         dist.init_process_group("gloo")
-        old.setattr("torch._C._distributed_c10d.FakeProcessGroup", GathersOnly)
-        with one_rank(SECOND, EventLog(None)):
-            with pytest.raises(UnwrittenResult, match="_reduce_scatter_base_"):
-                dist.reduce_scatter_tensor(out, x)
-            with pytest.raises(UnwrittenResult, match="reduce_scatter"):
-                collectives.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
-            with pytest.raises(UnwrittenResult, match="alltoall_base_"):
-                dist.all_to_all_single(torch.zeros(4), x)
-            dist.all_reduce(x)
-        old.undo()
-        if results_are_written():
-            dist.reduce_scatter_tensor(out, x)
-            assert out.tolist() == [2.0]
-        dist.destroy_process_group()
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+def test_results_that_an_older_torch_leaves_unwritten_are_written(written_by_tcdebug: None) -> None:
+    x, out = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.zeros(1)
+    parts = [x[k : k + 1].clone() for k in range(4)]
+    dist.reduce_scatter_tensor(out, x)
+    assert out.tolist() == [2.0]
+    dist.reduce_scatter(out.zero_(), parts)
+    assert out.tolist() == [2.0]
+    scattered = collectives.reduce_scatter_tensor(x.clone(), "sum", 0, dist.group.WORLD)
+    assert scattered.tolist() == [2.0]
+    swapped = torch.zeros(4)
+    dist.all_to_all_single(swapped, x)
+    assert swapped.tolist() == [1.0, 2.0, 3.0, 4.0]
+    uneven = torch.zeros(6)
+    dist.all_to_all_single(uneven, x, [2, 2, 1, 1], [1, 1, 1, 1])
+    assert uneven.tolist() == [1.0, 2.0, 3.0, 4.0, 1.0, 2.0]
+    received = [torch.zeros(1) for _ in range(4)]
+    dist.all_to_all(received, parts)
+    assert torch.cat(received).tolist() == [1.0, 2.0, 3.0, 4.0]
+    dist.scatter(out.zero_(), parts, src=1)
+    assert out.tolist() == [2.0]
+    dist.scatter(out.fill_(9.0), None, src=0)  # only the root has something to scatter
+    assert out.tolist() == [9.0]
+    dist.gather(parts[2], received, dst=1)
+    assert torch.cat(received).tolist() == [3.0, 3.0, 3.0, 3.0]
+    dist.reduce_scatter_tensor(out, x, async_op=True).wait()
+    assert out.tolist() == [2.0]
 
 
 def test_ranks_are_found_in_the_run_folder_in_order(

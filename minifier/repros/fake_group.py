@@ -1,0 +1,136 @@
+"""The process group of a rank that runs alone: torch's fake one, which needs no other process.
+
+Its collectives return at once. What other ranks would send is replaced by what this rank sends. The
+fake group of older versions of torch (2.11) leaves some results unwritten; `write_results` writes
+them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+SENTINEL = 7.0
+
+
+class NoFakeGroup(Exception):
+    """This torch cannot run a rank alone; the message says why."""
+
+
+def results_are_written() -> bool:
+    """Return whether collectives of the fake group derive all results from this rank's tensors.
+
+    Raises NoFakeGroup if there is no such group, or if it leaves even all_gather's unwritten.
+    """
+    try:
+        from torch._C._distributed_c10d import FakeProcessGroup  # noqa: PLC0415 - not in every build of torch
+
+        group: Any = FakeProcessGroup._create_internal(1, 2)
+        gathered, received = torch.full((2,), SENTINEL), torch.full((1,), SENTINEL)
+        group._allgather_base(gathered, torch.tensor([3.0])).wait()
+        group._reduce_scatter_base(received, torch.tensor([1.0, 2.0])).wait()
+    except Exception as problem:
+        raise NoFakeGroup(f"{type(problem).__name__}: {problem}") from problem
+    if gathered.tolist() != [3.0, 3.0]:
+        raise NoFakeGroup("its fake process group leaves results of all_gather unwritten")
+    return received.item() == 2.0
+
+
+def write_results(rank: int) -> torch.library.Library:
+    """Write what the fake group of an older torch leaves unwritten, for a rank with this number.
+
+    This lasts until `_destroy` of the result is called.
+    """
+    library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call] # not annotated
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that kernels are replaced is what is wanted
+        for name, write in WRITERS.items():
+            for key in ("CPU", "CUDA"):
+                library.impl(name, _kernel(name, write, rank), key)  # type: ignore[no-untyped-call] # the same
+    return library
+
+
+def _kernel(name: str, write: Callable[[Any, Any, int], None], rank: int) -> Callable[..., Any]:
+    """Return a kernel of an operator of c10d: results first, then what is sent, then the group."""
+    returns = getattr(torch.ops.c10d, name).default._schema.returns
+
+    def kernel(received: Any, sent: Any, group: Any, *_others: Any, **_named: Any) -> Any:
+        write(received, sent, rank)
+        nothing = torch.empty(0, device=_first(sent, received).device)
+        _, work = torch.ops.c10d._allgather_base_(nothing, nothing, group)
+        return (received, work) if len(returns) == 2 else work
+
+    return kernel
+
+
+def _first(*values: Any) -> torch.Tensor:
+    """Return the first tensor in nested lists."""
+    for value in values:
+        while isinstance(value, list | tuple) and value:
+            value = value[0]
+        if isinstance(value, torch.Tensor):
+            return value
+    raise ValueError("a collective without tensors")
+
+
+def _copy_each(received: Sequence[torch.Tensor], sent: Sequence[torch.Tensor], _rank: int) -> None:
+    for out, own in zip(received, sent, strict=False):
+        out.copy_(own)
+
+
+def _own_part(received: torch.Tensor, sent: torch.Tensor, rank: int) -> None:
+    parts = sent.numel() // max(received.numel(), 1)
+    if parts:
+        received.copy_(sent.chunk(parts)[rank % parts].view_as(received))
+
+
+def _own_parts(received: Sequence[torch.Tensor], sent: Sequence[torch.Tensor], rank: int) -> None:
+    for out, own in zip(received, sent, strict=True):
+        _own_part(out, own, rank)
+
+
+def _own_elements(
+    received: Sequence[torch.Tensor], sent: Sequence[Sequence[torch.Tensor]], rank: int
+) -> None:
+    """Copy this rank's element of each list; a scatter of another rank has none to copy."""
+    for out, own in zip(received, sent, strict=False):
+        out.copy_(own[rank % len(own)])
+
+
+def _same_for_all(
+    received: Sequence[Sequence[torch.Tensor]], sent: Sequence[torch.Tensor], _rank: int
+) -> None:
+    """Copy what this rank sends to each place; only the root of a gather has places."""
+    for place, outs in enumerate(received):
+        for out in outs:
+            out.copy_(sent[place])
+
+
+def _same_for_all_ranks(
+    received: Sequence[Sequence[torch.Tensor]], sent: Sequence[torch.Tensor], _rank: int
+) -> None:
+    for outs in received:
+        _copy_each(outs, sent, _rank)
+
+
+def _repeated(received: torch.Tensor, sent: torch.Tensor, _rank: int) -> None:
+    """Fill the result with what is sent, from the start, as often as it takes."""
+    if sent.numel() and received.numel():
+        times = -(-received.numel() // sent.numel())
+        received.copy_(sent.reshape(-1).repeat(times)[: received.numel()].view_as(received))
+
+
+WRITERS: dict[str, Callable[[Any, Any, int], None]] = {
+    "allgather_coalesced_": _same_for_all_ranks,
+    "reduce_scatter_": _own_elements,
+    "_reduce_scatter_base_": _own_part,
+    "reduce_scatter_tensor_coalesced_": _own_parts,
+    "alltoall_": _copy_each,
+    "alltoall_base_": _repeated,
+    "gather_": _same_for_all,
+    "scatter_": _own_elements,
+}
+"""What writes the results of each operator of c10d that torch 2.11 leaves unwritten."""
