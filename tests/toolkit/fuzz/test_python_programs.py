@@ -138,6 +138,7 @@ def test_a_finding_with_a_python_program_is_read_as_it_was_written(tmp_path: Pat
     assert list(Findings(tmp_path)) == [finding]
 
 
+@pytest.mark.slow
 def test_the_script_of_a_finding_fails_in_a_fresh_process_only_with_the_fault(
     tmp_path: Path,
 ) -> None:
