@@ -38,10 +38,12 @@ torch.compile(lambda x: x.sin(), backend="aot_eager")(torch.ones(1))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs"])
 def test_a_decomposition_of_the_autograd_key_is_named_and_its_repro_does_as_it_says(
-    tcdebug: Command, python: Command, script: Script
+    tcdebug: Command, python: Command, script: Script, backend: str
 ) -> None:
-    done = tcdebug("bisect", "--json", script(PIXELS))
+    """Without a GPU, the backend cudagraphs runs the graphs of AOTAutograd in eager."""
+    done = tcdebug("bisect", "--json", script(PIXELS.replace("aot_eager", backend)))
     assert done.status == 0
     assert done.json["layer"] == "layer.autograd"
     (fault,) = done.json["faults"]
