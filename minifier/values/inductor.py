@@ -40,6 +40,7 @@ PATCHES = (MODULE, POST_GRAD)
 
 CPP_PARAMETERS = re.compile(r'extern "C"[^(]*?\bkernel\((.*?)\)', re.DOTALL)
 TRITON_PARAMETERS = re.compile(r"^def \w+\((.*?)\):", re.MULTILINE | re.DOTALL)
+IN_OUT = re.compile(r"in_out_ptr\d+")
 ENTRY = "call"
 
 
@@ -216,11 +217,22 @@ class _InductorKernels:
 
 def parameter_roles(text: str) -> list[str]:
     """Return for each parameter of a kernel r, w, rw, empty for a number, or ? if unknown."""
-    if found := CPP_PARAMETERS.search(text):
-        return [_cpp_role(part.strip()) for part in found[1].split(",") if part.strip()]
-    if found := TRITON_PARAMETERS.search(text):
-        return [_triton_role(part.strip()) for part in found[1].split(",") if part.strip()]
+    for pattern, role in ((CPP_PARAMETERS, _cpp_role), (TRITON_PARAMETERS, _triton_role)):
+        if found := pattern.search(text):
+            declarations = [part.strip() for part in found[1].split(",") if part.strip()]
+            body = text[found.end() :]
+            return [_if_written(role(one), one, body) for one in declarations]
     return []
+
+
+def _if_written(role: str, declaration: str, body: str) -> str:
+    """Return r for a parameter that a kernel may update in place but only reads."""
+    found = IN_OUT.search(declaration)
+    if role != "rw" or found is None:
+        return role
+    uses = len(re.findall(rf"\b{found[0]}\b", body))
+    reads = len(re.findall(rf"(?:loadu\(|tl\.load\(|= ){found[0]}\b(?! *;)", body))
+    return "r" if uses == reads else role
 
 
 def _cpp_role(declaration: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.judging.compare import (
+    EAGER_ERRORS,
     TOLERANCE,
     Difference,
     Referee,
@@ -19,6 +20,8 @@ from tcdebug.minifier.values.reference import Computed, Unjudged
 BITWISE = "bitwise"
 ORACLES = ("default", "fp64", "eager", "nan", BITWISE)
 """The values of `tcdebug values --oracle`: the referees of judging/compare.py, and equal bits."""
+MANY = 64
+"""The least number of elements over which errors are averaged."""
 TIES = 10_000
 """Of this many elements behind a comparison, one may fall on the other side of a tie."""
 
@@ -44,7 +47,34 @@ def judged(actual: torch.Tensor, computed: Computed, oracle: str, where: str) ->
     found = difference(eager, actual, exact, where, referee)
     if found is not None and computed.jumps and exact is not None:
         return None if _only_ties(actual, eager, exact) else found
+    if found is None and oracle == "default" and exact is not None and not computed.jumps:
+        return _rougher(actual, eager, exact, where)
     return found
+
+
+def _rougher(
+    actual: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, where: str
+) -> Difference | None:
+    """Find a value of a half type that is further from float64 than eager on the whole.
+
+    A half type's tolerance hides a sum that is rounded after each term, because it is several units
+    at the largest magnitude. The root mean square over many elements does not. The multiple of
+    eager's error that is allowed is that of judging/compare.py.
+    """
+    if actual.dtype not in (torch.bfloat16, torch.float16) or actual.numel() < MANY:
+        return None
+    if not all(bool(torch.isfinite(v).all()) for v in (actual, eager, exact)):
+        return None
+
+    def spread(value: torch.Tensor) -> float:
+        return float(value.double().square().mean().sqrt())
+
+    unit = torch.finfo(actual.dtype).eps * spread(exact)
+    error, own = spread(actual.double() - exact), spread(eager.double() - exact)
+    if unit == 0.0 or error <= max(EAGER_ERRORS * own, unit / 2):
+        return None
+    detail = f"root mean square error {error / unit:.2g} units, eager's is {own / unit:.2g}"
+    return Difference("value", where, detail)
 
 
 def _bitwise(actual: torch.Tensor, eager: torch.Tensor, where: str) -> Difference | None:

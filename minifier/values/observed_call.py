@@ -242,6 +242,7 @@ class ObservedCall:
             if content.whole or not isinstance(content.value, torch.Tensor):
                 continue
             if content.buffer != made.buffer and _views(value, content.value):
+                content.node = ""  # no step is known to complete it
                 content.steps.append(running.step)
                 content.known.update({k: _copy(v) for k, v in running.known.items()})
 
@@ -257,6 +258,10 @@ class ObservedCall:
     def _changed(self, running: _Running, operands: Iterable[Content]) -> None:
         """Forget what operands held that an operator has written."""
         for content in dict.fromkeys(operands):
+            if not content.whole:
+                content.node = ""
+                content.steps.append(running.step)
+                content.known.update({k: _copy(v) for k, v in running.known.items()})
             if content.hash and digest(content.value) != content.hash:
                 content.node, content.judged, content.hash = "", False, ""
                 content.steps = [running.step]

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import clone_values, flatten
-from tcdebug.minifier.judging.compare import difference
+from tcdebug.minifier.judging.compare import Difference, difference
 from tcdebug.minifier.values.findings import WrongStep
 from tcdebug.minifier.values.judgement import BITWISE
 from tcdebug.minifier.values.observation import (
@@ -56,13 +56,13 @@ def check_passes(
             return
         observation.values += 1
         if found is not None:
-            computed, value, detail = found
-            texts = [str(n.format_node()) for n in second.region([made.name], known)[-MOST_LINES:]]
-            written = compared(made.name, wanted.name, value, computed, detail)
+            value, reference, detail = found
+            changed, nodes = _changed(first, second, wanted.name, made.name, known)
             finding = WrongStep(
                 "passes", "the passes after AOTAutograd", place.graph, place.direction,
-                place.call, 0, f"{made.name}: {detail.detail}", written, "", "", texts,
-                lines_of(computed.nodes),
+                place.call, 0, f"{made.name}: {detail.detail}",
+                compared(made.name, wanted.name, value, reference, detail),
+                nodes=changed, lines=lines_of(nodes),
             )  # fmt: skip
             observation.find(finding)
             return
@@ -79,8 +79,8 @@ def _compare(
     wanted: fx.Node,
     made: fx.Node,
     known: dict[str, Any],
-) -> Any:
-    """Return the reference, the value after the passes and the difference; None if it is right."""
+) -> tuple[torch.Tensor, Computed, Difference] | None:
+    """Return a value after the passes, its reference and the difference; None if it is right."""
     reference = first.compute(wanted.name, known)
     value = second.compute(made.name, known).eager
     if not isinstance(value, torch.Tensor) or not isinstance(reference.eager, torch.Tensor):
@@ -90,18 +90,35 @@ def _compare(
     if reference.exact is None or reference.jumps:
         raise Unjudged("no float64 reference, or comparisons")
     detail = difference(reference.eager, value, reference.exact, wanted.name)
-    return None if detail is None else (_narrowed(first, second, reference, known), value, detail)
+    return None if detail is None else (value, reference, detail)
 
 
-def _narrowed(
-    first: ReferenceGraph, second: ReferenceGraph, whole: Computed, known: dict[str, Any]
-) -> Computed:
-    """Return the reference of the result, with only the nodes that the passes have changed."""
-    changed = tuple(
-        node
-        for node in whole.nodes
-        if (same := second.nodes.get(node.name)) is None
-        or same.target != node.target
-        or [n.name for n in same.all_input_nodes] != [n.name for n in node.all_input_nodes]
-    )
-    return Computed(whole.eager, whole.exact, whole.jumps, changed or whole.nodes)
+def _changed(
+    first: ReferenceGraph, second: ReferenceGraph, wanted: str, made: str, known: dict[str, Any]
+) -> tuple[list[str], tuple[fx.Node, ...]]:
+    """Return the nodes before and after the passes at the first node whose value differs.
+
+    Nodes with the same name in both graphs are compared in order, each from the values of the
+    nodes before it.
+    """
+    equal = dict(known)
+    for node in second.region([made], known):
+        before = first.nodes.get(node.name)
+        if before is None or node.op != "call_function":
+            continue
+        try:
+            old, new = first.compute(node.name, equal), second.compute(node.name, equal)
+        except Unjudged:
+            continue
+        values = (old.eager, new.eager)
+        tensors = all(isinstance(v, torch.Tensor) for v in values)
+        if tensors and difference(old.eager, new.eager, old.exact, node.name) is not None:
+            return _as_diff(old.nodes, new.nodes), old.nodes
+        equal[node.name] = old.eager
+    regions = tuple(first.region([wanted], equal)), tuple(second.region([made], equal))
+    return _as_diff(*regions), regions[0]
+
+
+def _as_diff(old: Sequence[fx.Node], new: Sequence[fx.Node]) -> list[str]:
+    lost = [f"- {n.format_node()}" for n in old[-MOST_LINES:]]
+    return [*lost, *(f"+ {n.format_node()}" for n in new[-MOST_LINES:])]

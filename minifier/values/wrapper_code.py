@@ -122,8 +122,9 @@ def describe(node: ast.stmt) -> Statement:
 def _call(call: ast.Call, targets: tuple[str, ...], text: str) -> Statement:
     callee = ast.unparse(call.func)
     arguments = tuple(tuple(_names([a])) for a in call.args)
-    out = tuple(name for k in call.keywords if k.arg == "out" for name in _names([k.value]))
-    others = tuple(tuple(_names([k.value])) for k in call.keywords if k.arg != "out")
+    whole = [k.value for k in call.keywords if k.arg == "out" and isinstance(k.value, ast.Name)]
+    out = tuple(_names(whole))  # a part of memory may be given too, as an expression
+    others = tuple(tuple(_names([k.value])) for k in call.keywords if k.value not in whole)
     effect = Effect.COMPUTES
     if targets and callee.startswith(ALLOCATIONS):
         effect = Effect.ALLOCATES

@@ -1,0 +1,101 @@
+"""`tcdebug values`: the first wrong step is named, and no step of a healthy model is."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from observed_models import Step, breaks, dropout, dynamic, in_place, observe, reductions
+from planted_values import EMBEDDED, STOCK, NumericalFault, model
+
+from tcdebug.minifier.judging.compare import Difference
+from tcdebug.minifier.values.findings import REPORT, ValuesReport
+from tcdebug.minifier.values.inductor import parameter_roles
+from tcdebug.minifier.values.judgement import judged
+from tcdebug.minifier.values.reference import Computed
+
+
+@pytest.mark.parametrize("step", [breaks, dropout, dynamic, in_place, reductions])
+def test_no_kernel_of_a_healthy_model_is_wrong(step: Step, tmp_path: Path) -> None:
+    report = observe(step, tmp_path, "tcdebug")
+    assert report.found is None
+    assert report.unexplained == []
+    assert report.values > 10
+
+
+def planted(fault: NumericalFault, folder: Path) -> ValuesReport:
+    """Return the report about a fault that is planted in a forked process."""
+    if (child := os.fork()) == 0:
+        try:
+            fault.plant()
+            step = partial(model, blocks=2, dtype=fault.dtype)
+            observe(step, folder, fault.backend, twice=fault.twice)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    return msgspec.json.decode((folder / REPORT).read_bytes(), type=ValuesReport)
+
+
+@pytest.mark.parametrize(
+    "fault", [f for f in EMBEDDED if f.name in ("a sine in bfloat16", "a result that changes")],
+    ids=lambda fault: fault.name,
+)  # fmt: skip
+def test_the_first_kernel_with_a_planted_fault_is_named(
+    fault: NumericalFault, tmp_path: Path
+) -> None:
+    found = planted(fault, tmp_path).found
+    assert found is not None
+    assert found.kind == "kernel"
+    assert "sin" in found.name
+    assert any("aten.sin" in node for node in found.nodes)
+    assert any("torch.sin(" in line for line in found.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*EMBEDDED, *STOCK], ids=lambda f: f"{f.backend}, {f.name}")
+def test_planted_numerical_faults_are_named(fault: NumericalFault, tmp_path: Path) -> None:
+    if fault.name.startswith("a root in bfloat16, in a bfloat16"):
+        pytest.skip("rounding explains it: the model itself rounds the root")
+    found = planted(fault, tmp_path).found
+    assert found is not None
+    assert found.kind == fault.kind
+
+
+CPP = """extern "C"  void  kernel(float* in_out_ptr0,
+                       const float* in_ptr0,
+                       float* out_ptr0,
+                       const int64_t ks0)
+{{
+    auto tmp0 = Vectorized<float>::loadu(in_out_ptr0 + x0, 16);
+    {store}
+}}
+"""
+
+
+def test_the_roles_of_parameters_are_read_from_a_kernel() -> None:
+    updates = CPP.format(store="tmp0.store(in_out_ptr0 + x0);")
+    assert parameter_roles(updates) == ["rw", "r", "w", ""]
+    only_reads = CPP.format(store="tmp0.store(out_ptr0 + x0);")
+    assert parameter_roles(only_reads) == ["r", "r", "w", ""]
+    alias = CPP.format(store="auto out_ptr1 = in_out_ptr0;")
+    assert parameter_roles(alias)[0] == "rw"
+    triton = "def triton_poi_fused_0(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):\n    pass"
+    assert parameter_roles(triton) == ["r", "w", "", ""]
+
+
+def test_a_sum_that_is_rounded_after_each_term_is_worse_than_rounding_explains() -> None:
+    torch.manual_seed(0)
+    terms = torch.rand(256, 64, dtype=torch.float64).to(torch.bfloat16)
+    exact = terms.double().sum(-1)
+    eager = terms.float().sum(-1).to(torch.bfloat16)
+    rough = torch.zeros(256, dtype=torch.bfloat16)
+    for column in terms.unbind(-1):
+        rough = rough + column
+    computed = Computed(eager, exact, jumps=False, nodes=())
+    assert judged(eager, computed, "default", "sum") is None
+    found = judged(rough, computed, "default", "sum")
+    assert isinstance(found, Difference)
