@@ -153,8 +153,18 @@ def _plant_reuse() -> None:
     wrapper.WrapperWriter._allocate = allocate  # type: ignore[method-assign] # the plant
 
 
-def _inductor_lowering(operator: Any, dtype: torch.dtype) -> Callable[[], None]:
-    """Inductor's lowering of an operator rounds its result to a dtype."""
+def _truncated(value: Any, steps: float) -> Any:
+    """Round a value of inductor to multiples of 1 / steps. Its casts to half types do not round."""
+    from torch._inductor import lowering  # noqa: PLC0415 # its import takes seconds
+
+    scaled = lowering.lowerings[aten.mul.Tensor](value, steps)
+    return lowering.lowerings[aten.mul.Tensor](
+        lowering.lowerings[aten.trunc.default](scaled), 1 / steps
+    )
+
+
+def _inductor_lowering(operator: Any, steps: float) -> Callable[[], None]:
+    """Inductor's lowering of an operator rounds its result."""
 
     def plant() -> None:
         from torch._inductor import lowering  # noqa: PLC0415 # its import takes seconds
@@ -162,17 +172,15 @@ def _inductor_lowering(operator: Any, dtype: torch.dtype) -> Callable[[], None]:
         original = lowering.lowerings[operator]
 
         def rounding(*args: Any, **kwargs: Any) -> Any:
-            right = original(*args, **kwargs)
-            kept = right.get_dtype()
-            return lowering.to_dtype(lowering.to_dtype(right, dtype), kept)
+            return _truncated(original(*args, **kwargs), steps)
 
         lowering.lowerings[operator] = rounding
 
     return plant
 
 
-def _inductor_operands(operator: Any, dtype: torch.dtype) -> Callable[[], None]:
-    """Inductor's lowering of a product rounds its operands to a dtype."""
+def _inductor_operands(operator: Any, steps: float) -> Callable[[], None]:
+    """Inductor's lowering of a product rounds its operands."""
 
     def plant() -> None:
         from torch._inductor import lowering  # noqa: PLC0415 # its import takes seconds
@@ -180,8 +188,7 @@ def _inductor_operands(operator: Any, dtype: torch.dtype) -> Callable[[], None]:
         original = lowering.lowerings[operator]
 
         def rounding(*args: Any, **kwargs: Any) -> Any:
-            low = [lowering.to_dtype(lowering.to_dtype(a, dtype), a.get_dtype()) for a in args]
-            return original(*low, **kwargs)
+            return original(*(_truncated(a, steps) for a in args), **kwargs)
 
         lowering.lowerings[operator] = rounding
 
@@ -258,27 +265,27 @@ EMBEDDED = (
 )  # fmt: skip
 STOCK = (
     Fault(
-        "a sine in bfloat16", "inductor", _inductor_lowering(aten.sin.default, BF16),
+        "a sine with 8 bits", "inductor", _inductor_lowering(aten.sin.default, 256),
         "kernel", "sin",
     ),
     Fault(
-        "a logarithm in float16", "inductor", _inductor_lowering(aten.log1p.default, FP16),
+        "a logarithm with 11 bits", "inductor", _inductor_lowering(aten.log1p.default, 2048),
         "kernel", "log1p",
     ),
     Fault(
-        "a root in bfloat16, in a bfloat16 model", "inductor",
-        _inductor_lowering(aten.rsqrt.default, BF16), "kernel", "rsqrt", 2, BF16,
+        "a root with 6 bits, in a bfloat16 model", "inductor",
+        _inductor_lowering(aten.rsqrt.default, 64), "kernel", "rsqrt", 2, BF16,
     ),
     Fault(
-        "a sum in bfloat16", "inductor", _inductor_lowering(aten.sum.dim_IntList, BF16),
+        "a sum with 8 bits", "inductor", _inductor_lowering(aten.sum.dim_IntList, 256),
         "kernel", "sum",
     ),
     Fault(
-        "a product of bfloat16", "inductor", _inductor_operands(aten.addmm.default, BF16),
+        "a product of rounded operands", "inductor", _inductor_operands(aten.addmm.default, 256),
         "kernel", "addmm",
     ),
     Fault("an approximate tanh", "inductor", TANH, "kernel", "tanh"),
-    Fault("a pass that rounds", "inductor", _inductor_pass(_rounding_pass), "passes", "log1p"),
+    Fault("a pass that rounds", "inductor", _inductor_pass(_scaling_pass), "passes", "mul"),
     Fault("a result that changes", "inductor", SIN, "kernel", "sin", twice=True),
 )  # fmt: skip
 FAULTS: tuple[NumericalFault, ...] = (*EMBEDDED, *STOCK)
