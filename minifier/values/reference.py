@@ -194,14 +194,12 @@ def operator_name(target: Any) -> str:
 
 
 def _jumps(node: fx.Node) -> bool:
-    if operator_name(node.target) in STEPS:
-        return True
+    operands = [n.meta.get("val") for n in node.all_input_nodes]
+    if not any(isinstance(o, torch.Tensor) and _floats(o) for o in operands):
+        return False
     value = node.meta.get("val")
     whole = isinstance(value, torch.Tensor) and not _floats(value)
-    return whole and any(
-        isinstance(o := n.meta.get("val"), torch.Tensor) and _floats(o)
-        for n in node.all_input_nodes
-    )
+    return whole or operator_name(node.target) in STEPS
 
 
 def _floats(value: torch.Tensor) -> bool:
