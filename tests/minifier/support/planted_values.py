@@ -282,7 +282,7 @@ STOCK = (
     ),
     Fault(
         "a product of rounded operands", "inductor", _inductor_operands(aten.addmm.default, 256),
-        "kernel", "addmm",
+        "operator", "addmm",
     ),
     Fault("an approximate tanh", "inductor", TANH, "kernel", "tanh"),
     Fault("a pass that rounds", "inductor", _inductor_pass(_scaling_pass), "passes", "mul"),

@@ -58,8 +58,8 @@ def test_the_first_kernel_with_a_planted_fault_is_named(
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [*EMBEDDED, *STOCK], ids=lambda f: f"{f.backend}, {f.name}")
 def test_planted_numerical_faults_are_named(fault: NumericalFault, tmp_path: Path) -> None:
-    if fault.name.startswith("a root in bfloat16, in a bfloat16"):
-        pytest.skip("rounding explains it: the model itself rounds the root")
+    if fault.backend == "tcdebug" and fault.name.endswith("in a bfloat16 model"):
+        pytest.skip("rounding to the model's own dtype explains it")
     found = planted(fault, tmp_path).found
     assert found is not None
     assert found.kind == fault.kind
