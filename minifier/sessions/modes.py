@@ -158,8 +158,7 @@ def values(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Compare the values between the kernels of compiled graphs, in the script's own process."""
     if child:
         return
-    log = EventLog(Path(job.run_dir))
-    patches.enter_context(values_observed(job, log))
+    patches.enter_context(values_observed(job, _with_settings(job, patches)))
 
 
 MODES: Mapping[str, Mode] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torch._ops import OpOverload
+import torch
 
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.events.schema import GraphStep
@@ -27,13 +27,13 @@ def graph_steps(
             lines = list(dict.fromkeys(where for where in nodes.values() if where))
             moved = calls[step.name].moved
             yield GraphStep(position, step.name, True, [*nodes], [*nodes.values()], lines, moved)
-        elif isinstance(step.target, OpOverload):
+        elif isinstance(step.target, torch._ops.OpOverload):
             where = _line(step)
             name, lines = profiled_name(step.target), [where] if where else []
             yield GraphStep(position, name, False, [step.origin.node], [where], lines, 0)
 
 
-def profiled_name(operator: OpOverload) -> str:
+def profiled_name(operator: torch._ops.OpOverload) -> str:
     """The name of an operator in a profile, such as aten::mm."""
     namespace, _, rest = str(operator).partition(".")
     return f"{namespace}::{rest.partition('.')[0]}"

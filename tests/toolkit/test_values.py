@@ -1,0 +1,59 @@
+"""tcdebug values: the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from planted_scripts import WRONG_SIN
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+WRONG_LOWERING = """
+from torch._inductor import lowering
+sin, cos = torch.ops.aten.sin.default, torch.ops.aten.cos.default
+lowering.register_lowering(sin, type_promotion_kind=None)(lambda x: lowering.lowerings[cos](x))
+"""
+
+RUN = """
+def f(x, w):
+    y = torch.softmax(x @ w, -1)
+    return torch.sin(y + 1).sum(-1)
+
+torch.manual_seed(0)
+torch.compile(f, backend=BACKEND)(torch.randn(8, 8), torch.randn(8, 8))
+"""
+OFF = "--off=lower.aten.sin.default"
+
+
+def found_with_and_without(tcdebug: Command, path: str) -> Any:
+    """What the command finds. With the lowering off it finds nothing."""
+    done = tcdebug("values", "--json", path)
+    assert done.status == 0, done.stderr
+    healthy = tcdebug("values", "--json", OFF, path)
+    assert (healthy.status, healthy.json["found"]) == (4, None), healthy.stderr
+    return done.json["found"]
+
+
+def test_the_kernel_of_a_wrong_lowering_is_named_with_its_line(
+    tcdebug: Command, script: Script
+) -> None:
+    found = found_with_and_without(tcdebug, script(WRONG_SIN + RUN.replace("BACKEND", "'tcdebug'")))
+    assert any("torch.sin(y + 1)" in line for line in found["lines"])
+
+
+@pytest.mark.slow
+def test_a_unit_of_inductor_can_be_off_while_values_are_compared(
+    tcdebug: Command, script: Script
+) -> None:
+    path = script(WRONG_LOWERING + RUN.replace("BACKEND", "'inductor'"))
+    found = found_with_and_without(tcdebug, path)
+    assert any("torch.sin(y + 1)" in line for line in found["lines"])
+
+
+def test_an_unknown_unit_is_refused(inside: Command, script: Script) -> None:
+    done = inside("values", "--off=lower.aten.sin.defalt", script("pass\n"))
+    assert done.status == 2
+    assert "lower.aten.sin.default" in done.stderr
