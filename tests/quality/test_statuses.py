@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,8 +100,14 @@ def test_every_documented_status_has_an_example() -> None:
     assert {(int(code), status) for code, status in ROW.findall(section)} == {*EXAMPLES}
 
 
+def examples() -> list[Any]:
+    """The statuses that have an example. One needs half a minute."""
+    slow = {(1, "unconfirmed"): pytest.mark.slow}
+    return [pytest.param(s, marks=[slow[s]] if s in slow else [], id=str(s)) for s in EXAMPLES]
+
+
 @pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize("status", [*EXAMPLES], ids=str)
+@pytest.mark.parametrize("status", examples())
 def test_each_status_is_reached(status: Status, tmp_path: Path) -> None:
     example = EXAMPLES[status]
     (tmp_path / "script.py").write_text(example.text)
