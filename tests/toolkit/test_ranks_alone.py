@@ -25,7 +25,7 @@ def f(x):
     return collectives.reduce_scatter_tensor(total * 2, "sum", 0, dist.group.WORLD)
 
 x = torch.ones(4, 8) + rank
-right, got = f(x), torch.compile(f, backend="tcdebug")(x)
+wanted, got = f(x), torch.compile(f, backend="tcdebug")(x)
 """
 
 TENSOR_PARALLEL = """
@@ -42,7 +42,7 @@ class Net(torch.nn.Module):
 
 torch.manual_seed(0)
 net, x = Net(), torch.randn(4, 8)
-right = net(x)
+wanted = net(x)
 mesh = init_device_mesh("cpu", (world,))
 net = parallelize_module(net, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
 got = torch.compile(net, backend="tcdebug")(x)
@@ -50,7 +50,7 @@ got = torch.compile(net, backend="tcdebug")(x)
 
 END = """
 dist.destroy_process_group()
-raise SystemExit(0 if torch.allclose(right, got, atol=1e-4) else 1)
+raise SystemExit(0 if torch.allclose(wanted, got, atol=1e-4) else 1)
 """
 
 
