@@ -22,7 +22,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
 from tcdebug.minifier.capture.journal import Journal, Scene
 from tcdebug.minifier.cases.ambient import Ambient
-from tcdebug.minifier.cases.case import flatten, from_captured
+from tcdebug.minifier.cases.case import flatten, from_captured, size_at_capture
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.replay import compare, run
@@ -118,7 +118,7 @@ class _WatchedBackend:
         watcher = self.watcher
         ordinal = next(watcher.ordinals)
         watcher.graphs = ordinal + 1
-        case = from_captured(module, [_hint(i) for i in inputs])
+        case = from_captured(module, [size_at_capture(i) for i in inputs])
         names = tuple(str(n.target) for n in module.graph.nodes if n.op == "placeholder")
         path = watcher.journal.path(ordinal)
         scene = Scene(case, self.backend, ordinal, path, Ambient.current())
@@ -126,7 +126,8 @@ class _WatchedBackend:
         watcher.ahead(scene, "compile", first=True)
         since = time.monotonic()
         try:
-            compiled = _resolved(self.original)(module, inputs)
+            compile_graph: Callable[..., Any] = torch._dynamo.lookup_backend(self.original)
+            compiled = compile_graph(module, inputs)
         except (Exception, KeyboardInterrupt) as error:
             self.stopped(error, scene, "compile", since)
             raise
@@ -212,7 +213,7 @@ class _WatchedGraph:
 
     def _scene(self, values: Sequence[Any]) -> Scene:
         """Return the scene of a call with these values."""
-        given = dict(zip(self.names, map(_hint, values), strict=True))
+        given = dict(zip(self.names, map(size_at_capture, values), strict=True))
         case = self.scene.case
         now = {i.name: replace(i, value=given[i.name]) for i in case.inputs}
         ambient = Ambient.current(self.scene.ambient.settings)  # settings of the compile
@@ -257,17 +258,3 @@ def _behind(node: Any, depth: int = 3) -> Iterator[Any]:
         for before, _ in node.next_functions:
             if before is not None:
                 yield from _behind(before, depth - 1)
-
-
-def _hint(value: Any) -> Any:
-    """Return the value that a symbolic size had when the graph was captured."""
-    if isinstance(value, torch.SymInt):
-        return int(value.node.hint)
-    return value
-
-
-def _resolved(backend: Any) -> Callable[..., Any]:
-    if isinstance(backend, str):
-        found: Callable[..., Any] = torch._dynamo.lookup_backend(backend)
-        return found
-    return backend  # type: ignore[no-any-return] # what the script gave as a backend

@@ -7,7 +7,7 @@ minimised is the graph that the repro script contains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -95,9 +95,8 @@ class Case:
         return [i.value for i in self.inputs]
 
     def user_lines(self) -> list[str]:
-        """Return each node's innermost user line, without duplicates: "file:3 in f: code"."""
-        traces = (list(frames(node.meta.get("stack_trace") or "")) for node in self.calls)
-        return list(dict.fromkeys(trace[-1][1] for trace in traces if trace))
+        """Return the innermost user line of each node that computes."""
+        return user_lines(self.calls)
 
     def with_graph(self, graph: fx.Graph, inputs: Sequence[CaseInput] | None = None) -> Case:
         """Return a case with another graph over the same module, without unused inputs."""
@@ -116,6 +115,17 @@ class Case:
         """Return the same graph with some inputs replaced. `values` maps names to CaseInputs."""
         inputs = tuple(values.get(i.name, i) for i in self.inputs)
         return Case(self.module, inputs)
+
+
+def user_lines(nodes: Iterable[fx.Node]) -> list[str]:
+    """Return each node's innermost user line, without duplicates: "file:3 in f: code"."""
+    traces = (list(frames(node.meta.get("stack_trace") or "")) for node in nodes)
+    return list(dict.fromkeys(trace[-1][1] for trace in traces if trace))
+
+
+def size_at_capture(value: Any) -> Any:
+    """Return the value that a symbolic size had when its graph was captured; others as they are."""
+    return int(value.node.hint) if isinstance(value, torch.SymInt) else value
 
 
 def attributes(module: fx.GraphModule, graph: fx.Graph) -> dict[str, Any]:
@@ -161,10 +171,11 @@ def tensor_key(value: torch.Tensor) -> str:
     """Return the layout of a tensor and a digest of its contents."""
     strided = value.layout == torch.strided and not value.is_quantized
     layout = f"{value.dtype} {tuple(value.shape)} {value.stride() if strided else value.layout}"
-    return f"{layout} {_digest(value)}"
+    return f"{layout} {contents_key(value)}"
 
 
-def _digest(value: torch.Tensor) -> str:
+def contents_key(value: torch.Tensor) -> str:
+    """Return a hash of the elements of a tensor in logical order; "opaque" if it has no bytes."""
     try:
         plain = value.detach().cpu().contiguous().view(-1)
         raw = bytearray(plain.numel() * plain.element_size())
@@ -211,6 +222,11 @@ def copy_graph(original: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
     for node, copy in copies.items():
         copy.meta = dict(node.meta)
     return graph, copies
+
+
+def copy_module(module: fx.GraphModule) -> fx.GraphModule:
+    """Copy a module's graph with its metadata, over the same attributes."""
+    return fx.GraphModule(module, copy_graph(module.graph)[0])
 
 
 def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:

@@ -25,7 +25,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
 from tcdebug.minifier.cases.autograd_stage import StageFound
-from tcdebug.minifier.cases.case import Case, clone_values, copy_graph, flatten
+from tcdebug.minifier.cases.case import Case, clone_values, copy_graph, copy_module, flatten
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.cases.source import load
@@ -98,7 +98,7 @@ class _Observer:
 
     def backend(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile the captured graph."""
-        self.captured = fx.GraphModule(graph, copy_graph(graph.graph)[0])
+        self.captured = copy_module(graph)
         compiled = aot_autograd(
             fw_compiler=self._forward,
             bw_compiler=self._backward,
@@ -115,7 +115,7 @@ class _Observer:
         return call
 
     def _partition(self, joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
-        self.joint = fx.GraphModule(joint, copy_graph(joint.graph)[0])
+        self.joint = copy_module(joint)
         self.forward_outputs = kwargs["num_fwd_outputs"]
         return min_cut_rematerialization_partition(joint, inputs, **kwargs)
 

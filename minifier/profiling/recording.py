@@ -64,10 +64,7 @@ class _CountedBackend:
         return str(name or getattr(self.backend, "__name__", self.backend))
 
     def __call__(self, module: Any, inputs: Any) -> Callable[..., Any]:
-        backend = self.backend
-        if isinstance(backend, str):
-            backend = torch._dynamo.lookup_backend(backend)
-        compiled = backend(module, inputs)
+        compiled = torch._dynamo.lookup_backend(self.backend)(module, inputs)
         frame = seams.compile_id().partition("/")[0]
 
         def counted(*values: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import fx
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperSource
 from tcdebug.compiler.observation import OBSERVERS, Compiled, CompiledGraph
-from tcdebug.minifier.cases.case import copy_graph
+from tcdebug.minifier.cases.case import copy_module
 from tcdebug.minifier.values.observation import Observation
 from tcdebug.minifier.values.observed_graph import Access, ObservedGraph
 from tcdebug.minifier.values.program import ObservedProgram
@@ -36,7 +36,7 @@ class _EmbeddedObserver:
 
     def begin(self, module: fx.GraphModule, direction: str) -> _EmbeddedObservation:
         """Copy a graph before its passes run."""
-        return _EmbeddedObservation(self.observation, _copy(module))
+        return _EmbeddedObservation(self.observation, copy_module(module))
 
 
 @dataclass
@@ -51,7 +51,7 @@ class _EmbeddedObservation:
         function = tree.body[0]
         assert isinstance(function, ast.FunctionDef)
         statements = instrument(function)
-        module = _copy(graph.module)
+        module = copy_module(graph.module)
         observed = ObservedGraph(
             self.observation,
             self.observation.next_graph(),
@@ -76,10 +76,6 @@ class _EmbeddedObservation:
         assert self.program is not None
         self.program.plain = self.program.hooked = compiled
         return self.program
-
-
-def _copy(module: fx.GraphModule) -> fx.GraphModule:
-    return fx.GraphModule(module, copy_graph(module.graph)[0])
 
 
 def _nodes(values: Mapping[str, str], module: fx.GraphModule) -> dict[str, str]:

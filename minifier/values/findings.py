@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+BITWISE = "bitwise"
+ORACLES = ("default", "fp64", "eager", "nan", BITWISE)
+"""The values of `tcdebug values --oracle`: the referees of judging/compare.py, and equal bits."""
 REPORT = "values.json"
 """The file in the run folder to which the script's process writes its report."""
 

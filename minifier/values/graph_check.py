@@ -14,18 +14,19 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case, clone_values, from_captured
+from tcdebug.minifier.cases.case import Case, clone_values, from_captured, size_at_capture
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
 from tcdebug.minifier.judging.compare import Referee
 from tcdebug.minifier.judging.replay import compare, run
+from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.describe import describe
-from tcdebug.minifier.values.findings import WrongStep
-from tcdebug.minifier.values.judgement import BITWISE, digest
+from tcdebug.minifier.values.findings import BITWISE, WrongStep
+from tcdebug.minifier.values.judgement import digest
 from tcdebug.minifier.values.observation import Observation
 
-STEPWISE = ("tcdebug", "inductor")
+STEPWISE = (EMBEDDED, INDUCTOR)
 """Backends whose kernels are observed."""
 
 
@@ -99,10 +100,9 @@ class _CheckedBackend:
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         ordinal = self.checks.graphs
         self.checks.graphs += 1
-        case = from_captured(module, [_hint(i) for i in inputs])
-        backend = self.original
-        found = torch._dynamo.lookup_backend(backend) if isinstance(backend, str) else backend
-        return _CheckedGraph(self, ordinal, module, case, found(module, list(inputs)))
+        case = from_captured(module, [size_at_capture(i) for i in inputs])
+        compile_graph = torch._dynamo.lookup_backend(self.original)
+        return _CheckedGraph(self, ordinal, module, case, compile_graph(module, list(inputs)))
 
 
 @dataclass(eq=False)
@@ -140,7 +140,7 @@ class _CheckedGraph:
         """Run the graph again on copies, and keep the call if its results are wrong."""
         observation = self.backend.checks.observation
         given = dict(zip(self.names, values, strict=True))
-        now = {i.name: replace(i, value=_hint(given[i.name])) for i in self.case.inputs}
+        now = {i.name: replace(i, value=size_at_capture(given[i.name])) for i in self.case.inputs}
         case = self.case.with_inputs(now)
 
         def compiled(*copies: Any) -> Any:
@@ -175,8 +175,3 @@ class _CheckedGraph:
                 message = f"result {place} differs in its bits"
                 return Outcome(Kind.WRONG, "results", "results | wrong bits", message)
         return Outcome(Kind.OK)
-
-
-def _hint(value: Any) -> Any:
-    """Return the value that a symbolic size had when the graph was captured."""
-    return int(value.node.hint) if isinstance(value, torch.SymInt) else value

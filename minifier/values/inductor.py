@@ -16,7 +16,7 @@ from torch._inductor import config
 
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.patching import Patch, patched
-from tcdebug.minifier.cases.case import copy_graph
+from tcdebug.minifier.cases.case import copy_module
 from tcdebug.minifier.targets.inductor.settings import uncached
 from tcdebug.minifier.trace.compile_direction import compile_direction
 from tcdebug.minifier.values.observation import Observation
@@ -57,7 +57,7 @@ def inductor_observed(observation: Observation) -> Iterator[None]:
         @wraps(original)
         def run(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
             if not depth:
-                befores.append(_copy(gm))
+                befores.append(copy_module(gm))
             depth.append(1)
             try:
                 return original(gm, *args, **kwargs)
@@ -86,10 +86,6 @@ def inductor_observed(observation: Observation) -> Iterator[None]:
         yield
 
 
-def _copy(module: fx.GraphModule) -> fx.GraphModule:
-    return fx.GraphModule(module, copy_graph(module.graph)[0])
-
-
 def _observe(
     observation: Observation, lowering: Any, made: Any, before: fx.GraphModule | None
 ) -> None:
@@ -103,7 +99,7 @@ def _observe(
         observation.log.emit(Fallback("values of whole graphs only", reason))
         observation.notes.append(f"a graph was compared only as a whole: {reason}")
         return
-    module = _copy(lowering.module)
+    module = copy_module(lowering.module)
     plain = made.call
     statements = instrument(function)
     graph = ObservedGraph(

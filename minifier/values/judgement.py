@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from typing import Any
-
 import torch
 
+from tcdebug.minifier.cases.case import contents_key
 from tcdebug.minifier.judging.compare import (
     EAGER_ERRORS,
     TOLERANCE,
@@ -15,11 +13,9 @@ from tcdebug.minifier.judging.compare import (
     difference,
     unexpected_nonfinite,
 )
+from tcdebug.minifier.values.findings import BITWISE
 from tcdebug.minifier.values.reference import Computed, Unjudged
 
-BITWISE = "bitwise"
-ORACLES = ("default", "fp64", "eager", "nan", BITWISE)
-"""The values of `tcdebug values --oracle`: the referees of judging/compare.py, and equal bits."""
 MANY = 64
 """The least number of elements over which errors are averaged."""
 TIES = 10_000
@@ -104,12 +100,10 @@ def _only_ties(actual: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -
 
 
 def digest(value: torch.Tensor) -> str:
-    """Return a hash of the elements of a tensor in logical order."""
+    """Return a hash of the elements of a tensor; empty if it is not a plain strided one."""
     if value.layout != torch.strided or value.is_quantized:
         return ""
-    plain = value.detach().resolve_conj().resolve_neg().contiguous().cpu()
-    elements: Any = plain.reshape(-1).view(torch.uint8).numpy()
-    return blake2b(elements, digest_size=8).hexdigest()
+    return contents_key(value.detach().resolve_conj().resolve_neg())
 
 
 def errors(actual: torch.Tensor, computed: Computed) -> tuple[float | None, float | None]:

@@ -15,7 +15,7 @@ from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ValueCompared
-from tcdebug.minifier.cases.user_frames import frames
+from tcdebug.minifier.cases.case import user_lines
 from tcdebug.minifier.judging.compare import Difference
 from tcdebug.minifier.values.findings import REPORT, ComparedValue, ValuesReport, WrongStep
 from tcdebug.minifier.values.judgement import digest, errors, judged
@@ -170,9 +170,4 @@ def _number(error: float | None) -> float:
 
 def lines_of(nodes: tuple[fx.Node, ...]) -> list[str]:
     """Return the innermost lines of the script that nodes come from, the last ones first."""
-    found: dict[str, None] = {}
-    for node in reversed(nodes):
-        stack = [text for _, text in frames(node.meta.get("stack_trace") or "")]
-        if stack:
-            found.setdefault(stack[-1])
-    return list(found)[:MOST_LINES]
+    return user_lines(reversed(nodes))[:MOST_LINES]

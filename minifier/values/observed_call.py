@@ -168,15 +168,10 @@ class ObservedCall:
     # -- steps ------------------------------------------------------------------------------
 
     def _step(self, statement: Statement) -> tuple[Step, tuple[str, ...], tuple[str, ...], bool]:
-        kernels = self.graph.kernels
-        if name := kernels.name(statement):
-            text, path = kernels.source(name)
-            access = kernels.access(statement)
-            step = Step(self.number, name, "kernel", text, path)
-            if access is not None:
-                return step, access.reads, access.writes, True
-        else:
-            step = Step(self.number, statement.callee, "operator", statement.text)
+        step = self.graph.step(self.number, statement)
+        access = self.graph.kernels.access(statement)
+        if access is not None:
+            return step, access.reads, access.writes, True
         written = (*statement.out, *statement.targets)
         reads = tuple(n for n in statement.names if n not in written)
         return step, reads, written, _is_functional(statement)

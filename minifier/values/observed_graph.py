@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import fx
 
-from tcdebug.minifier.values.observation import Observation
+from tcdebug.minifier.values.observation import Observation, Step
 from tcdebug.minifier.values.reference import ReferenceGraph
 from tcdebug.minifier.values.wrapper_code import Statement
 
@@ -52,6 +52,12 @@ class ObservedGraph:
     """Variable -> the FX node whose value it holds."""
     kernels: Kernels
     statements: tuple[Statement, ...]
+
+    def step(self, number: int, statement: Statement) -> Step:
+        """Return the step that a statement is, which runs as the n-th of a call, from 1."""
+        if name := self.kernels.name(statement):
+            return Step(number, name, "kernel", *self.kernels.source(name))
+        return Step(number, statement.callee, "operator", statement.text)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import clone_values, flatten
 from tcdebug.minifier.judging.compare import Difference, difference
-from tcdebug.minifier.values.findings import WrongStep
-from tcdebug.minifier.values.judgement import BITWISE
+from tcdebug.minifier.values.findings import BITWISE, WrongStep
 from tcdebug.minifier.values.observation import (
     MOST_LINES,
     Observation,

@@ -147,17 +147,22 @@ class ReferenceGraph:
             return values[node] if node in values else known[node.name]
 
         def argument(value: Any) -> Any:
+            if isinstance(value, fx.Node):
+                return operand(value)
             return dtypes.get(value, value) if isinstance(value, torch.dtype) else value
 
         with torch.no_grad():
             for node in nodes:
                 if node.op == "get_attr":
-                    values[node] = _wider(_attribute(self.module, str(node.target)), dtypes)
+                    values[node] = _wider(
+                        operator.attrgetter(str(node.target))(self.module), dtypes
+                    )
                     continue
                 if node.op == "output":
                     values[node] = fx.node.map_arg(node.args[0], operand)
                     continue
-                args, kwargs = _mapped((node.args, node.kwargs), operand, argument)
+                args = fx.node.map_aggregate(node.args, argument)
+                kwargs = fx.node.map_aggregate(node.kwargs, argument)
                 if updates_memory(node):
                     args = tuple(clone_values(args))
                 values[node] = _function(node)(*args, **kwargs)
@@ -221,24 +226,6 @@ def _base(node: fx.Node) -> fx.Node:
 def _function(node: fx.Node) -> Callable[..., Any]:
     assert callable(node.target)
     return node.target
-
-
-def _mapped(value: Any, operand: Callable[[fx.Node], Any], other: Callable[[Any], Any]) -> Any:
-    """Replace nodes in nested arguments by their values, and other leaves by `other`."""
-    if isinstance(value, fx.Node):
-        return operand(value)
-    if isinstance(value, tuple | list):
-        made = [_mapped(v, operand, other) for v in value]
-        return tuple(made) if isinstance(value, tuple) else made
-    if isinstance(value, Mapping):
-        return {k: _mapped(v, operand, other) for k, v in value.items()}
-    if isinstance(value, slice):
-        return slice(*(_mapped(v, operand, other) for v in (value.start, value.stop, value.step)))
-    return other(value)
-
-
-def _attribute(module: torch.nn.Module, path: str) -> Any:
-    return operator.attrgetter(path)(module)
 
 
 def _widened(known: Mapping[str, Any]) -> dict[str, Any]:

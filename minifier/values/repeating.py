@@ -75,16 +75,15 @@ def first_repeat_difference(
         target = graph.reference.nodes.get(node)
         if target is not None and operator_name(target.target) in UNINITIALISED:
             continue
-        kernel = graph.kernels.name(one.statement)
-        source, path = graph.kernels.source(kernel) if kernel else (one.statement.text, "")
+        step = graph.step(one.number, one.statement)
         nodes = () if target is None else (target,)
         shape = [int(n) for n in one.value.shape]
         dtype = str(one.value.dtype).removeprefix("torch.")
         detail = f"{one.name}: hash {one.hash} in the first run, {other.hash} in the second"
         value = ComparedValue(one.name, node, dtype, shape, other.hash, one.hash, detail=detail)
         return WrongStep(
-            "kernel" if kernel else "operator", kernel or one.statement.callee, place.graph,
-            place.direction, place.call, one.number, detail, value, source, path,
+            step.kind, step.name, place.graph, place.direction, place.call, step.number,
+            detail, value, step.source, step.path,
             [str(n.format_node()) for n in nodes][:MOST_LINES], lines_of(nodes),
         )  # fmt: skip
     return None

@@ -69,11 +69,9 @@ def _block(body: Sequence[ast.stmt], statements: list[Statement]) -> list[ast.st
             node.body = _block(node.body, statements)
             made.append(node)
             continue
-        if isinstance(node, ast.If) and not isinstance(node.test, ast.NamedExpr) and node.orelse:
-            made.append(node)  # control flow of the graph itself
-            continue
         if isinstance(node, ast.If) and not isinstance(node.test, ast.NamedExpr):
-            node.body = _block(node.body, statements)
+            if not node.orelse:  # otherwise it is control flow of the graph itself
+                node.body = _block(node.body, statements)
             made.append(node)
             continue
         if isinstance(node, ast.Return):

@@ -20,8 +20,7 @@ from tcdebug.cli.options import (
     options,
 )
 from tcdebug.cli.program import ProgramCommand
-
-ORACLES = ("default", "fp64", "eager", "nan", "bitwise")
+from tcdebug.minifier.values.findings import ORACLES
 
 ORACLE = click.option(
     "--oracle",

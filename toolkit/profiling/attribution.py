@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcdebug.compiler.events.schema import KernelLoaded
-from tcdebug.profiling.graph_calls import GraphCall, ProfiledStep
+from tcdebug.compiler.events.schema import GraphStep, KernelLoaded
+from tcdebug.profiling.graph_calls import GraphCall
 from tcdebug.profiling.profile import KernelCost, LineCost
 from tcdebug.profiling.trace_spans import DeviceSpan, HostSpan
 from tcdebug.reading.run_dir import Record
@@ -24,7 +24,7 @@ class _Total:
     name: str
     kind: str
     graph: str
-    steps: list[ProfiledStep] = field(default_factory=list)
+    steps: list[GraphStep] = field(default_factory=list)
     where: str = ""
     line: str = ""
     calls: int = 0
@@ -40,7 +40,7 @@ class Attribution:
     copy_speeds: Mapping[str, float]
     resources: Mapping[str, Record]
     """Name of a GPU kernel -> its newest `kernel_loaded` event."""
-    steps: Mapping[str, Sequence[ProfiledStep]]
+    steps: Mapping[str, Sequence[GraphStep]]
     """Graph -> its steps, by which kernels are found that a CUDA graph replays."""
     totals: dict[Key, _Total] = field(default_factory=dict)
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tcdebug.compiler.events.schema import CacheUsed, GraphStep
 from tcdebug.profiling.trace_spans import LAUNCHES, HostSpan, Trace, while_compiling
 from tcdebug.reading.run_dir import Record
@@ -14,22 +16,8 @@ from tcdebug.reading.run_dir import Record
 INDUCTOR_GRAPH = re.compile(r"## Call CompiledFxGraph (\S+) ##")
 EMBEDDED_GRAPH = re.compile(r"tcdebug graph (\S+) (\S+) (\S+)")
 GENERATED = re.compile(r"(cpp|triton)_")
-REGION = re.compile(r"Torch-Compiled Region: (\S+)")
 PREFIX = re.compile(r"graph_\d+_(?=cpp_)")
 """What inductor puts before the name of a C++ kernel in a profile."""
-
-
-@dataclass(frozen=True)
-class ProfiledStep:
-    """A kernel or library call of a graph, as a profile names it."""
-
-    position: int
-    name: str
-    generated: bool
-    nodes: tuple[str, ...]
-    node_lines: tuple[str, ...]
-    lines: tuple[str, ...]
-    moved: int
 
 
 @dataclass(eq=False)
@@ -38,7 +26,7 @@ class GraphCall:
 
     graph: str
     span: HostSpan
-    steps: Mapping[HostSpan, ProfiledStep | None] = field(default_factory=dict)
+    steps: Mapping[HostSpan, GraphStep | None] = field(default_factory=dict)
     """Range directly in the call -> the step that it is; None if that is not known."""
 
 
@@ -49,7 +37,7 @@ class CompiledGraphs:
     After `torch._dynamo.reset`, compile ids begin anew, and a later graph gets a number.
     """
 
-    steps: dict[str, list[ProfiledStep]] = field(default_factory=dict)
+    steps: dict[str, list[GraphStep]] = field(default_factory=dict)
     """Graph -> its steps in order."""
     ranges: dict[str, str] = field(default_factory=dict)
     """Key of inductor's cache, or compile id, direction and hash -> graph. Graphs of inductor with
@@ -60,11 +48,7 @@ class CompiledGraphs:
         """Take what an event says about a graph."""
         data, plain = record["data"], _graph_name(record)
         if record["event"] == GraphStep.kind:
-            step = ProfiledStep(
-                data["position"], data["name"], data["generated"], tuple(data["nodes"]),
-                tuple(data["node_lines"]),
-                tuple(data["lines"]), data["moved"],
-            )  # fmt: skip
+            step = msgspec.convert(data, GraphStep)
             name = self._latest.setdefault(plain, plain)
             if self.steps.get(name) and self.steps[name][-1].position >= step.position:
                 number = 1 + sum(n.partition(" (")[0] == plain for n in self.steps)
@@ -122,19 +106,19 @@ def profiled_kernel(span: HostSpan) -> str:
     return PREFIX.sub("", span.name)
 
 
-def _assigned(call: HostSpan, steps: Sequence[ProfiledStep]) -> dict[HostSpan, ProfiledStep | None]:
+def _assigned(call: HostSpan, steps: Sequence[GraphStep]) -> dict[HostSpan, GraphStep | None]:
     """The step of each range directly in a call.
 
     The n-th range with a name is the n-th step with this name, if there are as many of both, or
     only one such step.
     """
     ranges = [s for s in call.inside if s.event["cat"] not in LAUNCHES and not s.compiles]
-    by_name: dict[str, list[ProfiledStep]] = {}
+    by_name: dict[str, list[GraphStep]] = {}
     for step in steps:
         by_name.setdefault(step.name, []).append(step)
     seen = Counter(profiled_kernel(s) for s in ranges)
     taken: Counter[str] = Counter()
-    found: dict[HostSpan, ProfiledStep | None] = {}
+    found: dict[HostSpan, GraphStep | None] = {}
     for span in ranges:
         name = profiled_kernel(span)
         candidates = by_name.get(name, [])

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.profiling.graph_calls import GraphCall, ProfiledStep
+from tcdebug.compiler.events.schema import GraphStep
+from tcdebug.profiling.graph_calls import GraphCall
 from tcdebug.profiling.process_profile import ProcessProfile
 from tcdebug.profiling.trace_spans import HostSpan, TraceEvent
 
@@ -58,7 +59,7 @@ def _events(process: ProcessProfile, first: int) -> Iterator[TraceEvent]:
         yield shifted
 
 
-def _about(call: GraphCall, span: HostSpan, step: ProfiledStep | None) -> dict[str, Any]:
+def _about(call: GraphCall, span: HostSpan, step: GraphStep | None) -> dict[str, Any]:
     if step is None:
         return {"graph": call.graph, "kernel": span.name}
     about: dict[str, Any] = {

@@ -127,8 +127,8 @@ class Places:
         """The line of the graph break after which an operator runs, if the frame continues in
         another graph of the same step; empty otherwise."""
         regions = self.regions.get(_thread(span), [])
-        after = bisect_left([s.start for s in regions], span.end)
-        before = bisect_right([s.start for s in regions], span.start) - 1
+        after = bisect_left(regions, span.end, key=lambda region: region.start)
+        before = bisect_right(regions, span.start, key=lambda region: region.start) - 1
         if before < 0 or after >= len(regions) or regions[before].end > span.start:
             return ""
         if regions[after].start in self.process.window.starts:

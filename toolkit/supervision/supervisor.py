@@ -135,7 +135,7 @@ class Supervisor:
             if report := self.read_report(REPORT):
                 return report
             if recorded == LATE:
-                return self.unfinished("budget", "its graphs were searched")
+                return self._unfinished("budget", "its graphs were searched")
             if report := search_ranks(self):
                 return report
             wanted = self.job.wanted
@@ -144,14 +144,14 @@ class Supervisor:
             self.progress.say("no graph fails alone: running the script in eager")
             status = self.session("eager")
             if status == LATE:
-                return self.unfinished("budget", "it ran in eager")
+                return self._unfinished("budget", "it ran in eager")
             if status != 0:
                 return self._eager_failed(status)
             return self._sometimes_failing() or self._whole_script(recorded)
         except KeyboardInterrupt:
-            return self.unfinished("interrupted")
+            return self._unfinished("interrupted")
 
-    def unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
+    def _unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
         """The best result so far of a search that was ended early, with notes."""
         report = self.read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
         late = [f"the budget was used up while {when}"] if when else []
@@ -243,7 +243,7 @@ class Supervisor:
             if slow is not None and not failed.in_budget:
                 return slow
         except BudgetUsed:
-            return self.unfinished("budget", "the script ran as a whole", known)
+            return self._unfinished("budget", "the script ran as a whole", known)
         if self.job.bisect and failed.has_units:
             units = self._whole_script(recorded, failed)
             if units.status == "confirmed":

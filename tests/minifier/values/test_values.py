@@ -15,7 +15,7 @@ from planted_values import EMBEDDED, STOCK, NumericalFault, model
 from tcdebug.minifier.judging.compare import Difference
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
 from tcdebug.minifier.values.inductor import parameter_roles
-from tcdebug.minifier.values.judgement import judged
+from tcdebug.minifier.values.judgement import digest, judged
 from tcdebug.minifier.values.reference import Computed
 
 
@@ -99,3 +99,15 @@ def test_a_sum_that_is_rounded_after_each_term_is_worse_than_rounding_explains()
     assert judged(eager, computed, "default", "sum") is None
     found = judged(rough, computed, "default", "sum")
     assert isinstance(found, Difference)
+
+
+def test_a_hash_needs_no_numpy_and_sees_logical_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    def numpy(_: torch.Tensor) -> None:
+        raise RuntimeError("Numpy is not available")
+
+    monkeypatch.setattr(torch.Tensor, "numpy", numpy)
+    assert digest(torch.tensor([1.0, 2.0])) == "0a108fd7267a5566"
+    assert digest(torch.tensor([[1.0, 2.0]]).expand(2, 2)[0]) == "0a108fd7267a5566"
+    assert digest(torch.tensor([1 + 2j]).conj()) == "fb5b1f897c7a7fe8"
+    assert digest(torch.tensor([1 - 2j])) == "fb5b1f897c7a7fe8"
+    assert digest(torch.eye(2).to_sparse()) == ""
