@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 
+from tcdebug.minifier.capture.capture_marks import CaptureMarks
 from tcdebug.minifier.capture.entries import EntryCall, entry_compiled_by
 from tcdebug.minifier.capture.exports import jit_settings
 from tcdebug.minifier.cases.case import Case, from_captured
@@ -44,9 +46,14 @@ class Recorder:
     graphs: int = 0
     entered: bool = False
     """Whether the script gave a graph to inductor itself."""
+    marks: CaptureMarks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.marks = CaptureMarks(Path(self.run_dir), lambda: self.active)
 
     def wrap(self, backend: Any) -> Any:
         """Return the backend that replaces the one a script gave to torch.compile."""
+        self.marks.watch()
         recorded = isinstance(getattr(backend, "compiler_fn", backend), Recording)
         if not self.active or recorded or sets_up(backend):
             return backend

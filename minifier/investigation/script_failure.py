@@ -18,7 +18,7 @@ from tcdebug.minifier.cases.layer_names import (
     SCRIPT,
     STAND_INS,
 )
-from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.user_frames import lines_of_error
 from tcdebug.minifier.investigation.cache_entries import STAGES, wrong_entries
 from tcdebug.minifier.investigation.report import (
@@ -156,7 +156,9 @@ class ScriptFailure:
     def write_repro(self) -> Path:
         """Write the repro to the run folder."""
         path = Path(self.job.run_dir) / "repro.py"
-        write_repro(self.job, self.failure, self.finding.off, path, self.runs.processes)
+        hang = replace(self.failure, seconds=self.runs.seconds)
+        failure = hang if self.failure.kind is Kind.HANG else self.failure
+        write_repro(self.job, failure, self.finding.off, path, self.runs.processes)
         return path
 
     @property
@@ -185,9 +187,11 @@ class ScriptFailure:
 
 
 def judge_script(
-    job: Job, log: EventLog, seconds: float, say: Callable[[str], None]
+    job: Job, log: EventLog, seconds: float, say: Callable[[str], None], *, stuck: bool = False
 ) -> ScriptFailure | None:
     """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
+
+    `stuck` says that Dynamo was seen not to end. The time of a run in eager then limits the others.
 
     Each run has its own empty caches. A run that passes is repeated with the caches of its first
     process. Raises BudgetUsed if it has neither passed nor failed after `seconds`.
@@ -195,12 +199,17 @@ def judge_script(
     deadline = time.monotonic() + seconds
     with waiting_sessions() as interpreters:
         runs = ScriptRuns(job, log, job.limits.seconds * LONGER, deadline, interpreters)
-        say("no graph fails alone; running the script as it is")
+        known: dict[Off, Outcome] = {}
+        if stuck:
+            say("running the script in eager, and then as it is")
+            known |= runs.in_eager()
+        else:
+            say("no graph fails alone; running the script as it is")
         failure = runs.as_it_is()
         if not failure.failed:
             return None
         say("it fails; looking for the layer at fault")
-        search = Search(runs.ask, failure, {(): failure}, runs.used)
+        search = Search(runs.ask, failure, {**known, (): failure}, runs.used, stuck)
         try:
             return ScriptFailure(job, failure, search.find(), runs, search)
         except BudgetUsed:

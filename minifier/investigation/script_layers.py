@@ -97,6 +97,8 @@ class Search:
     runs: dict[Off, Outcome] = field(default_factory=dict)
     used: Callable[[], frozenset[str]] = frozenset
     """Which of export, AOTInductor and gated passes the script was seen to use."""
+    stuck: bool = False
+    """Whether a capture of Dynamo does not end. Code that was compiled before is not at fault."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
@@ -134,6 +136,8 @@ class Search:
     def _with_guards(self, layer: str, above: str) -> ScriptLayer:
         """Decide between a layer that fails without those above it and its reuse of code."""
         guards = GUARDS[layer]
+        if self.stuck:
+            return self._settled(layer)
         self._run((above, guards), (guards,))
         if not self._passes(above, guards):
             return self._settled(layer)

@@ -15,7 +15,7 @@ import msgspec
 from tcdebug.compiler.events.log import EventLog, decoded
 from tcdebug.compiler.events.schema import PassRan
 from tcdebug.compiler.events.search_events import CandidateRan, ProgramExported
-from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, EXPORT, PROGRAM_PASSES
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, DYNAMO, EXPORT, PROGRAM_PASSES
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -60,8 +60,12 @@ class ScriptRuns:
         """Return how the script ends without these layers.
 
         A run that fails in a different way in parallel with others is repeated alone, because they
-        may have disturbed it. Raises BudgetUsed.
+        may have disturbed it. If the script hangs, the run in eager comes first, because its time
+        limits the others. Raises BudgetUsed.
         """
+        if self.hunted is not None and self.hunted.kind is Kind.HANG and (DYNAMO,) in questions:
+            rest = tuple(off for off in questions if off != (DYNAMO,))
+            return {**self.in_eager(), **self.ask(rest)}
         answers = self._side_by_side(questions)
         if len(questions) > 1 and self.hunted is not None:
             for off, outcome in answers.items():
@@ -80,6 +84,12 @@ class ScriptRuns:
         self.processes = 2 - self.left
         self._tighten(failure)
         return failure
+
+    def in_eager(self) -> dict[Off, Outcome]:
+        """Return how the script ends in eager. If it passes, its time limits the later runs."""
+        eager = self._side_by_side(((DYNAMO,),))
+        self._limit_by(eager[(DYNAMO,)])
+        return eager
 
     def used(self) -> frozenset[str]:
         """Return which of export, AOTInductor and gated passes was seen in a run."""
@@ -107,6 +117,12 @@ class ScriptRuns:
         self.hunted = failure
         if failure.kind is not Kind.HANG:
             self.seconds = min(self.seconds, SLOWER * failure.seconds + LEAST)
+
+    def _limit_by(self, eager: Outcome) -> None:
+        """Derive the limit of a run with compiles from one in eager, if that passed."""
+        if eager.kind is Kind.OK:
+            longest = SLOWER * eager.seconds + self.job.limits.seconds
+            self.seconds = min(self.seconds, longest)
 
     def _side_by_side(
         self, questions: tuple[Off, ...], traces: Sequence[Path] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Sequence
 from importlib import resources
@@ -9,8 +10,14 @@ from pathlib import Path
 
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.outcome import PLAIN, Kind, Outcome, RaisedAt
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.script_setup import found_text
+
+SECONDS = 600.0
+"""The time that a repro gives its script if the failure is not a hang, in seconds."""
+
+EXIT_STATUS = re.compile(r"exit status (\d+)")
+"""The message of a script that ended with a status and no exception."""
 
 
 def write_repro(
@@ -24,7 +31,8 @@ def write_repro(
     """Write a script that runs a copy of the user's script and judges how it ends.
 
     It runs `processes` processes one after another with the same caches, in `folder` or else that
-    of the script. A script beside the repro is not copied.
+    of the script. A script beside the repro is not copied. If the outcome
+    is a hang, a process that takes longer than its seconds counts as a hang.
     """
     script = Path(job.script).resolve()
     copy = path.with_name(f"{path.stem}_script.py")
@@ -47,13 +55,17 @@ def write_repro(
         expected=_expected(outcome),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         variables=environment.given(),
-        seconds=600.0,
+        seconds=outcome.seconds if outcome.kind is Kind.HANG and outcome.seconds else SECONDS,
+        raised=SCRIPT_FAILED,
     )
     path.write_text(text)
 
 
-def _expected(outcome: Outcome) -> dict[str, str]:
-    if outcome.kind is Kind.EXCEPTION and not outcome.message.startswith("exit status"):
-        raised = RaisedAt.of(outcome)
-        return {"kind": "exception", "class": raised.class_name, "what": raised.what}
-    return {"kind": outcome.kind.value}
+def _expected(outcome: Outcome) -> dict[str, str | int]:
+    """Return what identifies the failure: a repro that ends in another way shows nothing."""
+    if outcome.kind is not Kind.EXCEPTION:
+        return {"kind": outcome.kind.value}
+    if status := EXIT_STATUS.fullmatch(outcome.message):
+        return {"kind": "exception", "status": int(status[1])}
+    raised = RaisedAt.of(outcome)
+    return {"kind": "exception", "class": raised.class_name, "what": raised.what}

@@ -52,6 +52,41 @@ f(torch.ones(2, 4))
 """
 
 
+ENDLESS_CAPTURE = """
+class Countdown:
+    n = 3
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.n == 0:
+            raise StopIteration
+        if not torch.compiler.is_compiling():
+            self.n -= 1
+        return self.n
+
+@torch.compile(backend="eager")
+def f(x):
+    for i in Countdown():
+        x = x + i
+    return x
+
+f(torch.ones(2))
+"""
+
+
+@pytest.mark.slow
+def test_a_capture_that_does_not_end_is_dynamos(tcdebug: Command, script: Script) -> None:
+    done = tcdebug("bisect", "--json", "--timeout", "8", *AS_IT_IS, script(ENDLESS_CAPTURE))
+    report = done.json
+    assert (done.status, report["status"], report["layer"]) == (0, "confirmed", "layer.dynamo")
+    assert report["failure"]["kind"] == "hang"
+    assert report["faults"][0]["fails"] and report["faults"][0]["passes"]
+    assert [rung["off"] for rung in report["ladder"]] == [["layer.dynamo"], ["layer.autograd"]]
+    assert any("did not finish a capture" in note for note in report["notes"])
+
+
 @pytest.mark.slow
 def test_a_missing_guard_is_found_and_the_repro_shows_it(
     tcdebug: Command, python: Command, script: Script

@@ -7,6 +7,9 @@ from pathlib import Path
 from tcdebug.minifier.processes.job import SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
+STUCK = -10
+"""The exit status of a session that was ended because Dynamo did not finish a capture."""
+
 
 def slowest_graph(folder: Path) -> float:
     """The CPU-seconds of the slowest graph that passed."""
@@ -38,5 +41,7 @@ def recording_notes(status: int, folder: Path) -> list[str]:
     """Say how the session that recorded the graphs ended, given its exit status, unless it is 0."""
     if status == 0:
         return []
+    if status == STUCK:
+        return ["Dynamo did not finish a capture, so no graph after it was judged alone"]
     word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
     return [f"the script {word} while its graphs were recorded: see {folder / 'search.log'}"]

@@ -24,6 +24,7 @@ from tcdebug.compiler.events.run_events import (
 )
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
+from tcdebug.minifier.capture.capture_marks import capturing_for, remove_marks
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
@@ -45,6 +46,7 @@ from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, synta
 from tcdebug.supervision.environment import environment
 from tcdebug.supervision.ranks_alone import search_ranks
 from tcdebug.supervision.recorded_graphs import (
+    STUCK,
     candidates_run,
     fallbacks,
     recording_notes,
@@ -134,6 +136,9 @@ class Supervisor:
             recorded = self._searched()
             if report := self.read_report(REPORT):
                 return report
+            if recorded == STUCK:
+                seconds = self.job.limits.seconds
+                self.progress.say(f"Dynamo did not finish a capture within {seconds:.0f} s")
             if recorded == LATE:
                 return self._unfinished("budget", "its graphs were searched")
             if report := search_ranks(self):
@@ -183,29 +188,37 @@ class Supervisor:
         `changes` are made to the job. Raises SessionFault.
         """
         seconds = max(self.seconds_left, 0.0)
+        remove_marks(self.folder)
         job = msgspec.structs.replace(self.job, mode=mode, seconds=seconds, **changes)
         limits = Limits(seconds + GRACE, None)
         output = self.folder / f"{mode}.log"
         child = start(job, output, ENVIRONMENT[mode], limits)
         self.log.emit(WorkerStart(mode, child.pid))
+        ending = LATE
         try:
-            self._follow(child)
+            ending = self._follow(child)
         finally:
             ended = child.end()
         self.progress.feed(self._tail.new())
-        status = LATE if ended.returncode is None else ended.returncode
+        status = ending if ended.returncode is None else ended.returncode
         self.log.emit(WorkerExit(mode, child.pid, status, round(ended.seconds, 3)))
         check_session(job, ended, output)
         return status
 
-    def _follow(self, child: Child) -> None:
-        """Show the progress of a session until it ends or its time is up."""
+    def _follow(self, child: Child) -> int:
+        """Show the progress of a session until it ends, or its time or that of a capture is up.
+
+        Return the status of the session if it has to be ended.
+        """
         seen = Descendants(child.pid, self._descendants)
         while not wait([child], POLL):
             self.progress.feed(self._tail.new())
             seen.look()
             if (self.folder / REPORT).exists():
                 break  # a child process of the script has found it: the others need not continue
+            if capturing_for(self.folder) > self.job.limits.seconds:
+                return STUCK
+        return LATE
 
     def _eager_failed(self, status: int) -> Report:
         text = (self.folder / "eager.log").read_text(errors="replace")
@@ -230,7 +243,9 @@ class Supervisor:
         slow: Report | None = None
         known: list[str] = []
         try:
-            failed = judge_script(self.job, self.log, self.seconds_left, self.progress.say)
+            failed = judge_script(
+                self.job, self.log, self.seconds_left, self.progress.say, stuck=recorded == STUCK
+            )
             if failed is None:
                 return self._healthy(recorded)
             if self.job.bisect and failed.in_backend:

@@ -75,6 +75,18 @@ def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple
     assert (finding.layer, finding.settled) == (layer, True)
 
 
+def test_a_capture_that_does_not_end_is_no_matter_of_guards() -> None:
+    asked: list[Off] = []
+
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        asked.extend(questions)
+        return {off: HANGS if off == DYNAMO else PASSES for off in questions}
+
+    finding = Search(ask, HANGS, {(): HANGS, EAGER: PASSES}, stuck=True).find()
+    assert (finding.layer, finding.settled) == ("layer.dynamo", True)
+    assert asked == [DYNAMO], "each further run would take the whole time limit"
+
+
 @pytest.mark.parametrize(
     ("layer", "failing"),
     [("layer.export", (DYNAMO, AOT, DECOMPOSED)), ("layer.aotinductor", ())],

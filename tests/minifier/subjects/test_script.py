@@ -152,6 +152,45 @@ def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     assert verify(path).status == 125, "so is the one at the place of the first"
 
 
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_ends_with_another_status_is_not_reproduced(tmp_path: Path) -> None:
+    script, end = tmp_path / "ends.py", tmp_path / "end.py"
+    script.write_text(f"exec(open({str(end)!r}).read())\n")
+    job = Job("search", str(script), [], str(tmp_path))
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / "repro.py"
+
+    def ends(text: str) -> int:
+        end.write_text(text)
+        return verify(path).status
+
+    write_repro(job, outcome_of(3, ""), [], path)
+    assert ends("raise SystemExit(3)") == 1
+    assert ends("raise SystemExit(4)") == 125
+    assert ends("import no_such_module") == 125, "an exception is not an exit status"
+    assert ends("") == 0
+    write_repro(job, outcome_of(1, ""), [], path)
+    assert ends("raise SystemExit('different results')") == 1
+    assert ends("import no_such_module") == 125, "Python ends with 1 after an exception too"
+    write_repro(
+        job, outcome_of(SCRIPT_FAILED, "ModuleNotFoundError: No module named 'x'"), [], path
+    )
+    assert ends("import no_such_module") == 1
+    assert ends("raise SystemExit(1)") == 125
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_repro_counts_a_script_as_a_hang_after_the_time_that_it_was_given(tmp_path: Path) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text("import time\ntime.sleep(600)\n")
+    job = Job("search", str(script), [], str(tmp_path))
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / "repro.py"
+    hang = Outcome(Kind.HANG, "script", "script | hang", "no end after 0.5 s", seconds=0.5)
+    write_repro(job, hang, [], path)
+    assert verify(path).status == 1
+
+
 SECOND_PROCESS = """
 import os
 import sys

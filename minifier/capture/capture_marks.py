@@ -1,0 +1,64 @@
+"""Marks the captures of Dynamo in a run folder, so that one that does not end can be noticed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MARK = "capturing-"
+"""The name of a mark, before the id of the process that captures."""
+
+
+@dataclass(frozen=True)
+class CaptureMarks:
+    """Marks the captures of this process in a run folder while `active` returns true."""
+
+    folder: Path
+    active: Callable[[], bool]
+
+    def watch(self) -> None:
+        """Follow the captures from now on. torch._dynamo.reset() ends this."""
+        from torch._dynamo.callback import callback_handler  # noqa: PLC0415 - start-up time
+
+        if self.begin not in callback_handler.start_callbacks:
+            callback_handler.register_start_callback(self.begin)
+            callback_handler.register_end_callback(self.end)
+
+    def begin(self, args: Any) -> None:
+        """Mark that this process captures. Dynamo calls this."""
+        if self.active():
+            self._mark.touch()
+
+    def end(self, args: Any) -> None:
+        """Remove the mark. Dynamo calls this."""
+        if self.active():
+            self._mark.unlink(missing_ok=True)
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / f"{MARK}{os.getpid()}"
+
+
+def capturing_for(folder: Path) -> float:
+    """Return the seconds since the earliest capture began that has not ended. 0 if there is none.
+
+    A process that is killed leaves its mark behind.
+    """
+    now = time.time()
+    ages = [0.0]
+    for mark in folder.glob(f"{MARK}*"):
+        try:
+            ages.append(now - mark.stat().st_mtime)
+        except FileNotFoundError:  # the capture has ended just now
+            continue
+    return max(ages)
+
+
+def remove_marks(folder: Path) -> None:
+    """Remove the marks of processes that have been ended."""
+    for mark in folder.glob(f"{MARK}*"):
+        mark.unlink(missing_ok=True)
