@@ -43,6 +43,15 @@ class GraphRecorded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRounded(Event):
+    """A graph passed with results that differ from those of eager, but only by rounding."""
+
+    kind: ClassVar[str] = "graph.rounded"
+    ordinal: int
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramExported(Event):
     """Something else ran in place of an exported program, or of one `packaged` by AOTInductor."""
 
@@ -224,6 +233,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     GraphFailure,
     OtherFailure,
     GraphRecorded,
+    GraphRounded,
     ProgramExported,
     ValueCompared,
     CandidateRan,

@@ -29,8 +29,8 @@ class CaptureMarks:
             callback_handler.register_end_callback(self.end)
 
     def begin(self, args: Any) -> None:
-        """Mark that this process captures. Dynamo calls this."""
-        if self.active():
+        """Mark that this process captures, if the folder exists. Dynamo calls this."""
+        if self.active() and self.folder.is_dir():
             self._mark.touch()
 
     def end(self, args: Any) -> None:

@@ -30,6 +30,7 @@ from tcdebug.minifier.capture.exports import (
     in_eager,
     packages_replaced,
 )
+from tcdebug.minifier.capture.float64_graphs import in_float64
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.cases.layer_names import (
     CACHES,
@@ -37,6 +38,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
     EXPORT,
     GUARDS,
+    PRECISION,
     STAND_INS,
 )
 from tcdebug.minifier.cases.settings import set_back
@@ -66,6 +68,8 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(entries_replaced(entered, log))
         if DYNAMO in toggles.off:
             stack.enter_context(compile_is_identity(log))
+        elif PRECISION in toggles.off:
+            stack.enter_context(compile_patched(lambda backend: in_float64, log))
         elif stand_ins:
             stack.enter_context(compile_patched(lambda backend: stand_ins[0], log))
         caches = _Caches([name for name in CACHES if toggles.rules_out(name)], log)

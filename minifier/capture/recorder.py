@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,14 +45,13 @@ class Recorder:
     graphs: int = 0
     entered: bool = False
     """Whether the script gave a graph to inductor itself."""
-    marks: CaptureMarks = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.marks = CaptureMarks(Path(self.run_dir), lambda: self.active)
+    marks: CaptureMarks | None = None
+    """Marks the captures of Dynamo, if someone looks at the marks."""
 
     def wrap(self, backend: Any) -> Any:
         """Return the backend that replaces the one a script gave to torch.compile."""
-        self.marks.watch()
+        if self.marks is not None:
+            self.marks.watch()
         recorded = isinstance(getattr(backend, "compiler_fn", backend), Recording)
         if not self.active or recorded or sets_up(backend):
             return backend

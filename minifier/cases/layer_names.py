@@ -27,6 +27,9 @@ AOTINDUCTOR = "layer.aotinductor"
 AOTINDUCTOR_BACKEND = "aotinductor"
 """The name of AOTInductor as a backend of torch.compile; see `targets.aotinductor`."""
 
+PRECISION = "layer.precision"
+"""The precision of graphs. With it switched off, they run in eager, in float64, and round once."""
+
 PROGRAM_PASSES = "user"
 """All gated passes of the program, wherever they run; a prefix of their units."""
 

@@ -68,6 +68,8 @@ class Outcome:
     """The time as a multiple of the limit, if slowness is the failure."""
     endless: bool = field(default=False, compare=False)
     """Whether a hang is known to be endless, whatever its time limit."""
+    rounded: bool = field(default=False, compare=False)
+    """Whether results that pass differ from those of eager in some bits."""
 
     @property
     def failed(self) -> bool:

@@ -14,6 +14,7 @@ from tcdebug.minifier.cases.layer_names import (
     CACHE,
     DYNAMO,
     GUARDS,
+    PRECISION,
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
@@ -28,7 +29,13 @@ from tcdebug.minifier.investigation.report import (
     ReportedFault,
     ReportedRung,
 )
-from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search, described
+from tcdebug.minifier.investigation.script_layers import (
+    Off,
+    ScriptLayer,
+    Search,
+    described,
+    words,
+)
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job, waiting_sessions
@@ -36,10 +43,10 @@ from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
 from tcdebug.minifier.subjects.script import LONGER
-from tcdebug.minifier.targets.ladder import AUTOGRAD
+from tcdebug.minifier.targets.ladder import AUTOGRAD, DECOMPOSITIONS
 
 BACKEND = "layer.backend"
-HAS_UNITS = ("layer.autograd", "layer.decompositions", BACKEND, PROGRAM_PASSES)
+HAS_UNITS = ("layer.autograd", DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
 """Layers that contain units, so that a search for the unit says more."""
 
 
@@ -54,6 +61,8 @@ class ScriptFailure:
     search: Search
     in_budget: bool = True
     """Whether the search for the layer came to its end within the budget."""
+    rounding: bool = False
+    """Whether nothing is wrong but the script, which rejects correctly rounded results."""
 
     @property
     def in_backend(self) -> bool:
@@ -68,6 +77,23 @@ class ScriptFailure:
             except BudgetUsed:
                 return replace(self, finding=self.search.so_far(), in_budget=False)
 
+    def with_rounding_asked(self) -> ScriptFailure:
+        """The same failure, once it is known whether the script rejects correct rounding.
+
+        That is asked only if all graphs passed alone, with results that are rounded differently.
+        """
+        known = self.finding.settled and self.finding.layer in (DECOMPOSITIONS, BACKEND)
+        if not known or not self.runs.only_rounded():
+            return self
+        with waiting_sessions() as self.runs.interpreters:
+            try:
+                rounding = self.search.rejects_rounding()
+            except BudgetUsed:
+                return replace(self, in_budget=False)
+        notes = (words(PRECISION), *self.finding.notes) if rounding else self.finding.notes
+        finding = replace(self.finding, runs=self.search.runs, notes=notes)
+        return replace(self, finding=finding, rounding=rounding)
+
     @property
     def in_dynamo(self) -> bool:
         """Whether Dynamo or one of its guards is at fault."""
@@ -76,7 +102,8 @@ class ScriptFailure:
     @property
     def has_units(self) -> bool:
         """Whether a unit of the layer may be at fault, and can be searched for in the budget."""
-        return self.in_budget and (self.finding.layer in HAS_UNITS or not self.finding.settled)
+        known = self.in_budget and not self.rounding
+        return known and (self.finding.layer in HAS_UNITS or not self.finding.settled)
 
     @property
     def known_layer(self) -> LayerFinding | None:
@@ -124,9 +151,12 @@ class ScriptFailure:
         elif passing is not None and passing.status != PASSES:
             notes.append(f"the repro does not pass with {' and '.join(off)} off")
         passed = passing is not None and passing.status == PASSES
-        confirmed = self.finding.settled and failing.reproduced and passed
+        confirmed = self.finding.settled and not self.rounding and failing.reproduced and passed
+        if not self.search.stuck:
+            notes.append("the script fails as a whole, but none of its graphs fails alone")
         shown = self._shown
-        named = [Culprit(layer, Path(self.job.script).name, "", 0) for layer in off]
+        blamed = () if self.rounding else off
+        named = [Culprit(layer, Path(self.job.script).name, "", 0) for layer in blamed]
         command = f"python {path.name}"
         fault = ReportedFault(
             shown, named, confirmed=confirmed, repro=str(path),
@@ -139,7 +169,7 @@ class ScriptFailure:
             status, shown, culprits=named, faults=[fault],
             layer=self.finding.layer, ladder=self.ladder, confirmed=confirmed, repro=str(path),
             confidence=confidence(Rate(1, 1), 2), reruns=self.runs.runs, run_dir=str(folder),
-            notes=[*notes, "the script fails as a whole, but none of its graphs fails alone"],
+            notes=notes,
         )  # fmt: skip
 
     def _wrong_entries(self) -> list[str]:

@@ -19,6 +19,7 @@ from tcdebug.minifier.cases.layer_names import (
     EXPORT,
     GUARDS,
     ORDER,
+    PRECISION,
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
@@ -55,6 +56,10 @@ IN_WORDS = {
         "compiled anew"
     ),
     CUDAGRAPHS: "CUDA graphs: it passes if every kernel is launched",
+    PRECISION: (
+        "no graph alone is wrong, and the script also fails in eager if its graphs compute in "
+        "float64 and round once: it rejects results that are rounded correctly"
+    ),
     CACHE: "the compile caches together: it passes with all of them off",
 }
 """Layer -> what the runs showed."""
@@ -128,6 +133,11 @@ class Search:
         if layer == "layer.autograd":
             return self._with_guards(layer, lowest)
         return self._settled(layer)
+
+    def rejects_rounding(self) -> bool:
+        """Return whether the script fails in the same way with correctly rounded results."""
+        self._run((PRECISION,))
+        return self._same(PRECISION)
 
     def so_far(self) -> ScriptLayer:
         """Return what the runs so far tell, for a search that the budget ended."""
@@ -222,6 +232,8 @@ def described(off: Off) -> str:
             parts.append("without CUDA graphs")
         elif name == PROGRAM_PASSES:
             parts.append("without its gated passes")
+        elif name == PRECISION:
+            parts.append("in eager with its graphs in float64")
         elif name == EXPORT:
             parts.append("with nothing exported")
         elif name == AOTINDUCTOR:

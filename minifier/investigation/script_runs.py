@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog, decoded
-from tcdebug.compiler.events.schema import PassRan
-from tcdebug.compiler.events.search_events import CandidateRan, ProgramExported
+from tcdebug.compiler.events.schema import Fallback, PassRan
+from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded, ProgramExported
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, DYNAMO, EXPORT, PROGRAM_PASSES
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
@@ -30,6 +30,8 @@ POLL = 0.05
 SLOWER = 5.0
 LEAST = 60.0
 """A run may take SLOWER times as long as the failing run, plus LEAST seconds."""
+NOT_ALONE = "judged"
+"""Part of every event that says that a graph was not judged alone."""
 
 
 @dataclass
@@ -101,6 +103,16 @@ class ScriptRuns:
                 elif record["event"] == PassRan.kind and record.get("stage") == PROGRAM_PASSES:
                     found.add(PROGRAM_PASSES)
         return frozenset(found)
+
+    def only_rounded(self) -> bool:
+        """Return whether all graphs were judged alone and passed, some with a rounding error."""
+        rounded = False
+        for file in Path(self.job.run_dir).glob("events*.jsonl"):
+            for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
+                if record["event"] == Fallback.kind and NOT_ALONE in record["data"]["what"]:
+                    return False
+                rounded |= record["event"] == GraphRounded.kind
+        return rounded
 
     def traced(self, questions: tuple[Off, ...], root: Path) -> list[Path]:
         """Run the questions again with torch's trace, each with a run folder of its own in `root`.

@@ -243,10 +243,20 @@ def compare(
     if found is None and referee is Referee.LAYOUT:
         found = _laid_out_wrong(eager, actual)
     if found is None:
-        return Outcome(Kind.OK)
+        return Outcome(Kind.OK, rounded=not _same_bits(eager, actual))
     phase, difference = found
     signature = f"{phase} | wrong {difference.what}"
     return Outcome(Kind.WRONG, phase, signature, f"{difference.where}: {difference.detail}")
+
+
+def _same_bits(eager: Results, actual: Results) -> bool:
+    """Return whether all floats are equal, NaN included."""
+    pairs = zip(eager.tensors(), actual.tensors(), strict=False)
+    return all(
+        torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
+        for a, b in pairs
+        if a.dtype.is_floating_point and a.layout == b.layout == torch.strided
+    )
 
 
 def _laid_out_wrong(eager: Results, actual: Results) -> tuple[str, Difference] | None:

@@ -18,8 +18,9 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.events.search_events import GraphRecorded
+from tcdebug.compiler.events.search_events import GraphRecorded, GraphRounded
 from tcdebug.compiler.gate.toggles import ALL, Toggles
+from tcdebug.minifier.capture.capture_marks import CaptureMarks
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -62,6 +63,7 @@ class Session:
         earlier = Path(job.resume) / "answers.jsonl" if job.resume else None
         self.answers = Answers(self.folder / answers, earlier)
         self.recorder = Recorder(self.judge, job.run_dir, job.backend)
+        self.recorder.marks = CaptureMarks(self.folder, lambda: self.recorder.active)
         self.spending = Spending(Budget(job.seconds, job.reruns))
         self.others = OtherFailures(self.folder / "other", self.log)
         self.warm: set[str] = set()
@@ -111,6 +113,8 @@ class Session:
         if outcome.kind is Kind.INVALID:
             what = f"graph {ordinal} is judged only as a part of the script"
             self.log.emit(Fallback(what, outcome.message[:2000]))
+        if outcome.rounded:
+            self.log.emit(GraphRounded(ordinal, call))
         if not outcome.failed:
             return None
         self.log.emit(outcome.event)

@@ -76,6 +76,33 @@ f(torch.ones(2))
 """
 
 
+TOO_STRICT = """
+import copy
+
+def in_one_rounding(module, inputs):
+    wide = copy.deepcopy(module).double()
+    return lambda *values: [out.float() for out in wide(*(v.double() for v in values))]
+
+def f(x):
+    return x.sin() * x.cos() + x.exp() / 3
+
+x = torch.linspace(-3, 3, 64)
+result = torch.compile(f, backend=in_one_rounding)(x)
+assert torch.equal(result, f(x)), "the bits differ"
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_rejects_correct_rounding_has_no_culprit(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(TOO_STRICT))
+    report = done.json
+    assert (done.status, report["status"], report["confirmed"]) == (1, "unconfirmed", False)
+    assert report["culprits"] == []
+    assert any("rejects results that are rounded correctly" in note for note in report["notes"])
+
+
 @pytest.mark.slow
 def test_a_capture_that_does_not_end_is_dynamos(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", "--timeout", "8", *AS_IT_IS, script(ENDLESS_CAPTURE))

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import GraphRounded
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search
@@ -73,6 +76,45 @@ FAILING: dict[str, tuple[Off, ...]] = {
 def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple[Off, ...]) -> None:
     finding, _ = found(dict.fromkeys(failing, FAILS))
     assert (finding.layer, finding.settled) == (layer, True)
+
+
+def test_a_script_that_rejects_correct_rounding_is_told_from_a_fault_by_one_run() -> None:
+    asked: list[Off] = []
+
+    def search(ending: Outcome) -> Search:
+        def ask(questions: tuple[Off, ...]) -> Runs:
+            asked.extend(questions)
+            return dict.fromkeys(questions, ending)
+
+        return Search(ask, FAILS, {(): FAILS})
+
+    assert search(FAILS).rejects_rounding()
+    assert not search(PASSES).rejects_rounding()
+    assert not search(OTHER).rejects_rounding(), "another failure says nothing about this one"
+    assert asked == [("layer.precision",)] * 3
+
+
+def rounded(folder: Path, *events: Event) -> bool:
+    log = EventLog(folder)
+    for event in events:
+        log.emit(event)
+    job = Job("search", "script.py", [], str(folder))
+    return ScriptRuns(job, log, 60.0, time.monotonic() + 60.0).only_rounded()
+
+
+def test_rounding_is_an_explanation_only_if_every_graph_was_judged_and_one_was_rounded(
+    tmp_path: Path,
+) -> None:
+    seen, part = GraphRounded(0, 0), Fallback("graph 1 is judged only as a part of the script", "")
+    other = Fallback("--off fuse.none", "no step has this name")
+    folders = [tmp_path / str(number) for number in range(4)]
+    for folder in folders:
+        folder.mkdir()
+    assert not rounded(folders[0])
+    assert rounded(folders[1], seen, other)
+    assert not rounded(folders[2], seen, part)
+    in_child = Fallback("graphs of worker are not judged", "")
+    assert not rounded(folders[3], in_child, seen)
 
 
 def test_a_capture_that_does_not_end_is_no_matter_of_guards() -> None:

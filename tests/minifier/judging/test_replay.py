@@ -15,6 +15,7 @@ from torch._dynamo import guards
 from torch._higher_order_ops import scan
 
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.float64_graphs import in_float64
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.criteria import ORACLES, Criteria
@@ -52,6 +53,14 @@ def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
     outcome, phases = judged(case, backends.target("eager"), tmp_path)
     assert outcome.kind is Kind.OK
     assert phases == ["eager", "capture", "compile", "forward"]
+
+
+def test_a_result_that_is_rounded_differently_passes_and_says_so(tmp_path: Path) -> None:
+    case = captured(program, torch.linspace(-3, 3, 64).view(8, 8))
+    other, _ = judged(case, backends.target(in_float64), tmp_path)
+    same, _ = judged(case, backends.target("eager"), tmp_path)
+    assert (other.kind, other.rounded) == (Kind.OK, True)
+    assert (same.kind, same.rounded) == (Kind.OK, False)
 
 
 def test_a_wrong_number_is_a_wrong_forward(tmp_path: Path) -> None:
