@@ -49,6 +49,9 @@ BACKEND = "layer.backend"
 HAS_UNITS = ("layer.autograd", DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
 """Layers that contain units, so that a search for the unit says more."""
 
+AGAIN, AGAIN_IN_DOUBT = 1, 3
+"""Further runs in eager of a script whose repro confirms its layer, and of one whose does not."""
+
 
 @dataclass(frozen=True)
 class ScriptFailure:
@@ -63,6 +66,8 @@ class ScriptFailure:
     """Whether the search for the layer came to its end within the budget."""
     rounding: bool = False
     """Whether nothing is wrong but the script, which rejects correctly rounded results."""
+    flaky: str = ""
+    """How the script was seen to fail at times in eager, if it was."""
 
     @property
     def in_backend(self) -> bool:
@@ -152,6 +157,9 @@ class ScriptFailure:
             notes.append(f"the repro does not pass with {' and '.join(off)} off")
         passed = passing is not None and passing.status == PASSES
         confirmed = self.finding.settled and not self.rounding and failing.reproduced and passed
+        in_doubt = not (failing.reproduced and passed)
+        if not late and (flaky := self._sometimes_in_eager(AGAIN_IN_DOUBT if in_doubt else AGAIN)):
+            return flaky.report()
         if not self.search.stuck:
             notes.append("the script fails as a whole, but none of its graphs fails alone")
         shown = self._shown
@@ -171,6 +179,22 @@ class ScriptFailure:
             confidence=confidence(Rate(1, 1), 2), reruns=self.runs.runs, run_dir=str(folder),
             notes=notes,
         )  # fmt: skip
+
+    def _sometimes_in_eager(self, runs: int) -> ScriptFailure | None:
+        """Run the script in eager again, up to `runs` times. Return the failure if it fails once.
+
+        A script that fails at random can fail and pass in just the runs that lead to a layer.
+        """
+        for number in range(runs):
+            try:
+                outcome = self.runs.ask(((DYNAMO,),))[(DYNAMO,)]
+            except BudgetUsed:
+                return None
+            if self.failure.same_bug(outcome):
+                note = f"it fails at times: in eager, run {number + 2} failed, and it passed before"
+                finding = ScriptLayer(SCRIPT, {**self.finding.runs, (DYNAMO,): outcome}, True)
+                return replace(self, finding=finding, flaky=note)
+        return None
 
     def _wrong_entries(self) -> list[str]:
         """Name the wrong entries of the cache at fault, as far as torch traces that cache."""
@@ -210,9 +234,10 @@ class ScriptFailure:
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
         failure = ReportedFailure("exception", "eager", "script", lines[-1] if lines else "")
         how = self.finding.runs[(DYNAMO,)].message.partition("\n")[0][:160]
+        notes = [*([self.flaky] if self.flaky else []), f"{how}; its output is in {path}"]
         return Report(
             "fails_in_eager", failure, layer=SCRIPT, ladder=self.ladder, reruns=self.runs.runs,
-            run_dir=str(folder), notes=[f"{how}; its output is in {path}"],
+            run_dir=str(folder), notes=notes,
         )  # fmt: skip
 
 

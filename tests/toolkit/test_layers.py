@@ -92,6 +92,28 @@ assert torch.equal(result, f(x)), "the bits differ"
 """
 
 
+AT_TIMES = """
+import os
+marker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "in eager")
+torch.compile(torch.tanh, backend="eager")(torch.ones(3))
+first = os.environ.get("TCDEBUG_OFF") == "layer.dynamo" and not os.path.exists(marker)
+if first:
+    open(marker, "w").close()
+assert first, "as if at random"
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_at_times_in_eager_too_has_no_layer(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(AT_TIMES))
+    report = done.json
+    assert (done.status, report["status"]) == (5, "fails_in_eager")
+    assert report["culprits"] == []
+    assert "it fails at times: in eager, run 2 failed, and it passed before" in report["notes"]
+
+
 @pytest.mark.slow
 def test_a_script_that_rejects_correct_rounding_has_no_culprit(
     tcdebug: Command, script: Script
