@@ -24,7 +24,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 
 ON_ERROR = ("raise", "fallback")
 SWITCHES = (
-    "log", "artifacts", "repro", "background", "cudagraphs", "autotune", "templates", "profile",
+    "log", "artifacts", "background", "cudagraphs", "autotune", "templates", "profile",
 )  # fmt: skip
 
 
@@ -90,9 +90,6 @@ class Options:
     profile: bool = False
     """Give torch.profiler a range for each graph and each kernel, and write `graph.step` events.
     Kernels are then launched one by one (TCDEBUG_PROFILE=1; `tcdebug run --profile` sets it)."""
-
-    repro: bool = False
-    """Write a repro when a compile fails (TCDEBUG_REPRO=1)."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Options:

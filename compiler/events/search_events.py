@@ -130,6 +130,22 @@ class BisectResult(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MinifyPlan(Event):
+    """A reduction begins. `size` is what is left of the case, in nodes or in lines of a script.
+
+    `expected` is the number of runs left in this round of reductions if nothing more can be
+    removed. It includes edits that turn out to be invalid. Each success changes it.
+    """
+
+    kind: ClassVar[str] = "minify.plan"
+    level: ClassVar[str] = "debug"
+    reduction: str
+    size: int
+    unit: str
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
 class MinifyStep(Event):
     """A reduction made the case smaller. `unit` is what is counted: nodes, or lines of a script."""
 
@@ -240,6 +256,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     BisectPlan,
     BisectStep,
     BisectResult,
+    MinifyPlan,
     MinifyStep,
     GuardMissing,
     ReproWrite,

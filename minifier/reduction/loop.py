@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Generic, Self
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.events.search_events import MinifyStep
+from tcdebug.compiler.events.search_events import MinifyPlan, MinifyStep
 from tcdebug.minifier.reduction import CandidateReduction, ReducibleType
 from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
 from tcdebug.minifier.search.reducing import Interesting
@@ -129,6 +129,8 @@ class ReductionLoop(Generic[ReducibleType]):
             return self._keep(reduction, case, edits, interesting)
 
         edits = self._edits_of(reduction, case)
+        if edits:
+            self._announce(reduction, len(edits))
         if not edits or keep(edits):
             return
         if reduction.ordered:
@@ -140,6 +142,19 @@ class ReductionLoop(Generic[ReducibleType]):
             return keep([e for e in edits if e not in left_out])
 
         minimal_subset(edits[::-1], survives)
+
+    def _announce(self, reduction: CandidateReduction[ReducibleType], edits: int) -> None:
+        """Log how many questions are left in this round if the candidate cannot become smaller.
+
+        The next round is not counted: the edits of details take long to list for a large graph,
+        which will be small by then.
+        """
+        if self._log.folder is None:
+            return
+        counts = [(r.ordered, len(self._edits_of(r, self.best))) for r in self._left]
+        expected = sum(_questions(n, ordered=o) for o, n in (*counts, (reduction.ordered, edits)))
+        size, unit = self.best.size, self._reductions.unit
+        self._log.emit(MinifyPlan(reduction.name, size, unit, expected))
 
     def _keep(
         self,
@@ -208,3 +223,21 @@ class ReductionLoop(Generic[ReducibleType]):
         """Log that an exception in a reduction left its edits untried."""
         reason = f"{type(error).__name__}: {error}"
         self._log.emit(Fallback(f"edits of {reduction.name} are left out", reason[:2000]))
+
+
+@lru_cache(maxsize=1024)
+def _questions(edits: int, *, ordered: bool) -> int:
+    """Return how many questions the loop asks about edits none of which can be applied."""
+    if not edits:
+        return 0
+    if ordered:
+        return 1 + (edits - 1).bit_length()
+    partly = 0
+
+    def all_needed(unapplied: Sequence[int]) -> bool:
+        nonlocal partly
+        partly += bool(unapplied)
+        return len(unapplied) == edits
+
+    minimal_subset(range(edits), all_needed)
+    return 1 + partly

@@ -1,4 +1,4 @@
-"""The first code that runs in a Python process that a script started.
+"""The first code of tcdebug in a process that it did not start itself.
 
 It imports nothing of torch until the process imports torch itself.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from tcdebug.minifier.processes.subprocess_hook import VARIABLE, AfterImport
 
@@ -15,7 +16,7 @@ FORKING = ("search:",)
 
 
 def attach() -> None:
-    """In a new process, prepare what the variable asks for at its first compile."""
+    """In a process that a script started, prepare what the variable asks for."""
     what = os.environ.get(VARIABLE)
     if not what:
         return
@@ -26,15 +27,27 @@ def attach() -> None:
 
             one_thread()
 
+    def install_session() -> None:
+        from tcdebug.minifier.sessions.subprocess_session import install  # noqa: PLC0415 - imports torch
+
+        install(what)
+
+    sys.meta_path.insert(0, AfterImport({"torch": torch_imported}))
+    at_first_compile(install_session)
+
+
+def at_first_compile(do: Callable[[], None]) -> None:
+    """Call `do` when this process first calls torch.compile, before the call has any effect.
+
+    Dynamo need not be imported yet. This function does not import it.
+    """
+
     def dynamo_imported() -> None:
         from tcdebug.minifier.targets.interception import before_first_compile  # noqa: PLC0415 - start-up time of every Python process
 
-        def install_session() -> None:
-            from tcdebug.minifier.sessions.subprocess_session import install  # noqa: PLC0415 - imports torch
+        before_first_compile(do)  # Dynamo is only half imported at this point
 
-            install(what)
-
-        before_first_compile(install_session)  # Dynamo is only half imported at this point
-
-    after = {"torch": torch_imported, "torch._dynamo": dynamo_imported}
-    sys.meta_path.insert(0, AfterImport(after))
+    if "torch._dynamo" in sys.modules:
+        dynamo_imported()
+    else:
+        sys.meta_path.insert(0, AfterImport({"torch._dynamo": dynamo_imported}))

@@ -16,6 +16,8 @@ SOURCES = re.compile(r"Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")
 SIZED = re.compile(
     r"(?:assert_size_stride\((\w+), |(\w+) = empty_strided_\w+\()(\([\d, ]*\)), (\([\d, ]*\))"
 )
+FRAGMENT_NODE = re.compile(r"^#   %(\w+) : .*= call_function\[", re.MULTILINE)
+"""A node in the comment above a Triton kernel that shows its part of the graph."""
 RENAMED = re.compile(r"^ +(\w+) = (?:reinterpret_tensor\()?(\w+)(?:,|;)", re.MULTILINE)
 LIBRARY = re.compile(r"(?:extern_kernels\.(\w+)|torch\.ops\.((?:aten|mkl\w*|onednn)\.[\w.]+))$")
 
@@ -51,6 +53,20 @@ def generated_events(code: str, path: str) -> Iterator[Event]:
         arguments, nodes = called.get(match[1], ("", []))
         moved = _moved(_pointers(code, match), arguments, elements)
         yield KernelWritten(match[1], language, nodes, moved, path)
+
+
+def kernel_pointers(code: str) -> dict[str, list[tuple[str, str]]]:
+    """Return name and type of each pointer that a kernel takes, for each kernel of a wrapper."""
+    return {match[1]: _pointers(code, match) for match in KERNEL.finditer(code)}
+
+
+def nodes_of_kernels(code: str) -> dict[str, list[str]]:
+    """Return the nodes of the post-grad graph that comments name for each Triton kernel."""
+    found, end = {}, 0
+    for match in KERNEL.finditer(code):
+        found[match[1]] = FRAGMENT_NODE.findall(code, end, match.start())
+        end = match.end()
+    return found
 
 
 def _sources(code: str, call: re.Match[str]) -> list[str]:

@@ -66,6 +66,11 @@ GRAPHS: Mapping[str, str] = {
 }
 """Records whose text is a graph or code, with the direction if the name implies it."""
 
+COMPILED = ("forward", "backward", "inference")
+"""Directions whose graphs AOTAutograd gives to inductor, forward before backward."""
+POST_GRAD = ("before_post_grad_graph", "inductor_post_grad_graph")
+"""Graphs of the direction that inductor compiles now, which they do not name."""
+
 CACHES: Mapping[str, str] = {"fx_graph_cache": "inductor", "aotautograd_cache": "aot_autograd"}
 
 PROVENANCE_NODES = "inductor_provenance_tracking_node_mappings"
@@ -101,6 +106,11 @@ class Translator:
     """Start times of the spans that have not ended, by name."""
     direction: dict[str, str] = field(default_factory=dict)
     """The graph of each compile that was seen last."""
+    waiting: dict[str, list[str]] = field(default_factory=dict)
+    """The directions of each compile for which there is no code yet, in the order of compilation.
+
+    AOTAutograd shows all its graphs before inductor compiles the first.
+    """
     code: dict[str, str] = field(default_factory=dict)
     """The generated code of each compile that was seen last."""
     graph: dict[str, str] = field(default_factory=dict)
@@ -155,10 +165,16 @@ class Translator:
         """Save a graph or generated code as text. For code, also yield its kernels and calls."""
         if not text:
             return
+        waiting = self.waiting.setdefault(compiled, [])
         if named := DIRECTION.search(text):
             self.direction[compiled] = named[1]
+            waiting[:] = [d for d in waiting if d != named[1]]
         elif GRAPHS[name]:
             self.direction[compiled] = GRAPHS[name]
+            if name.startswith("aot_") and GRAPHS[name] in COMPILED:
+                waiting[:] = [*(d for d in waiting if d != GRAPHS[name]), GRAPHS[name]]
+        elif name in POST_GRAD and waiting:
+            self.direction[compiled] = waiting[0]
         where = {"stage": name, "direction": self.direction.get(compiled, "")}
         path = self.log.save(f"ir/{compiled.replace('/', '_') or 'graph'}.{name}.py", text)
         yield StageText(path), where

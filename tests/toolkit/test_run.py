@@ -115,13 +115,56 @@ with tcdebug.watch() as watcher:
     assert python(path).status == 1
 
 
+REFUSES = """
+def refuses(module, inputs):
+    raise ValueError("planted")
+f = torch.compile(torch.sin, backend=refuses)
+"""
+INDUCTOR = """
+from torch._inductor.lowering import lowerings
+def broken(x):
+    raise ValueError("planted")
+lowerings[torch.ops.aten.sin.default] = broken
+f = torch.compile(torch.sin)
+"""
+STARTS_ANOTHER = """
+import subprocess, sys
+if len(sys.argv) == 1:
+    sys.exit(subprocess.run([sys.executable, __file__, "child"]).returncode)
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [RAISES, INDUCTOR, STARTS_ANOTHER + REFUSES],
+    ids=["embedded", "inductor", "a child process"],
+)
 def test_the_environment_alone_makes_a_program_leave_repros(
-    python: Command, script: Script
+    python: Command, script: Script, text: str
 ) -> None:
-    done = python(script(RAISES + CALL), TCDEBUG_REPRO="1")
+    done = python(script(text + CALL), TCDEBUG_REPRO="1")
     assert done.status == 1
     assert "ValueError: planted" in done.stderr
     assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
+
+
+def test_without_the_variable_importing_torch_loads_one_module_of_tcdebug(cold: Command) -> None:
+    done = cold(
+        "-c", "import sys, torch; print(*sorted(m for m in sys.modules if 'tcdebug.' in m))"
+    )
+    assert done.stdout == "tcdebug.api tcdebug.api.autoload\n"
+
+
+def test_under_the_variable_a_healthy_program_behaves_as_before(
+    python: Command, script: Script, tmp_path: Path
+) -> None:
+    text = "print(torch.compile(torch.tanh, backend='aot_eager')(torch.zeros(1)).item())\nexit(3)\n"
+    done = python(script(text), TCDEBUG_REPRO="1")
+    assert (done.status, done.stdout) == (3, "0.0\n")
+    assert done.stderr.count("\n") == 1 and "watching torch.compile" in done.stderr
+    assert list(tmp_path.glob(".tcdebug/*/graphs/*/repro.py")) == []
+    done = python("-c", "import torch", TCDEBUG_REPRO="0")
+    assert (done.status, done.stderr) == (0, "")
 
 
 def test_a_public_name_stays_what_it_is_when_its_module_is_imported() -> None:

@@ -11,7 +11,9 @@ import signal
 import socket
 import sys
 
-READ_AT_IMPORT = ("TORCH", "PYTHON", "OMP_", "ATEN_", "CUDA_", "LD_", "MKL_", "TRITON_")
+READ_AT_IMPORT = (
+    "TORCH", "PYTHON", "OMP_", "ATEN_", "CUDA_", "LD_", "MKL_", "TRITON_", "TCDEBUG_REPRO",
+)  # fmt: skip
 READ_LATER = {"TORCHINDUCTOR_CACHE_DIR"}
 
 

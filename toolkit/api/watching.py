@@ -1,24 +1,30 @@
-"""with tcdebug.watch(): each compiled graph that fails leaves a repro."""
+"""with tcdebug.watch(), and TCDEBUG_REPRO=1: each compiled graph that fails leaves a repro."""
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tcdebug.api.notebook import Recorded
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.display.console import note
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.processes.subprocess_hook import VARIABLE as CHILDREN
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 from tcdebug.minifier.trace.torch_trace import traced
 from tcdebug.reading.run_dir import find
 
 RUN_DIR = "TCDEBUG_RUN_DIR"
+SESSION = "TCDEBUG_SESSION"
+"""Is set in processes of tcdebug, which look at graphs themselves."""
 
 
 class Watched(Recorded):
@@ -84,8 +90,14 @@ def watching(
 ) -> Iterator[Watched]:
     """The same as `watch`, but nothing is run or printed when the block ends."""
     path = folder or run_folder.create("watch")
+    path.mkdir(parents=True, exist_ok=True)
+    if run_folder.read_info(path) is None:
+        run_folder.write_info(path, "watch")
     log = EventLog(path, own=folder is None)
     watcher = Watcher(path, log, Script.running(), check, every_call)
+    info = run_folder.read_info(path)
+    if info is not None:
+        watcher.journal.pid = info.pid  # other processes may write to the same folder
     try:
         with (
             compile_patched(watcher.wrap, log),
@@ -97,3 +109,18 @@ def watching(
     finally:
         watcher.journal.close()
         watcher.repros += [p for p in left_running(path) if p not in watcher.repros]
+
+
+def watch_until_exit() -> None:
+    """Watch every torch.compile of this process from now on, and its child processes.
+
+    The repros are announced when the process ends. A process of tcdebug is left alone.
+    """
+    if os.environ.get(SESSION) or os.environ.get(CHILDREN):
+        return
+    watch_for_process = ExitStack()
+    given = Options.from_env().run_dir
+    watched = watch_for_process.enter_context(watch(folder=given))
+    if given is None:
+        note(f"watching torch.compile: a graph that fails leaves a repro in {watched.run.path}")
+    atexit.register(watch_for_process.close)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,7 +26,9 @@ class ProgressDisplay(Live):
         self.asked = 0
         self.phase = "starting"
         self.left = 0
-        """Runs that the search expects to make at most; 0 where that is not known."""
+        """Runs that the search expects to make; 0 where that is not known."""
+        self.minimising = False
+        """Whether `left` is what a round of reductions takes if none succeeds."""
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._started = time.monotonic()
 
@@ -48,11 +51,13 @@ class ProgressDisplay(Live):
             self.console.print(f"[dim]·[/] {text}")
 
     def _estimate(self) -> str:
-        """How many runs are left at most, and how long they take at the recent speed."""
+        """How many runs are left, and how long they take at the recent speed."""
         if not self.left:
             return ""
         seconds = self.left * sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
         time_left = f", about {seconds:.0f} s" if self._seconds else ""
+        if self.minimising:
+            return f": about {self.left} runs left in this round{time_left}"
         return f": at most {self.left} runs left{time_left}"
 
     def _line(self, record: Record) -> str:
@@ -69,7 +74,7 @@ class ProgressDisplay(Live):
                 message = first_line(data["message"], 160)
                 return f"[bad]failure:[/] {data['failure']} in {data['direction']}: {message}"
             case "bisect.plan":
-                self.left = data["expected"]
+                self.left, self.minimising = data["expected"], False
                 return f"[dim]·[/] bisecting {data['size']} {data['over']}{self._estimate()}"
             case "bisect.step":
                 self.left = max(data["high"] - data["low"] - 1, 0).bit_length()
@@ -79,12 +84,22 @@ class ProgressDisplay(Live):
                 unit, subject = record.get("unit"), data["subject"]
                 place = f" at {escape(subject)}" if subject != unit else ""
                 return f"[dim]·[/] culprit [unit]{unit}[/]{place}"
+            case "minify.plan":
+                return self._plan(data)
             case "minify.step" if data["nodes_after"] < data["nodes_before"]:
                 return (
                     f"[dim]·[/] {data['reduction']}: "
                     f"{data['nodes_before']} -> {data['nodes_after']} {data['unit']}"
+                    f"{self._estimate()}"
                 )
             case "repro.verify":
                 verdict = "reproduces" if data["reproduced"] else "does not fail"
                 self.phase = f"repro script {verdict}"
         return ""
+
+    def _plan(self, data: Mapping[str, Any]) -> str:
+        """The line when minimising begins; later reductions only change the estimate."""
+        first, self.minimising = not self.minimising, True
+        self.left = data["expected"]
+        what = f"[dim]·[/] minimising {data['size']} {data['unit']}{self._estimate()}"
+        return what if first else ""

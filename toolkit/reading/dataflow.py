@@ -40,6 +40,10 @@ class Flow(msgspec.Struct):
 
     before: list[Box]
     after: list[Box]
+    of: str = "loop"
+    """What `before` consists of: loops, or operators of inductor's graph."""
+    grouped: bool = True
+    """Whether the run recorded which kernel computes what."""
 
 
 @dataclass

@@ -19,6 +19,7 @@ from tcdebug.reading.comparison import Comparison, compare_records, divergences
 from tcdebug.reading.dataflow import Flow, flow
 from tcdebug.reading.explanation import Explanation, explain, source_line
 from tcdebug.reading.graphs import BEFORE, TEXTS
+from tcdebug.reading.inductor_flow import inductor_flow
 from tcdebug.reading.ranks import RankComparison, compare_ranks, ranks_of
 from tcdebug.reading.run_dir import NoRun, Record, Run, find
 from tcdebug.reading.spans import spans
@@ -27,6 +28,8 @@ from tcdebug.report.faults import FaultView, faults
 
 OF_COMPILES = ("compile.", "stage.", "pass", "decision", "kernel", "extern", "cache", "remark")
 """Prefixes of event kinds that each candidate of a search repeats. They are omitted."""
+INDUCTOR_GRAPH, INDUCTOR_CODE = "inductor_post_grad_graph", "inductor_output_code"
+"""The stages whose texts show what inductor's kernels are made of, and the kernels."""
 TRANSLATIONS = frozenset(
     {"lower", "schedule", "codegen", "inductor_output_code", "ir_pre_fusion", "ir_post_fusion"}
 )
@@ -271,7 +274,11 @@ def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> l
         computes = {
             k["data"]["name"]: k["data"]["computes"] for k in kernels if graph_name(k) == name
         }
-        graph.flow = _flow(graph, computes, texts)
+        graph.flow = _flow(graph, computes, texts) or _inductor_flow(
+            graph,
+            [r["data"] for r in of_kind(records, "graph.step") if graph_name(r) == name],
+            texts,
+        )
     return [g for g in graphs.values() if any(s.after >= 0 for s in g.steps)]
 
 
@@ -281,6 +288,15 @@ def _flow(graph: GraphView, computes: dict[str, list[str]], texts: Texts) -> Flo
     if len(left) < 2 or min(left.values()) < 0 or not computes:
         return None
     return flow(texts.all[left["lower"]], texts.all[left["inline"]], computes)
+
+
+def _inductor_flow(graph: GraphView, calls: Sequence[dict[str, Any]], texts: Texts) -> Flow | None:
+    """The data flow of a graph that inductor compiled. `calls` are those that a run recorded."""
+    text = {s.name: texts.all[s.after] for s in graph.steps if s.after >= 0}
+    if INDUCTOR_GRAPH not in text or INDUCTOR_CODE not in text:
+        return None
+    computed = {c["name"]: c["nodes"] for c in calls if c["generated"]}
+    return inductor_flow(text[INDUCTOR_GRAPH], text[INDUCTOR_CODE], computed)
 
 
 def _step(record: Record, before: int, text: int) -> ReportStep:

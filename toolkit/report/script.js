@@ -306,17 +306,17 @@ function drawFusion() {
   const box = $("fusion");
   const graphs = run().graphs.filter((g) => g.flow);
   box.replaceChildren();
-  if (!graphs.length) return void box.append(make("p", { class: "hint" }, "no picture: fusion is drawn only for graphs of the embedded compiler whose texts were kept"));
+  if (!graphs.length) return void box.append(make("p", { class: "hint" }, "no picture: this run kept no graph together with its kernels"));
   const graph = graphs.find((g) => g.name === state.graph) ?? graphs[0];
   state.graph = graph.name;
   const pick = make("select", { "aria-label": "graph" }, ...graphs.map((g) => make("option", { value: g.name, selected: g === graph ? "" : null }, g.name)));
   pick.addEventListener("change", () => { state.graph = pick.value; state.box = ""; state.step = -1; show(); });
-  const { before, after } = graph.flow;
+  const { before, after, of, grouped } = graph.flow;
   const loops = before.filter((b) => b.moved), kernels = after.filter((b) => b.kind === "kernel");
   const externs = after.filter((b) => b.kind === "extern").length;
   const total = (boxes) => bytes(sum(boxes.map((b) => b.moved)));
-  box.append(make("p", {}, pick, ` ${counted(loops.length, "loop")}, moving ${total(loops)}, became ${counted(kernels.length, "kernel")}, moving ${total(kernels)}; ${counted(externs, "call")} of ATen. `,
-    make("span", { class: "dim" }, "Each kernel has a colour. Choose a box; the arrow keys follow reads.")),
+  box.append(make("p", {}, pick, ` ${counted(loops.length, of)}, moving ${total(loops)}, became ${counted(kernels.length, "kernel")}, moving ${total(kernels)}; ${counted(externs, "call")} of ATen. `,
+    make("span", { class: "dim" }, (grouped ? "Each kernel has a colour. " : "Which kernel computes an operator is recorded by tcdebug run --profile. ") + "Choose a box; the arrow keys follow reads.")),
     make("div", { id: "about", class: "card", "aria-live": "polite" }, make("p", { class: "dim" }, "no box chosen")));
   const pair = make("div", { class: "flows" });
   for (const [boxes, title] of [[before, "before fusion"], [after, "after fusion"]]) {

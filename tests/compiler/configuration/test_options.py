@@ -26,7 +26,6 @@ def test_every_variable_is_read() -> None:
             "TCDEBUG_OFF": "fuse,lower.aten.erf.default",
             "TCDEBUG_LOG": "0",
             "TCDEBUG_ARTIFACTS": "",
-            "TCDEBUG_REPRO": "1",
             "TCDEBUG_RUN_DIR": "runs",
             "TCDEBUG_CACHE_DIR": "cache",
             "TCDEBUG_CXX": "clang++",
@@ -37,7 +36,7 @@ def test_every_variable_is_read() -> None:
     )
     assert (options.on_error, options.background, options.memory_budget) == ("fallback", True, 0.5)
     assert options.toggles.texts() == ["fuse", "lower.aten.erf.default"]
-    assert (options.log, options.artifacts, options.repro) == (False, False, True)
+    assert (options.log, options.artifacts) == (False, False)
     assert (options.run_dir, options.cache_dir) == (Path("runs"), Path("cache"))
     assert options.compiler == "clang++"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -97,6 +99,30 @@ def test_the_case_is_unchanged_if_nothing_is_interesting() -> None:
     case = captured(function, *args)
     best = Reducer(case, EventLog(None)).run(lambda candidate, purpose: False)
     assert best.key == case.key
+
+
+@pytest.mark.parametrize("name", ["chain", "64 nodes"])
+def test_no_more_questions_are_asked_in_a_round_than_expected_if_nothing_can_be_removed(
+    name: str, tmp_path: Path
+) -> None:
+    function, args = PROGRAMS["chain"]
+    case = captured(function, *args) if name == "chain" else block_graph(64)
+    asked: list[str] = []
+
+    def interesting(candidate: Case, purpose: str) -> bool:
+        asked.append(purpose)
+        return False
+
+    Reducer(case, EventLog(tmp_path, own=True)).run(interesting)
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    expected = [r["data"] for r in map(json.loads, lines) if r["event"] == "minify.plan"]
+    first = {r.name for r in OPERATORS}
+    questions = sum(purpose in first for purpose in asked)
+    assert expected[0]["reduction"] == "truncate"
+    assert questions <= expected[0]["expected"] <= 3 * questions
+    assert len(asked) - questions <= max(
+        e["expected"] for e in expected if e["reduction"] not in first
+    )
 
 
 def test_the_best_case_survives_an_interruption() -> None:
