@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcdebug.compiler import codegen, decompose, partition, pipeline
+from tcdebug.compiler.gate.gated import FAMILY
 from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
+from tcdebug.compiler.registry import REGISTRY
 
 FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
@@ -47,6 +49,20 @@ def units() -> Iterator[Unit]:
         yield Unit(f"lower.{name}", f"generate loops for {name} instead of calling ATen")
     for name, summary in (FUSION | codegen.UNITS | MEMORY | RUNTIME).items():
         yield Unit(name, summary)
+
+
+def is_of_program(unit: str) -> bool:
+    """Return whether this program defines a unit, so that a process without the program lacks it.
+
+    It is the unit of a gated pass, or one that the program registered or replaced.
+    """
+    return (
+        unit.startswith(f"{FAMILY}.")
+        or unit in REGISTRY.pregrad_passes
+        or unit in REGISTRY.aten_passes
+        or unit in {decompose.unit(op) for op in REGISTRY.decompositions}
+        or unit in {f"lower.{op}" for op in REGISTRY.lowerings}
+    )
 
 
 def _first_line(text: str | None) -> str:

@@ -123,22 +123,24 @@ def verify_switched(
     """Run a repro script as it is, with the units `off` switched off, and under `only`.
 
     The second and third result are None if `off` or `only` is empty. If the script can, it does all
-    runs in children of one fresh process. That is one of `interpreters` if any is waiting and the
-    script sets no variables for torch. All runs together may take `seconds`.
+    runs in children of one fresh process. The first process is one of `interpreters` if any is
+    waiting and the script sets no variables for torch. All runs together may take `seconds`.
     """
     text, end = path.read_text(), time.monotonic() + seconds
+
+    def first(arguments: Sequence[str]) -> Verified:
+        waiting = interpreters.take() if interpreters and NEEDS_VARIABLES not in text else None
+        if waiting is None:
+            return _run(path, arguments, seconds)
+        return _run_by(waiting, path, arguments, seconds)
 
     def within(toggles: Sequence[str]) -> Verified:
         return verify(path, toggles, end - time.monotonic())
 
-    if SWITCHED in text and (off or only):
-        arguments = [SWITCHED, *_arguments([*off, *only])]
-        waiting = interpreters.take() if interpreters and NEEDS_VARIABLES not in text else None
-        result = (
-            _run(path, arguments, seconds)
-            if waiting is None
-            else _run_by(waiting, path, arguments, seconds)
-        )
+    if not off and not only:
+        return (first(()) if seconds > 0 else LATE), None, None
+    if SWITCHED in text:
+        result = first([SWITCHED, *_arguments([*off, *only])])
         if found := STATUSES.search(result.output):
             statuses = [replace(result, status=int(s)) for s in found[1].split()]
             rest = iter(statuses[1:])

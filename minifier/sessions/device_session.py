@@ -38,11 +38,9 @@ from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.channel import Parent, channel
 from tcdebug.minifier.processes.fork import divided
 from tcdebug.minifier.processes.imports import ImportsOfChildren
-from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import (
     FAULT,
     FORKED_BEFORE_CUDA,
-    NVML,
     REPORT,
     SCRIPT_ON_DEVICES,
     Job,
@@ -52,17 +50,13 @@ from tcdebug.minifier.processes.process import Child
 from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
-from tcdebug.minifier.repros.repro import WITHOUT_CACHES
-from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
 from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.subjects.graph import GraphSubject
-from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
 NEXT = b"next"
 """The request to the script's process for the next graph."""
-IMPORTS = ("torch", "torch._dynamo", "torch._inductor.compile_fx")
-"""The modules that an interpreter imports before it runs a repro."""
 MEMORY = "CUDA out of memory"
 NOT_FORKED = "candidates on a GPU run the whole script, each in a fresh process"
 
@@ -81,7 +75,6 @@ class DeviceSession(Session):
         self.serving = False
         """Whether this process has stopped before initialising CUDA."""
         self.imports = ImportsOfChildren(self.folder)
-        self.interpreters: Interpreters | None = None
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph in this process, or hand it over to the process that judges."""
@@ -178,9 +171,6 @@ class DeviceSession(Session):
         except BaseException:
             traceback.print_exc()
             status = FAULT
-        finally:
-            if self.interpreters is not None:
-                self.interpreters.end()
         script.end()
         leave(status)
 
@@ -223,17 +213,9 @@ class DeviceSession(Session):
             self.threads.restore()
             ambient.enter(entered)
 
-        known = backend.name in (INDUCTOR, EMBEDDED)
-        if self.interpreters is None and known and not self.job.wanted.check:
-            environment = {**repro_environment(), **WITHOUT_CACHES, NVML: "1"}
-            self.interpreters = Interpreters(environment, IMPORTS, len(setups))
-        return replace(
-            subject,
-            prepare=prepare,
-            ambient=ambient,
-            imports=self.imports,
-            interpreters=self.interpreters,
-        )
+        if self.interpreters is not None:
+            self.interpreters.ready = len(setups)
+        return replace(subject, prepare=prepare, ambient=ambient, imports=self.imports)
 
     def _wake(self) -> None:
         """In a child, initialise CUDA. Raises torch's error if that fails."""
@@ -250,8 +232,6 @@ class DeviceSession(Session):
         """
         if self.script_process is not None:
             self.script_process.end()
-        if self.interpreters is not None:
-            self.interpreters.start()
         if MEMORY not in outcome.signature:
             return oracle
         alone = self._oracle(subject, jobs=1)

@@ -22,6 +22,7 @@ from tcdebug.compiler.events.search_events import GraphRecorded, GraphRounded
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.capture_marks import CaptureMarks
 from tcdebug.minifier.capture.recorder import Recorder
+from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.investigate import Investigation
@@ -31,13 +32,22 @@ from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
-from tcdebug.minifier.processes.job import PARTIAL, REPORT, Job
+from tcdebug.minifier.processes.interpreters import Interpreters
+from tcdebug.minifier.processes.job import NVML, PARTIAL, REPORT, Job
 from tcdebug.minifier.processes.threads import Threads
+from tcdebug.minifier.repros.repro import WITHOUT_CACHES
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
+from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.subjects.graph import GraphSubject
-from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 from tcdebug.minifier.targets.unit_names import unasked
+
+IMPORTS = {
+    EMBEDDED: ("torch", "torch._dynamo", "tcdebug.compiler.backend"),
+    INDUCTOR: ("torch", "torch._dynamo", "torch._inductor.compile_fx"),
+}
+"""The modules that an interpreter imports before it runs a repro, by backend."""
 
 
 @contextlib.contextmanager
@@ -68,6 +78,8 @@ class Session:
         self.others = OtherFailures(self.folder / "other", self.log)
         self.warm: set[str] = set()
         """Names of backends that have been set up."""
+        self.interpreters: Interpreters | None = None
+        """Interpreters for the repros of the graph that was judged last."""
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph. If it fails, investigate it and leave the script."""
@@ -132,10 +144,14 @@ class Session:
                 f"repro compile it with torch.compile and {backend.name}"
             )
         try:
+            if self.interpreters is not None:
+                self.interpreters.start()
             self._tighten(oracle, case, base, outcome)
             return investigation.run()
         finally:
             oracle.ask_ahead(())
+            if self.interpreters is not None:
+                self.interpreters.end()
 
     def _say_unasked(self, base: Toggles, outcome: Outcome) -> None:
         """Log which units that are off do not occur in the failing graph."""
@@ -169,6 +185,7 @@ class Session:
         if backend.name not in self.warm:
             backend.warm_up(self.log)
             self.warm.add(backend.name)
+        self.interpreters = self._interpreters(backend)
         return GraphSubject(
             backend,
             self.log,
@@ -179,8 +196,21 @@ class Session:
             # graphs distinguish backends that have no name
             place="" if backend.named else str(ordinal),
             memory=self.job.limits.memory,
+            interpreters=self.interpreters,
             script=self.script.path if self.script else "",
         )
+
+    def _interpreters(self, backend: Backend) -> Interpreters | None:
+        """Return interpreters that run repros of a backend, once a graph fails.
+
+        They import torch early, so they are of no use if the script or the user sets variables that
+        torch reads when it is imported.
+        """
+        if self.job.wanted.check or environment.given() or backend.name not in IMPORTS:
+            return None
+        without_caches = WITHOUT_CACHES if backend.name == INDUCTOR else {}
+        variables = {**repro_environment(), **without_caches, NVML: "1"}
+        return Interpreters(variables, IMPORTS[backend.name], ready=1)
 
     def _oracle(self, subject: GraphSubject, jobs: int | None = None) -> Oracle[Case]:
         return Oracle(

@@ -15,6 +15,7 @@ import msgspec
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.units import is_of_program
 from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
@@ -227,11 +228,12 @@ class GraphSubject:
         """Write the repro without and with the script's set-up, then both with its variables.
 
         Variables come last, because few failures need them and each attempt starts a process. An
-        exception that the script's own code raises needs the set-up.
+        exception that the script's own code raises needs the set-up, and so does a culprit that the
+        script defines.
         """
         setups = self.setups
-        if self._raised_by_script(facts.failure):
-            setups = tuple(setup for setup in setups if setup)
+        if self._raised_by_script(facts.failure) or any(map(is_of_program, facts.culprits)):
+            setups = tuple(filter(None, setups)) or setups
         for variables, setup in product(variables_to_try(), setups):
             content = self._content(facts, setup, variables)
             write = partial(repro.write, repro=content, path=path)

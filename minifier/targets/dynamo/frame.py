@@ -44,7 +44,7 @@ def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
                 subject = f"{place}, resumed" if line else place
                 answers[code] = gate.allows(f"dynamo.frame.{function}", subject)
             if not answers[code]:
-                return ConvertFrameReturn(skip_reason="switched off by tcdebug")
+                return ConvertFrameReturn()
             result = original(code, *args, **kwargs)
             if code in cut:
                 now = _FrameAction.SKIP if result.guarded_code is None else _FrameAction.DEFAULT

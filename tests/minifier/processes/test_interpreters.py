@@ -54,6 +54,17 @@ def test_a_repro_is_verified_by_a_waiting_interpreter(
 
 
 @pytest.mark.usefixtures("warm")
+def test_a_repro_without_a_culprit_is_verified_by_a_waiting_interpreter(
+    waiting: Interpreters, tmp_path: Path
+) -> None:
+    path = tmp_path / "repro.py"
+    path.write_text("import sys\nprint('imported', 'torch' in sys.modules)\nsys.exit(1)\n")
+    as_is, off, only = verify_switched(path, [], [], interpreters=waiting)
+    assert (as_is.status, as_is.output, off, only) == (1, "imported True\n", None, None)
+    assert waiting.take() is None
+
+
+@pytest.mark.usefixtures("warm")
 def test_interpreters_without_a_script_are_ended(waiting: Interpreters) -> None:
     one = waiting.take()
     assert one is not None

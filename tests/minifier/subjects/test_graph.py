@@ -1,0 +1,47 @@
+"""The repros of a graph: which is written first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from captured import captured
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.registry import REGISTRY
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.subjects.graph import GraphSubject
+from tcdebug.minifier.subjects.subject import ReproFacts
+from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+
+WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
+SETUP = "\ndef set_up(go):\n    go()\n"
+
+
+@pytest.mark.parametrize(
+    ("culprit", "needed"),
+    [
+        ("passes.of_the_script", [True]),
+        ("lower.aten.sin.default", [True]),
+        ("decompose.aten.cos.default", [True]),
+        ("user.fuse_norm", [True]),
+        ("lower.aten.cos.default", [False, True]),
+        ("passes.algebraic", [False, True]),
+        ("site:9029cbb85c", [False, True]),
+    ],
+)
+def test_a_repro_whose_culprit_the_script_defines_runs_the_script_at_once(
+    culprit: str, needed: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REGISTRY.aten_passes, "passes.of_the_script", lambda graph: False)
+    monkeypatch.setitem(REGISTRY.lowerings, torch.ops.aten.sin.default, lambda site, x: x)
+    monkeypatch.setitem(REGISTRY.decompositions, torch.ops.aten.cos.default, lambda x: x)
+    backend = Backend(EMBEDDED, EMBEDDED, run_dir=str(tmp_path))
+    subject = GraphSubject(backend, EventLog(tmp_path), setups=("", SETUP))
+    case = captured(torch.sin, torch.ones(2))
+    facts = ReproFacts(case, WRONG, (culprit,), Toggles(), None, 1, Limits())
+    texts = [w.path.read_text() for w in subject.repros(facts, tmp_path / "repro.py")]
+    assert [SETUP in text for text in texts] == needed
