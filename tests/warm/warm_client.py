@@ -1,7 +1,7 @@
 """A Python without torch: takes the arguments of `python` and behaves like it.
 
-It passes scripts, -c and modules of tcdebug to the warm server. A fresh interpreter runs everything
-else, and everything with a different environment if torch reads it at import.
+It passes scripts, -c, pytest and modules of tcdebug to the warm server. A fresh interpreter runs
+everything else, and everything with a different environment if torch reads it at import.
 """
 
 import json
@@ -14,12 +14,14 @@ import sys
 READ_AT_IMPORT = (
     "TORCH", "PYTHON", "OMP_", "ATEN_", "CUDA_", "LD_", "MKL_", "TRITON_", "TCDEBUG_REPRO",
 )  # fmt: skip
+MODULES = {"pytest", "tcdebug"}
+"""Packages whose modules `python -m` runs on the server."""
 READ_LATER = {"TORCHINDUCTOR_CACHE_DIR"}
 
 
 def fresh(arguments: list[str], environment: dict[str, str], settings: dict[str, str]) -> bool:
     """Whether another interpreter must run this. `settings` are those that the server has read."""
-    module = arguments[:1] == ["-m"] and "".join(arguments[1:2]).partition(".")[0] == "tcdebug"
+    module = arguments[:1] == ["-m"] and "".join(arguments[1:2]).partition(".")[0] in MODULES
     if not arguments or (arguments[0].startswith("-") and arguments[0] != "-c" and not module):
         return True
     names = {*settings, *(n for n in environment if n.startswith(READ_AT_IMPORT))} - READ_LATER

@@ -48,6 +48,7 @@ def test_with_the_layer_known_its_unit_is_found_and_the_repro_passes_without_it(
     assert fault.passes == "python repro.py --off=autograd.output_alias"
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("seconds", "passes"), [(200.0, True), (0.0, False)])
 def test_a_script_counts_as_passing_without_a_unit_only_if_the_run_fit_the_budget(
     seconds: float, passes: bool, tmp_path: Path

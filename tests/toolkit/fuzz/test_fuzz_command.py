@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tcdebug.fuzz.job import FuzzJob
+from tcdebug.fuzz.worker import unfit
 
 PLANTED = """
 import ctypes
@@ -111,9 +115,8 @@ def test_bad_input_is_a_message_and_exit_status_2(
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    cold: Any, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "redis.py").write_text("raise ImportError('No module named redis')")
-    done = cold("-m", "tcdebug", "fuzz", "run", "--database=redis://localhost", "--examples=1")
-    assert done.status == 2
-    assert "pip install 'tcdebug[redis]'" in done.stderr
+    monkeypatch.setitem(sys.modules, "redis", None)  # Python then finds no such package
+    job = FuzzJob(run_dir="", findings="", database="redis://localhost")
+    assert unfit(job) == "import of redis halted; None in sys.modules: pip install 'tcdebug[redis]'"
