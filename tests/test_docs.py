@@ -180,11 +180,11 @@ def test_a_flag_that_does_not_exist_is_noticed_and_a_script_may_have_its_own() -
 
 
 def run_python(python: str, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script in its own folder, with its own kernel cache."""
+    """Run a script in its own folder."""
     return subprocess.run(
         [python, str(path)],
         cwd=folder,
-        env={**os.environ, "TCDEBUG_CACHE_DIR": str(folder / "cache"), "TCDEBUG_LOG": "0"},
+        env={**os.environ, "TCDEBUG_LOG": "0"},
         capture_output=True,
         text=True,
         check=False,
@@ -229,8 +229,8 @@ def test_every_event_of_a_real_compile_fits_the_published_schema(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(COMPILED)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
-    environment["TCDEBUG_CACHE_DIR"] = str(tmp_path / "cache")
+    kept = {"TCDEBUG_CACHE_DIR": os.environ["TCDEBUG_CACHE_DIR"]}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")} | kept
     subprocess.run([warm_python, str(script)], cwd=tmp_path, env=environment, check=True)
     schema = json.loads((DOCS / "events.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)

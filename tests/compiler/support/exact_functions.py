@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import inf, isfinite, sqrt
 from typing import Any
 
@@ -76,6 +77,12 @@ def _polygamma(order: int) -> Exact:
     return lambda x: mp.inf if x <= 0 and x == mp.floor(x) else mp.psi(order, x)
 
 
+@cache
+def _besselk(order: int, x: Any) -> Any:
+    """K of this order. mpmath takes long, and two functions need each value."""
+    return mp.besselk(order, x)
+
+
 def _scaled(power: int, function: Exact) -> Exact:
     return lambda x: mp.exp(power * abs(x)) * function(x)
 
@@ -85,10 +92,10 @@ SPECIAL: dict[str, Special] = {
     "i0e": Special(S.i0e, _scaled(-1, lambda x: mp.besseli(0, x))),
     "i1": Special(S.i1, lambda x: mp.besseli(1, x)),
     "i1e": Special(S.i1e, _scaled(-1, lambda x: mp.besseli(1, x))),
-    "k0": Special(S.modified_bessel_k0, lambda x: mp.besselk(0, x)),
-    "k1": Special(S.modified_bessel_k1, lambda x: mp.besselk(1, x)),
-    "k0e": Special(S.scaled_modified_bessel_k0, _scaled(1, lambda x: mp.besselk(0, x))),
-    "k1e": Special(S.scaled_modified_bessel_k1, _scaled(1, lambda x: mp.besselk(1, x))),
+    "k0": Special(S.modified_bessel_k0, lambda x: _besselk(0, x)),
+    "k1": Special(S.modified_bessel_k1, lambda x: _besselk(1, x)),
+    "k0e": Special(S.scaled_modified_bessel_k0, _scaled(1, lambda x: _besselk(0, x))),
+    "k1e": Special(S.scaled_modified_bessel_k1, _scaled(1, lambda x: _besselk(1, x))),
     "j0": Special(S.bessel_j0, lambda x: mp.besselj(0, x), _wave(6)),
     "j1": Special(S.bessel_j1, lambda x: mp.besselj(1, x), _wave(6)),
     "y0": Special(S.bessel_y0, lambda x: mp.bessely(0, x), _wave(0.5)),

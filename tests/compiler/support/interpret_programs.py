@@ -19,7 +19,7 @@ from tcdebug.compiler.schedule import split
 
 INF = float("inf")
 LOOPED = ("codegen.persistent",)
-TAKEN = {"running extremes in loops": 64}
+TAKEN = {"running extremes in loops": 32}
 """Elements of a row per step. The interpreter scans one by one: 10,000 elements take 20 seconds."""
 Program = tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[str, ...]]
 
@@ -107,8 +107,8 @@ def programs() -> dict[str, Program]:
         "scattered": (scattered, (r(6, 5), r(9, 5), torch.randint(0, 6, (9, 5))), ()),
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
         "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),
-        "running extremes": (running, (repeated(7, 40), r(5, 70)), ()),
-        "running extremes in loops": (running, (repeated(3, 150), r(3, 150)), LOOPED),
+        "running extremes": (running, (repeated(3, 40), r(2, 70)), ()),
+        "running extremes in loops": (running, (repeated(3, 70), r(2, 70)), LOOPED),
         "integers": (
             lambda x, y: (x // y, x % y, x << 1, x > y),
             (whole(-5, 5), torch.tensor([3, -2] * 5)),
