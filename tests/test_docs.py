@@ -266,6 +266,7 @@ def test_the_schema_refuses_an_unknown_kind_a_missing_field_and_a_wrong_type() -
 # -- the tour ---------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_tour_shows_what_the_compiler_makes(tmp_path: Path) -> None:
     page, generate = (DOCS / "tour.md").read_text(), generator()
     assert len(generate.SHOWN.findall(page)) == 7
