@@ -30,7 +30,7 @@ from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 CASE = captured(lambda x: (x + 1).tanh(), torch.ones(3))
 TRAINING = captured(lambda x: (x + 1).tanh(), torch.ones(3, requires_grad=True))
-LONGER_THAN = 0.5
+LONGER_THAN = 0.25
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,7 +91,7 @@ def runs_for_long(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
 def test_a_slow_compile_is_a_failure(tmp_path: Path) -> None:
     found = judged(compiles_slowly, tmp_path)
     assert (found.kind, found.phase, found.signature) == (Kind.SLOW, "compile", "compile | slow")
-    assert "CPU-seconds; the limit is 0.5" in found.message
+    assert "CPU-seconds; the limit is 0.25" in found.message
     assert 2.0 <= found.times <= 3.0
 
 

@@ -127,7 +127,7 @@ def tanh_case(*sizes: int) -> Case:
     ],
 )
 def test_a_candidate_runs_in_a_child(backend: Any, outcome: Any, tmp_path: Path) -> None:
-    limits = Limits(4.0 if backend is backends.hangs else 60.0)
+    limits = Limits(2.0 if backend is backends.hangs else 60.0)
     asked = oracle(tmp_path, backends.target(backend), limits=limits)
     found = asked.ask(tanh_case(), Toggles(), "whether it fails")
     if isinstance(outcome, Outcome):
@@ -383,12 +383,12 @@ def test_a_failure_outside_the_criteria_is_not_a_failure(tmp_path: Path) -> None
 
 def test_a_hang_under_a_shorter_limit_is_run_again(tmp_path: Path) -> None:
     case = tanh_case()
-    short = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(3.0))
-    assert short.ask(case, Toggles(), "three seconds").kind is Kind.HANG
-    again = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(3.0))
+    short = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(1.5))
+    assert short.ask(case, Toggles(), "little time").kind is Kind.HANG
+    again = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(1.5))
     assert again.ask(case, Toggles(), "known").kind is Kind.HANG
-    longer = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(4.0))
-    assert longer.ask(case, Toggles(), "more time").seconds >= 4.0
+    longer = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(2.0))
+    assert longer.ask(case, Toggles(), "more time").seconds >= 2.0
     assert (again.reruns, longer.reruns) == (0, 1)
 
 
