@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted_bisect import bisected, check, rows
+from planted_bisect import CONFIRMED_FAILURE, bisected, check
 from repros_alone import PASSES, statuses
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted_inductor_model.py"
@@ -21,12 +21,13 @@ UNITS = (
     "fuse.vertical",
     "codegen.vectorize",
 )
-FAST = {("decompose.aten.softplus.default", "segfault")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("unit", "kind"), rows(UNITS, FAST))
+@pytest.mark.parametrize("kind", CONFIRMED_FAILURE)
+@pytest.mark.parametrize("unit", UNITS)
 def test_a_bug_in_inductor_is_found(tmp_path: Path, unit: str, kind: str) -> None:
     check(bisected(tmp_path, unit, kind, blocks=1, script=SCRIPT), unit, kind)
 

@@ -101,9 +101,9 @@ def test_every_documented_status_has_an_example() -> None:
 
 
 def examples() -> list[Any]:
-    """The statuses that have an example. One needs half a minute."""
-    slow = {(1, "unconfirmed"): pytest.mark.slow}
-    return [pytest.param(s, marks=[slow[s]] if s in slow else [], id=str(s)) for s in EXAMPLES]
+    """The statuses that have an example. Tests in tests/toolkit reach the slow ones of 0 and 6."""
+    slow = {(0, "confirmed"), (0, "minimized"), (1, "unconfirmed"), (6, "budget")}
+    return [pytest.param(s, marks=[pytest.mark.slow] * (s in slow), id=str(s)) for s in EXAMPLES]
 
 
 @pytest.mark.usefixtures("warm")

@@ -85,6 +85,7 @@ def test_a_command_judges(tcdebug: Command, script: Script, tmp_path: Path) -> N
     )
     name = script(TWO_FAULTS)
     done = tcdebug("minify", "--json", "--check", "python judge.py {}", name)
+    assert (done.status, done.json["status"]) == (0, "minimized")
     assert done.json["failure"]["kind"] == "bad"
     assert done.json["graph"] == 1
     assert (done.json["nodes_before"], done.json["nodes_after"]) == (3, 1)
