@@ -36,7 +36,7 @@ from tcdebug.minifier.investigation.script_layers import (
     described,
     words,
 )
-from tcdebug.minifier.investigation.script_runs import ScriptRuns
+from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job, waiting_sessions
 from tcdebug.minifier.repros.script_repro import write_repro
@@ -253,7 +253,8 @@ def judge_script(
     """
     deadline = time.monotonic() + seconds
     with waiting_sessions() as interpreters:
-        runs = ScriptRuns(job, log, job.limits.seconds * LONGER, deadline, interpreters)
+        longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
+        runs = ScriptRuns(job, log, longest, deadline, interpreters)
         known: dict[Off, Outcome] = {}
         if stuck:
             say("running the script in eager, and then as it is")

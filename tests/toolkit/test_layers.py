@@ -128,6 +128,7 @@ def test_a_script_that_rejects_correct_rounding_has_no_culprit(
 @pytest.mark.slow
 def test_a_capture_that_does_not_end_is_dynamos(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", "--timeout", "8", *AS_IT_IS, script(ENDLESS_CAPTURE))
+    assert done.stdout, done.stderr
     report = done.json
     assert (done.status, report["status"], report["layer"]) == (0, "confirmed", "layer.dynamo")
     assert report["failure"]["kind"] == "hang"
