@@ -65,6 +65,8 @@ class ScriptRuns:
         may have disturbed it. If the script hangs, the run in eager comes first, because its time
         limits the others. Raises BudgetUsed.
         """
+        if not questions:
+            return {}
         if self.hunted is not None and self.hunted.kind is Kind.HANG and (DYNAMO,) in questions:
             rest = tuple(off for off in questions if off != (DYNAMO,))
             return {**self.in_eager(), **self.ask(rest)}

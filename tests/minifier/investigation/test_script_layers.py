@@ -117,6 +117,19 @@ def test_rounding_is_an_explanation_only_if_every_graph_was_judged_and_one_was_r
     assert not rounded(folders[3], in_child, seen)
 
 
+def test_the_run_in_eager_of_a_script_that_hangs_needs_no_other_run_beside_it(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("pass\n")
+    job = Job("layers", str(script), [], str(tmp_path))
+    runs = ScriptRuns(job, EventLog(tmp_path), 300.0, time.monotonic() + 300.0, hunted=HANGS)
+    answers = runs.ask((EAGER,))
+    assert {off: outcome.kind for off, outcome in answers.items()} == {EAGER: Kind.OK}
+    assert runs.seconds <= 300.0
+    assert runs.ask(()) == {}
+
+
 def test_a_capture_that_does_not_end_is_no_matter_of_guards() -> None:
     asked: list[Off] = []
 
