@@ -60,6 +60,14 @@ class ProgramExported(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CodeLoaded(Event):
+    """The script loaded code that this process did not compile. `path` is its file, if known."""
+
+    kind: ClassVar[str] = "code.loaded"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class ValueCompared(Event):
     """`tcdebug values` compared a value that a step of a compiled graph wrote with its reference.
 
@@ -251,6 +259,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     GraphRecorded,
     GraphRounded,
     ProgramExported,
+    CodeLoaded,
     ValueCompared,
     CandidateRan,
     BisectPlan,

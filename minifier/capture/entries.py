@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.patching import Patch, patched
+from tcdebug.compiler.patching import Patch
+from tcdebug.minifier.capture.saved_code import SavableStandIn, SavedCode, patched_when_imported
 from tcdebug.minifier.processes.callers import called_by_user
-from tcdebug.minifier.processes.subprocess_hook import AfterImport
 from tcdebug.minifier.targets.interception import COMPILE_FX
 
 LOST = "no graph is seen that a script gives to this function"
@@ -59,7 +59,13 @@ ENTRIES = (
         ("dynamic_shapes", "donate_graph_module", "fake_mode"),
     ),
 )
-PATCHES = tuple(entry.patch for entry in ENTRIES if entry.patch is not COMPILE_FX)
+LOAD_ARTIFACT = Patch(
+    "torch._inductor.standalone_compile:CompiledArtifact",
+    "load",
+    "a saved artifact that was never compiled cannot be loaded",
+    takes=("path",),
+)
+PATCHES = (*(entry.patch for entry in ENTRIES if entry.patch is not COMPILE_FX), LOAD_ARTIFACT)
 
 
 @dataclass(frozen=True)
@@ -84,18 +90,12 @@ EntryStandIn = Callable[[EntryCall], Callable[..., Any] | None]
 def entries_replaced(stand_in: EntryStandIn, log: EventLog) -> Iterator[None]:
     """Run the `stand_in` of each graph that the script gives to inductor in this block."""
     with contextlib.ExitStack() as patches:
-
-        def replace(entry: Entry) -> None:
-            make = partial(_replacement, entry, stand_in)
-            patches.enter_context(patched(entry.patch, make, log))
-
+        saved = SavedCode(log)
+        patches.callback(saved.remove)
         for entry in ENTRIES:
-            if entry.patch.owner in sys.modules:
-                replace(entry)
-            else:  # its module takes long to import
-                hook = AfterImport({entry.patch.owner: partial(replace, entry)})
-                sys.meta_path.insert(0, hook)
-                patches.callback(hook.wanted.clear)
+            make = partial(_replacement, entry, stand_in, saved)
+            patched_when_imported(patches, entry.patch, make, log)
+        patched_when_imported(patches, LOAD_ARTIFACT, partial(_loading, saved), log)
         yield
 
 
@@ -111,7 +111,7 @@ def entry_compiled_by(backend: Any) -> EntryStandIn:
 
 @dataclass(frozen=True)
 class StandInArtifact:
-    """What a script gets instead of compiled code. It cannot be saved."""
+    """What a script gets instead of compiled code."""
 
     call: Callable[..., Any]
 
@@ -123,7 +123,7 @@ class StandInArtifact:
 
 
 def _replacement(
-    entry: Entry, stand_in: EntryStandIn, original: Callable[..., Any]
+    entry: Entry, stand_in: EntryStandIn, saved: SavedCode, original: Callable[..., Any]
 ) -> Callable[..., Any]:
     signature = inspect.signature(original)
     graph, examples, *_ = signature.parameters
@@ -139,9 +139,21 @@ def _replacement(
             return original(module, inputs, **given)
 
         call = stand_in(EntryCall(entry.backend, module, _settings(entry, given), again))
-        return original(*args, **kwargs) if call is None else call
+        if call is None:
+            return original(*args, **kwargs)
+        return SavableStandIn(call, saved) if entry.backend == "standalone_compile" else call
 
     return enter
+
+
+def _loading(saved: SavedCode, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the replacement of `CompiledArtifact.load`."""
+
+    def load(*, path: str, **options: Any) -> Any:
+        call = saved.find(path)
+        return original(path=path, **options) if call is None else call
+
+    return load
 
 
 def _settings(entry: Entry, given: Mapping[str, Any]) -> Mapping[str, Any] | None:

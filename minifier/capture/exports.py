@@ -7,12 +7,12 @@ that its layers can be switched off, and its graphs judged, like those of any ot
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ProgramExported
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.capture.saved_code import SavedCode, patched_when_imported
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER, INDUCTOR
 
@@ -36,7 +37,13 @@ AOT_COMPILE = Patch(
     "torch._inductor", "aot_compile", "no library of AOTInductor is seen", takes=("gm", "options")
 )
 AOT_LOAD = Patch("torch._export", "aot_load", AOT_COMPILE.purpose, takes=("so_path",))
-PATCHES = (EXPORT, PACKAGE, LOAD, AOT_COMPILE, AOT_LOAD)
+LOAD_FUNCTION = Patch(
+    "torch.compiler",
+    "load_compiled_function",
+    "code that was compiled before is not noticed",
+    takes=("file",),
+)
+PATCHES = (EXPORT, PACKAGE, LOAD, AOT_COMPILE, AOT_LOAD, LOAD_FUNCTION)
 
 StandIn = Callable[[Any, Mapping[str, Any]], Callable[..., Any] | None]
 """Takes an exported program and its inductor settings. Returns what runs instead of its package,
@@ -78,11 +85,17 @@ def export_is_identity(log: EventLog) -> Iterator[None]:
 
 @contextlib.contextmanager
 def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
-    """Run each program's `stand_in` in this block instead of the package that AOTInductor makes."""
+    """Run each program's `stand_in` in this block instead of the package that AOTInductor makes.
+
+    A package that was made before cannot be replaced; loading one is an event.
+    """
     with contextlib.ExitStack() as patches:
-        packages = _Packages(stand_in, log, patches)
+        packages = _Packages(stand_in, log, SavedCode(log))
+        patches.callback(packages.saved.remove)
         patches.enter_context(patched(PACKAGE, packages.packaging, log))
         patches.enter_context(patched(AOT_COMPILE, packages.compiling, log))
+        for load in (LOAD, AOT_LOAD, LOAD_FUNCTION):
+            patched_when_imported(patches, load, packages.loading, log)
         yield
 
 
@@ -115,15 +128,34 @@ def jit_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in settings.items() if not name.startswith("aot_inductor.")}
 
 
+def dynamic_dimensions(program: Any) -> list[tuple[int, ...]]:
+    """Return the dimensions with symbolic sizes of each input of an exported program.
+
+    Empty for a module in place of a program, and if an input is not a tensor.
+    """
+    if isinstance(program, Unexported):
+        return []
+    names = set(program.graph_signature.user_inputs)
+    values = [
+        node.meta.get("val")
+        for node in program.graph.find_nodes(op="placeholder")
+        if node.name in names
+    ]
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        return []
+    return [
+        tuple(dim for dim, size in enumerate(value.shape) if isinstance(size, torch.SymInt))
+        for value in values
+    ]
+
+
 @dataclass
 class _Packages:
     """The packages of a process that were never compiled."""
 
     stand_in: StandIn
     log: EventLog
-    patches: contextlib.ExitStack
-    calls: dict[Any, Callable[..., Any]] = field(default_factory=dict)
-    """The replacement of each package, by its file."""
+    saved: SavedCode
 
     def packaging(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Make the replacement of `aoti_compile_and_package`."""
@@ -134,8 +166,6 @@ class _Packages:
             if call is None:
                 return original(exported_program, *args, **options)
             file = options.get("package_path") or _new_file(".pt2")
-            if not hasattr(file, "write"):
-                Path(file).touch()
             self._keep(file, call)
             return file
 
@@ -160,17 +190,15 @@ class _Packages:
 
     def _keep(self, file: Any, call: Callable[..., Any]) -> None:
         self.log.emit(ProgramExported(packaged=True))
-        if not self.calls:  # its module takes long to import
-            self.patches.enter_context(patched(LOAD, self.loading, self.log))
-            self.patches.enter_context(patched(AOT_LOAD, self.loading, self.log))
-        self.calls[_key(file)] = call
+        self.saved.keep(file, call)
 
     def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Make the replacement of `load_package` and of `aot_load`."""
+        """Make the replacement of a function that loads compiled code from its first argument."""
+        first = next(iter(inspect.signature(original).parameters))
 
-        def load(path: Any, *args: Any, **options: Any) -> Any:
-            call = self.calls.get(_key(path))
-            return original(path, *args, **options) if call is None else LoadedProgram(call)
+        def load(*args: Any, **options: Any) -> Any:
+            call = self.saved.find(args[0] if args else options.get(first))
+            return original(*args, **options) if call is None else LoadedProgram(call)
 
         return load
 
@@ -191,7 +219,3 @@ def _new_file(suffix: str) -> str:
     number, path = tempfile.mkstemp(prefix="tcdebug-", suffix=suffix)
     os.close(number)
     return path
-
-
-def _key(file: Any) -> Any:
-    return id(file) if hasattr(file, "write") else os.path.realpath(file)

@@ -16,8 +16,8 @@ from torch import fx
 
 from tcdebug.minifier.capture.capture_marks import CaptureMarks
 from tcdebug.minifier.capture.entries import EntryCall, entry_compiled_by
-from tcdebug.minifier.capture.exports import jit_settings
-from tcdebug.minifier.cases.case import Case, from_captured
+from tcdebug.minifier.capture.exports import dynamic_dimensions, jit_settings
+from tcdebug.minifier.cases.case import Case, flatten, from_captured
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.lineage import lineage
 from tcdebug.minifier.cases.source import for_eager
@@ -61,22 +61,20 @@ class Recorder:
         """Judge an exported program instead of packaging it; return what runs it in eager.
 
         Return None while a candidate is judged, which packages its own program. The program is
-        judged as inductor compiles it just in time, which is faster, and as AOTInductor does. Its
-        later calls are judged in the first way only.
+        judged as inductor compiles it just in time, which is faster, and as AOTInductor does: with
+        its example inputs, and when it is called with other sizes.
         """
         if not self.active:
             return None
         module = program.module()
-        compiled: list[Callable[..., Any]] = [
+        ways: list[Callable[..., Any]] = [
             torch.compile(module, backend=Recording(self, backend))
             for backend in self._backends_of_programs(settings)
         ]
+        judged = _JudgedProgram(module, ways, dynamic_dimensions(program))
         if program.example_inputs is not None:
-            args, kwargs = copy.deepcopy(program.example_inputs)
-            with torch.no_grad():
-                for call in compiled:
-                    call(*args, **kwargs)
-        return compiled[0]
+            judged.judge(*program.example_inputs)
+        return judged
 
     def judge_entry(self, call: EntryCall) -> Callable[..., Any] | None:
         """Return what judges a graph that the script gave to inductor, and then runs it in eager.
@@ -106,6 +104,41 @@ class Recorder:
             AOTINDUCTOR_BACKEND, AOTINDUCTOR_BACKEND, options=dict(settings), run_dir=self.run_dir
         )
         return [just_in_time, ahead_of_time]
+
+
+@dataclass(eq=False)
+class _JudgedProgram:
+    """An exported program that is judged with each layout of its inputs, and runs in eager."""
+
+    module: torch.nn.Module
+    ways: Sequence[Callable[..., Any]]
+    dynamic: Sequence[Sequence[int]]
+    """The dimensions with symbolic sizes of each input, as in `dynamic_dimensions`."""
+    seen: set[Any] = field(default_factory=set)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Judge a call with a new layout, then make it."""
+        self.judge(args, kwargs)
+        return self.module(*args, **kwargs)
+
+    def judge(self, args: Any, kwargs: Any) -> None:
+        """Judge a call on copies of the inputs. The buffers of the program keep their values."""
+        leaves = flatten([args, kwargs])
+        layout = tuple(map(_layout, leaves))
+        if layout in self.seen or len(self.seen) >= CALLS:
+            return
+        self.seen.add(layout)
+        buffers = [(b, b.clone()) for b in self.module.buffers()]
+        with torch.no_grad():
+            for way in self.ways:
+                copied = {id(v): v.detach().clone() for v in leaves if torch.is_tensor(v)}
+                for value, dims in zip(leaves, self.dynamic, strict=False):
+                    for dim in dims:
+                        torch._dynamo.maybe_mark_dynamic(copied[id(value)], dim)
+                same, named = copy.deepcopy((args, kwargs), copied)
+                way(*same, **named)
+                for buffer, before in buffers:
+                    buffer.copy_(before)
 
 
 @dataclass(eq=False)

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
@@ -22,6 +24,7 @@ from tcdebug.minifier.cases.layer_names import (
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.user_frames import lines_of_error
 from tcdebug.minifier.investigation.cache_entries import STAGES, wrong_entries
+from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
@@ -230,15 +233,12 @@ class ScriptFailure:
         )  # fmt: skip
 
     def _eager_report(self, folder: Path) -> Report:
-        path = self.runs.logs[(DYNAMO,)]
-        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-        failure = ReportedFailure("exception", "eager", "script", lines[-1] if lines else "")
         how = self.finding.runs[(DYNAMO,)].message.partition("\n")[0][:160]
-        notes = [*([self.flaky] if self.flaky else []), f"{how}; its output is in {path}"]
-        return Report(
-            "fails_in_eager", failure, layer=SCRIPT, ladder=self.ladder, reruns=self.runs.runs,
-            run_dir=str(folder), notes=notes,
-        )  # fmt: skip
+        report = eager_report(folder, self.runs.logs[(DYNAMO,)], how)
+        notes = [*([self.flaky] if self.flaky else []), *report.notes]
+        return msgspec.structs.replace(
+            report, ladder=self.ladder, reruns=self.runs.runs, notes=notes
+        )
 
 
 def judge_script(

@@ -142,9 +142,36 @@ _ENTERING = """
             given = inspect.signature(entry).bind(*args, **kwargs).arguments
             module = given.pop(graph)
             given.pop(examples)
-            return original(stopping(lambda graph, values: entry(graph, values, **given)))(module)
+            call = original(stopping(lambda graph, values: entry(graph, values, **given)))(module)
+            return Artifact(call) if name == "standalone_compile" else call
         replace(owner, name, enter)
 
+    saved, made = {}, []
+
+    class Artifact:  # can be saved: a script may load what it has compiled
+        def __init__(self, call):
+            self.call = call
+
+        def __call__(self, *args):
+            return self.call(*(args[0] if isinstance(args[0], list) else args))
+
+        def save(self, *, path, format="binary"):
+            saved[os.path.realpath(path)] = self
+            if not os.path.exists(path):
+                made.append(path)
+                os.makedirs(path) if format == "unpacked" else open(path, "x").close()
+
+    def load(*, path, **options):
+        return saved.get(os.path.realpath(path)) or loading(path=path, **options)
+
+    loading, restoring = torch._inductor.CompiledArtifact.load, restore
+
+    def restore():
+        restoring()
+        while made:
+            os.rmdir(path) if os.path.isdir(path := made.pop()) else os.remove(path)
+
+    replace(torch._inductor.CompiledArtifact, "load", load)
     entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
     entering(torch._inductor, "compile")
     entering(torch._inductor, "standalone_compile")"""

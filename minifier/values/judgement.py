@@ -18,6 +18,15 @@ from tcdebug.minifier.values.reference import Computed, Unjudged
 
 MANY = 64
 """The least number of elements over which errors are averaged."""
+HALF = (torch.bfloat16, torch.float16)
+ROUNDED = 0.625
+"""The error of one rounding in units of the element: half a unit, and an eighth for float32."""
+SMALL = 1 / 16
+"""Elements below this fraction of the root mean square may be what is left of a cancellation."""
+RARE = 200
+"""At most one element in RARE of eager may be beyond one rounding."""
+OFTEN = 50
+"""More than one element in OFTEN of a wrong value is beyond one rounding."""
 TIES = 10_000
 """Of this many elements behind a comparison, one may fall on the other side of a tie."""
 
@@ -44,8 +53,19 @@ def judged(actual: torch.Tensor, computed: Computed, oracle: str, where: str) ->
     if found is not None and computed.jumps and exact is not None:
         return None if _only_ties(actual, eager, exact) else found
     if found is None and oracle == "default" and exact is not None and not computed.jumps:
-        return _rougher(actual, eager, exact, where)
+        return _too_rough(actual, eager, exact, where)
     return found
+
+
+def _too_rough(
+    actual: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, where: str
+) -> Difference | None:
+    """Find a value of a half type that is in tolerance, but has more rounding than eager."""
+    if actual.dtype not in HALF or actual.numel() < MANY:
+        return None
+    if not all(bool(torch.isfinite(v).all()) for v in (actual, eager, exact)):
+        return None
+    return _rougher(actual, eager, exact, where) or _rounded_again(actual, eager, exact, where)
 
 
 def _rougher(
@@ -57,10 +77,6 @@ def _rougher(
     at the largest magnitude. The root mean square over many elements does not. The multiple of
     eager's error that is allowed is that of judging/compare.py.
     """
-    if actual.dtype not in (torch.bfloat16, torch.float16) or actual.numel() < MANY:
-        return None
-    if not all(bool(torch.isfinite(v).all()) for v in (actual, eager, exact)):
-        return None
 
     def spread(value: torch.Tensor) -> float:
         return float(value.double().square().mean().sqrt())
@@ -70,6 +86,36 @@ def _rougher(
     if unit == 0.0 or error <= max(EAGER_ERRORS * own, unit / 2):
         return None
     detail = f"root mean square error {error / unit:.2g} units, eager's is {own / unit:.2g}"
+    return Difference("value", where, detail)
+
+
+def _rounded_again(
+    actual: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, where: str
+) -> Difference | None:
+    """Find a value of a half type that was rounded more than once where eager's was rounded once.
+
+    A value that is computed in float32 and rounded once is at most half a unit of its own magnitude
+    from float64. If eager's elements are, and many of the compiled ones are not, an operand or an
+    intermediate value was rounded too. docs/values.md derives the bounds.
+    """
+    magnitude = exact.abs()
+    typical = magnitude >= magnitude.square().mean().sqrt() * SMALL
+    count = int(typical.sum())
+    if count < MANY:
+        return None
+    _, exponent = torch.frexp(magnitude)
+    unit = torch.ldexp(torch.full_like(exact, torch.finfo(actual.dtype).eps), exponent - 1)
+
+    def beyond(value: torch.Tensor) -> int:
+        return int((((value.double() - exact).abs() > ROUNDED * unit) & typical).sum())
+
+    own, again = beyond(eager), beyond(actual)
+    if own * RARE > count or again * OFTEN <= count:
+        return None
+    detail = (
+        f"{again} of {count} elements are further from float64 than one rounding, "
+        f"{own} of eager's are"
+    )
     return Difference("value", where, detail)
 
 

@@ -15,6 +15,7 @@ CALLS = {
     "standalone_compile": "'backend': 'standalone_compile'",
     "compile_fx_again": "'backend': None",
     "aot_compile": "'backend': 'inductor'",
+    "aoti_package": "'backend': 'inductor'",
 }
 """What the script calls -> what its repro calls."""
 

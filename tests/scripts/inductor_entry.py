@@ -36,9 +36,15 @@ def compiled(entry, graph, inputs):
             table = dict(torch._inductor.decomposition.select_decomp_table())
             return compile_fx(graph, inputs, decompositions=table)
         case "standalone_compile":
-            return torch._inductor.standalone_compile(
+            artifact = torch._inductor.standalone_compile(
                 graph, inputs, dynamic_shapes="from_example_inputs", options={}
             )
+            artifact.save(path="artifact", format="unpacked")
+            return torch._inductor.CompiledArtifact.load(path="artifact", format="unpacked")
+        case "aoti_package":
+            program = torch.export.export(graph, (*inputs,))
+            path = torch._inductor.aoti_compile_and_package(program)
+            return torch._inductor.aoti_load_package(path)
         case "aot_compile":
             return torch._export.aot_load(torch._inductor.aot_compile(graph, (*inputs,)), "cpu")
 

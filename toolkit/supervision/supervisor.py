@@ -25,7 +25,8 @@ from tcdebug.compiler.events.run_events import (
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
 from tcdebug.minifier.capture.capture_marks import capturing_for, remove_marks
-from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, ReportedFailure
+from tcdebug.minifier.investigation.eager_report import eager_report
+from tcdebug.minifier.investigation.report import STATUS_EXIT, Report
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script, passes_without
@@ -221,13 +222,8 @@ class Supervisor:
         return LATE
 
     def _eager_failed(self, status: int) -> Report:
-        text = (self.folder / "eager.log").read_text(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
-        last = lines[-1] if lines else ""
         how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
-        note = f"{how}; its output is in {self.folder / 'eager.log'}"
-        failure = ReportedFailure("exception", "eager", "script", last)
-        return Report("fails_in_eager", failure, run_dir=str(self.folder), notes=[note])
+        return eager_report(self.folder, self.folder / "eager.log", how)
 
     def read_report(self, name: str) -> Report | None:
         """The report in a file of the run folder; None if there is no such file."""

@@ -142,3 +142,60 @@ def test_a_setup_stops_at_a_graph_that_was_given_to_inductor(
     backend = names["CALL"]["backend"]
     assert backend.__closure__ is not None  # the entry with the arguments that the script gave
     assert total(backend(graph, [ONES])(ONES)) == 12
+
+
+@pytest.mark.parametrize("form", ["binary", "unpacked"])
+def test_what_stands_for_an_artifact_is_saved_and_loaded(
+    tmp_path: Path, graph: fx.GraphModule, form: str
+) -> None:
+    path = tmp_path / "saved"
+    with entries_replaced(as_it_is, SILENT):
+        made = CALLS["standalone_compile"](graph, [ONES])
+        made.save(path=str(path), format=form)
+        assert path.is_dir() == (form == "unpacked")
+        assert path.exists()
+        loaded = torch._inductor.CompiledArtifact.load(path=str(path), format=form)
+        assert total(loaded(ONES)) == 12
+    assert not path.exists()  # a later run would take it for compiled code
+
+
+def test_an_artifact_of_an_earlier_run_stays_as_it_is(
+    tmp_path: Path, graph: fx.GraphModule
+) -> None:
+    earlier = tmp_path / "saved"
+    earlier.write_bytes(b"compiled")
+    with entries_replaced(as_it_is, EventLog(tmp_path)):
+        with pytest.raises(Exception, match=r".+"):
+            torch._inductor.CompiledArtifact.load(path=str(earlier))
+        CALLS["standalone_compile"](graph, [ONES]).save(path=str(earlier))
+        assert total(torch._inductor.CompiledArtifact.load(path=str(earlier))(ONES)) == 12
+    assert earlier.read_bytes() == b"compiled"
+    (events,) = tmp_path.glob("events*.jsonl")
+    assert events.read_text().count(f'"path":"{earlier}"') == 1  # the first load
+
+
+def test_a_setup_goes_past_an_artifact_that_the_script_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "from torch import fx\n"
+        "made = torch._inductor.standalone_compile(\n"
+        "    fx.symbolic_trace(lambda x: (x + 1,)), [torch.ones(2)],\n"
+        "    dynamic_shapes='from_example_inputs', options={})\n"
+        "made.save(path='saved', format='unpacked')\n"
+        "torch._inductor.CompiledArtifact.load(path='saved', format='unpacked')(torch.ones(2))\n"
+        "raise AssertionError\n"
+    )
+    setup = script_setup(Script(str(script)), 0, tmp_path, entered=True)
+    reached: list[bool] = []
+    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
+    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
+    before = torch._inductor.CompiledArtifact.load
+    names["set_up"](lambda: reached.append((tmp_path / "saved").exists()))
+    assert reached == [False]  # what stood for it is removed
+    assert torch._inductor.CompiledArtifact.load is before

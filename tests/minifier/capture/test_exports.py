@@ -67,6 +67,7 @@ def test_the_stand_in_of_a_program_runs_in_place_of_its_package(tmp_path: Path) 
         loaded = [torch._inductor.aoti_load_package(file) for file in files]
         assert files[1:] == [named, buffer]
         assert os.path.exists(named)
+    assert not os.path.exists(named)  # a later run would take it for a package
     assert [twice(call) for call in loaded] == [[2.0, 2.0]] * 3
     assert not loaded[0](ONES).requires_grad  # as of a package
 
@@ -90,6 +91,24 @@ def test_what_has_no_stand_in_is_packaged_and_loaded_by_torch() -> None:
         packaged()
         with pytest.raises(Exception, match="zip archive"):
             torch._inductor.aoti_load_package("none.pt2")
+
+
+def test_loading_a_package_of_an_earlier_run_is_an_event(tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier.pt2"
+    earlier.write_bytes(b"a package")
+    with packages_replaced(in_eager, EventLog(tmp_path)), earlier.open("rb") as file:
+        for load in (
+            torch._inductor.aoti_load_package,
+            lambda path: torch._export.aot_load(path, "cpu"),
+            lambda path: torch.compiler.load_compiled_function(file),
+        ):
+            with pytest.raises(Exception, match=r".+"):
+                load(str(earlier))
+        packaged(package_path=str(earlier))
+        assert twice(torch._inductor.aoti_load_package(str(earlier))) == [2.0, 2.0]
+    assert earlier.read_bytes() == b"a package"
+    (events,) = tmp_path.glob("events*.jsonl")
+    assert events.read_text().count(f'"path":"{earlier}"') == 3
 
 
 def test_settings_of_the_package_itself_are_not_given_to_torch_compile() -> None:
@@ -135,3 +154,39 @@ def test_a_program_is_judged_just_in_time_and_ahead_of_time() -> None:
         assert judged == expected  # it was judged with this layout
     recorder.active = False
     assert recorder.judge_program(None, {}) is None  # a candidate packages its own program
+
+
+class Adding(torch.nn.Module):
+    """Adds each call to a buffer, which AOTInductor updates in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum of each row and the number of rows and of calls."""
+        self.calls += 1
+        return x.sum(1) + x.shape[0] + self.calls
+
+
+def test_a_program_with_symbolic_sizes_is_judged_with_the_sizes_of_each_call() -> None:
+    judged: list[tuple[str, int, int, list[tuple[int, ...]], int]] = []
+
+    def judge(case: Case, backend: Backend, ordinal: int, call: int) -> None:
+        dynamic = [spec.dynamic for spec in case.inputs if spec.dynamic]
+        rows = max(len(v) for v in case.values() if isinstance(v, torch.Tensor) and v.dim())
+        judged.append((backend.name, ordinal, call, dynamic, rows))
+
+    rows = {"x": {0: torch.export.Dim("rows")}}
+    program = torch.export.export(Adding(), (torch.ones(5, 3),), dynamic_shapes=rows)
+    recorder = Recorder(judge, "")
+    with packages_replaced(recorder.judge_program, SILENT):
+        path = torch._inductor.aoti_compile_and_package(program)
+        loaded = torch._inductor.aoti_load_package(path)
+        assert [float(loaded(torch.ones(7, 3))[0]) for _ in range(2)] == [11.0, 12.0]
+    assert judged == [
+        ("inductor", 0, 0, [(0,)], 5),
+        ("aotinductor", 1, 0, [(0,)], 5),
+        ("inductor", 0, 1, [(0,)], 7),
+        ("aotinductor", 1, 1, [(0,)], 7),
+    ]

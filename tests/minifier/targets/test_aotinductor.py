@@ -30,6 +30,23 @@ def test_a_repro_has_the_backend_and_needs_no_tcdebug(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_graph_with_symbolic_sizes_is_one_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages: list[str] = []
+    original = torch._inductor.aoti_load_package
+
+    def load(path: str) -> object:
+        packages.append(path)
+        return original(path)
+
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
+    compiled = torch.compile(lambda x: x.sin() * x.shape[0], backend="aotinductor", dynamic=True)
+    for rows in (4, 6, 9):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(compiled(x), x.sin() * rows)
+    assert len(packages) == 1
+
+
+@pytest.mark.slow
 def test_a_graph_is_exported_packaged_and_loaded(tmp_path: Path) -> None:
     compiled = torch.compile(lambda x, n: x.sin() * n, backend="aotinductor", dynamic=True)
     for size in (4, 6):

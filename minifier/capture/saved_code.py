@@ -1,0 +1,108 @@
+"""Files of compiled code, in place of which something else runs.
+
+A script may save compiled code and load it again. If something else runs in place of that code, the
+file is empty, and loading it returns what runs instead. Code from any other file was compiled
+before, so no layer of it can be switched off: the event `code.loaded` names the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.search_events import CodeLoaded
+from tcdebug.compiler.patching import Make, Patch, patched
+from tcdebug.minifier.processes.subprocess_hook import AfterImport
+
+
+@dataclass
+class SavedCode:
+    """What runs in place of code that a script has saved in this process, by file."""
+
+    log: EventLog
+    calls: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+    made: list[Path] = field(default_factory=list)
+    """Files and folders that were made for a script that looks for them."""
+    process: int = field(default_factory=os.getpid)
+
+    def keep(self, file: Any, call: Callable[..., Any], *, folder: bool = False) -> None:
+        """Let `call` be what a later load of this file returns.
+
+        `file` is a path or a file object. If nothing has the path, an empty file is made, or a
+        folder. A file that exists is left unchanged.
+        """
+        self.calls[_key(file)] = call
+        if hasattr(file, "write") or (path := Path(file)).exists():
+            return
+        if folder:
+            path.mkdir(parents=True)
+        else:
+            path.touch()
+        self.made.append(path)
+
+    def find(self, file: Any) -> Callable[..., Any] | None:
+        """Return what runs in place of the code in a file. None if this process did not save it."""
+        call = self.calls.get(_key(file))
+        if call is None:
+            self.log.emit(CodeLoaded(os.path.realpath(_name(file)) if _name(file) else ""))
+        return call
+
+    def remove(self) -> None:
+        """Remove the files that were made, unless something has written to them."""
+        if os.getpid() != self.process:
+            return  # a fork of the process that made them
+        for path in self.made:
+            with contextlib.suppress(OSError):
+                if path.is_dir():
+                    path.rmdir()
+                elif path.stat().st_size == 0:
+                    path.unlink()
+
+
+@dataclass(frozen=True)
+class SavableStandIn:
+    """What a script gets instead of an artifact of `standalone_compile`."""
+
+    call: Callable[..., Any]
+    saved: SavedCode
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the stand-in."""
+        return self.call(*args)
+
+    def save(self, *, path: str, format: str = "binary") -> None:
+        """Let `CompiledArtifact.load` return this stand-in. Takes the arguments of an artifact."""
+        self.saved.keep(path, self, folder=format == "unpacked")
+
+
+def patched_when_imported(
+    stack: contextlib.ExitStack, patch: Patch, make: Make, log: EventLog
+) -> None:
+    """Install a patch until the stack is closed, at once or after its module is imported."""
+    module = patch.owner.partition(":")[0]
+
+    def install() -> None:
+        stack.enter_context(patched(patch, make, log))
+
+    if module in sys.modules:
+        install()
+    else:  # the module takes long to import
+        hook = AfterImport({module: install})
+        sys.meta_path.insert(0, hook)
+        stack.callback(hook.wanted.clear)
+
+
+def _key(file: Any) -> Any:
+    return os.path.realpath(file) if isinstance(file, str | os.PathLike) else id(file)
+
+
+def _name(file: Any) -> str:
+    """Return the path of a file; empty for a file object without one."""
+    name = getattr(file, "name", "") if hasattr(file, "read") else file
+    return str(name) if isinstance(name, str | os.PathLike) else ""

@@ -1,0 +1,27 @@
+"""The report of a script that fails in eager as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.search_events import CodeLoaded
+from tcdebug.minifier.investigation.eager_report import eager_report
+
+
+def test_a_script_that_fails_without_compiled_code_fails_in_eager(tmp_path: Path) -> None:
+    output = tmp_path / "eager.log"
+    output.write_text("Traceback\nValueError: no\n\n")
+    report = eager_report(tmp_path, output, "it raised")
+    assert (report.status, report.layer) == ("fails_in_eager", "layer.script")
+    assert report.failure is not None
+    assert report.failure.message == "ValueError: no"
+
+
+def test_nothing_is_claimed_about_a_script_that_runs_code_of_an_earlier_run(tmp_path: Path) -> None:
+    output = tmp_path / "eager.log"
+    output.write_text("AssertionError: not close\n")
+    EventLog(tmp_path).emit(CodeLoaded("/models/m.pt2"))
+    report = eager_report(tmp_path, output, "it raised")
+    assert (report.status, report.layer, report.culprits) == ("unconfirmed", "", [])
+    assert "it loads code that was compiled before: /models/m.pt2." in report.notes[0]
