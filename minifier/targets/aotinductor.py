@@ -50,7 +50,7 @@ def aotinductor(module: Any, inputs: Any, options: Any = None) -> Any:
             raise RuntimeError("AOTInductor records no gradients: call it under torch.no_grad()")
 
     def package_for(values: Any) -> Any:
-        key = tuple((v.shape, v.stride()) if torch.is_tensor(v) else v for v in values)
+        key: Any = tuple((v.shape, v.stride()) if torch.is_tensor(v) else v for v in values)
         if (key := "all sizes" if dynamic else key) not in packages:
             with torch._guards.tracing(None), torch.no_grad():
                 shapes = dims if dynamic else None
