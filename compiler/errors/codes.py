@@ -155,6 +155,12 @@ CODES = (
         "`tcdebug since repro.py --torch 2.11..2.15`.",
     ),
     Code(
+        "TCD020",
+        "the script is not valid Python",
+        "Python cannot compile the file, so nothing of it was run.",
+        "The message has the line. `python -m py_compile script.py` shows the same error.",
+    ),
+    Code(
         "TCD101",
         "a stage of the compiler failed",
         "The message names the stage and, where they are known, the unit and the node. The cause "

@@ -70,11 +70,14 @@ def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
 def unminimised(job: Job, report: Report, seconds: float, *, program: bool) -> str:
     """Return why no smaller version is sought of a script that fails as a whole.
 
-    Empty if one is sought, if the failure is that of a graph, or if none is wanted. `program` says
-    that the script only starts a module, code, a command or a call; `seconds` is the time left.
+    Empty if one is sought, if the failure is that of a graph or of eager, or if none is wanted.
+    `program` says that the script only starts a module, code, a command or a call; `seconds` is the
+    time left.
     """
     failure = report.faults[0].failure if report.faults else report.failure
     if report.graph is not None or failure is None or failure.direction != "script":
+        return ""
+    if report.status == "fails_in_eager":
         return ""
     if not (job.minimise and job.script_seconds):
         return ""

@@ -47,6 +47,40 @@ def test_a_syntax_error_is_said_as_such_and_nothing_is_run(inside: Command, tmp_
     assert done.status == 5
     assert "exception in script: SyntaxError: invalid syntax (script.py, line 2)" in done.stdout
     assert "the script is not valid Python: nothing of it was run" in done.stdout
+    assert "not minimised" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [("run", 1), ("explain", 1), ("values", 1), ("repro", 5)]
+)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"import torch\ndef f(:\n", "SyntaxError: invalid syntax (my script.py, line 2)"),
+        (b"  x = 1\n", "IndentationError: unexpected indent (my script.py, line 1)"),
+        (b"x = 1\0", "null bytes (my script.py"),
+    ],
+    ids=["syntax", "indentation", "no text"],
+)
+def test_a_file_that_is_not_python_is_refused_before_a_process_starts(
+    inside: Command, tmp_path: Path, command: str, status: int, text: bytes, said: str
+) -> None:
+    (tmp_path / "my script.py").write_bytes(text)
+    done = inside(command, "my script.py")
+    assert done.status == status
+    assert "error TCD020: " in done.stderr and said in done.stderr
+    assert not (tmp_path / ".tcdebug").exists()
+
+
+def test_a_module_that_does_not_exist_is_refused_before_a_process_starts(
+    inside: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("")
+    for name in ("not_there_at_all", "not_there.at.all", ".relative"):
+        done = inside("bisect", "-m", name)
+        assert done.status == 2 and "no module named" in done.stderr
+    done = inside("run", "-m", "./mine.py")
+    assert done.stderr.endswith("no module named './mine.py'; without -m, ./mine.py is a script\n")
 
 
 def test_a_script_that_reads_stdin_is_told_that_there_is_none() -> None:

@@ -7,11 +7,14 @@ works with a script then works with it, such as a repro that needs the script's 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -97,6 +100,8 @@ def as_script(words: Sequence[str]) -> list[str]:
         if not rest:
             raise click.UsageError(f"{first} needs an argument")
         name, *rest = rest
+        if first == "-m":
+            _check_module(name)
         text = MODULE.format(name=name) if first == "-m" else code_text(name)
         return [str(_written(name if first == "-m" else "code", text)), *rest]
     if Path(first).exists():
@@ -106,6 +111,18 @@ def as_script(words: Sequence[str]) -> list[str]:
     if _installed(first):
         return [str(_written(first, COMMAND.format(name=first))), *rest]
     return list(words)
+
+
+def _check_module(name: str) -> None:
+    """Reject a module whose outermost package does not exist. Nothing is imported."""
+    outermost = name.partition(".")[0]
+    try:
+        found = PathFinder.find_spec(outermost, [os.getcwd()]) or find_spec(outermost)
+    except ValueError:  # such as a name without a first part
+        found = None
+    if found is None:
+        hint = f"; without -m, {name} is a script" if Path(name).is_file() else ""
+        raise click.UsageError(f"no module named {(outermost or name)!r}{hint}")
 
 
 def code_text(code: str) -> str:

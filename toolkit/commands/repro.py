@@ -16,6 +16,7 @@ from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.minifier.repros.as_test import is_repro, write_test
 from tcdebug.minifier.repros.verify import PASSES, verify
 from tcdebug.reading.run_dir import NoRun, Run, find
+from tcdebug.supervision.eager_failures import said_invalid
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
@@ -79,6 +80,8 @@ def _capture(
     as_test: bool,
 ) -> int:
     """Run the script, and each repro that it leaves."""
+    if said_invalid(script):
+        return SCRIPT_RAISED
     job = Job("capture", script, list(args), "", backend, graph=graph)
     supervisor = begin("repro", job, quiet=True, fresh=True)
     folder = (output or supervisor.folder).resolve()

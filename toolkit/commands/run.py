@@ -22,6 +22,7 @@ from tcdebug.minifier.processes.job import (
     start_in_foreground,
 )
 from tcdebug.reading.run_dir import find
+from tcdebug.supervision.eager_failures import said_invalid
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.profiled_script import begin_profiling, profiled
 from tcdebug.supervision.recorded_graphs import fallbacks
@@ -47,6 +48,8 @@ def run(
     quiet: bool,
 ) -> int:
     """Run the script and watch its graphs, or profile them; the exit status."""
+    if said_invalid(script):
+        return 1
     if profile:
         supervisor = begin_profiling(script, args, backend, steps, notes=not quiet)
         return _profile(supervisor, off, as_json=as_json)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+from tcdebug.display.console import error
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
 
 NO_STDIN = (
@@ -12,18 +14,35 @@ NO_STDIN = (
 )
 
 
+def syntax_problem(script: str) -> str:
+    """Why Python cannot compile a script, with the line; empty if it can. Reads nothing else."""
+    try:
+        compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
+    except SyntaxError as problem:
+        line = "" if problem.lineno is None else f", line {problem.lineno}"
+        return f"{type(problem).__name__}: {problem.msg} ({script}{line})"
+    except ValueError as problem:
+        return f"{type(problem).__name__}: {problem} ({script})"
+    return ""
+
+
 def syntax_error(script: str, run_dir: str) -> Report | None:
     """The report of a script that Python cannot compile; None if it can."""
-    try:
-        compile(Path(script).read_bytes(), script, "exec")
-    except (SyntaxError, ValueError) as problem:
-        place = f"line {problem.lineno}" if isinstance(problem, SyntaxError) else "no source"
-        what = problem.msg if isinstance(problem, SyntaxError) else str(problem)
-        message = f"{type(problem).__name__}: {what} ({script}, {place})"
-        failure = ReportedFailure("exception", "syntax | SyntaxError", "script", message)
-        note = "the script is not valid Python: nothing of it was run"
-        return Report("fails_in_eager", failure, run_dir=run_dir, notes=[note])
-    return None
+    message = syntax_problem(script)
+    if not message:
+        return None
+    failure = ReportedFailure("exception", "syntax | SyntaxError", "script", message)
+    note = "the script is not valid Python: nothing of it was run"
+    return Report("fails_in_eager", failure, run_dir=run_dir, notes=[note])
+
+
+def said_invalid(script: str) -> bool:
+    """Print why a script is not valid Python, and return whether it is not."""
+    message = syntax_problem(script)
+    if message:
+        check = f"python -m py_compile {shlex.quote(script)}"
+        error("TCD020", message, f"correct the script; {check} compiles it without running it")
+    return bool(message)
 
 
 def stdin_notes(report: Report) -> list[str]:
