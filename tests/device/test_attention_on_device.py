@@ -1,4 +1,4 @@
-"""Attention whose mask hides nothing, on an NVIDIA GPU: skipped where there is none.
+"""Tests attention with a mask that hides nothing, on an NVIDIA GPU. Skipped without one.
 
 pytest tests/device
 """
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 FUSED = "aten._scaled_dot_product_"
 PRODUCT = "aten.bmm.default"
-"""What attention is taken apart into where no kernel takes its mask."""
+"""The operator of attention that is decomposed because no kernel accepts its mask."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def attention(q: torch.Tensor) -> torch.Tensor:
-    """With a mask as transformers' BERT makes it of a text that nothing is known of."""
+    """Attention with the mask that BERT of transformers makes for a text without padding."""
     length = q.shape[2]
     queries = torch.arange(length, device=q.device)[None, None, :, None]
     mask = (queries >= 0).expand(q.shape[0], -1, length, length)
@@ -38,12 +38,12 @@ def attention(q: torch.Tensor) -> torch.Tensor:
 
 
 def layers(q: torch.Tensor) -> torch.Tensor:
-    """Two attentions, and heads side by side again."""
+    """Call attention twice and concatenate the heads."""
     return attention(attention(q) + q).transpose(1, 2).flatten(2)
 
 
 def calls(folder: Path) -> Counter[str]:
-    """How often each operator is called, over all graphs of a run."""
+    """Return the number of calls of each operator, over all graphs of a run."""
     texts = [path.read_text() for path in folder.glob("events*.jsonl")]
     events = [json.loads(line) for text in texts for line in text.splitlines()]
     return Counter(event["data"]["op"] for event in events if event["event"] == "extern")

@@ -1,4 +1,4 @@
-"""Faults planted in a compile for a GPU, bisected by the command: skipped where there is no GPU.
+"""Bisects faults planted in compiles for a GPU, with the command. Skipped without a GPU.
 
 pytest tests/device
 """
@@ -37,7 +37,7 @@ def tanh(x):
 
 triton.TritonOverrides.tanh = staticmethod(tanh)
 """
-"""The Triton code of tanh is replaced by instructions."""
+"""Replaces the Triton code of tanh by inline assembly."""
 
 TEXT = """
 import torch
@@ -49,7 +49,7 @@ def tanh(x):
 
 triton.TritonOverrides.tanh = staticmethod(tanh)
 """
-"""The Triton code of tanh is replaced."""
+"""Replaces the Triton code of tanh."""
 
 LOWERING = """
 import torch
@@ -61,7 +61,7 @@ def tanh(x):
 
 lowering.register_lowering(aten.tanh.default, type_promotion_kind=None)(tanh)
 """
-"""Inductor's lowering of tanh is replaced."""
+"""Replaces inductor's lowering of tanh."""
 
 NO_MEMORY = """
 import torch
@@ -90,7 +90,7 @@ def codegen_kernel(self, name=None):
 
 TritonKernel.codegen_kernel = codegen_kernel
 """
-"""Sums of kernels that hold all of a row at once are too large."""
+"""Makes the sums of persistent reductions too large."""
 
 AUTOTUNE = """
 import torch
@@ -115,7 +115,7 @@ def compile_kernel(*args, **kwargs):
 
 triton_heuristics.triton.compile = compile_kernel
 """
-"""Triton's compile fails unless ptxas is told not to optimise."""
+"""Makes Triton's compile fail unless ptxas runs without optimisations."""
 
 BLOCK_SIZE = """
 import torch
@@ -141,7 +141,7 @@ def codegen_kernel(self, name=None):
 
 TritonKernel.codegen_kernel = codegen_kernel
 """
-"""Kernels that run over two dimensions in tiles read wrong values."""
+"""Makes kernels with two-dimensional tiles read wrong values."""
 
 TRANSPOSED = """
 def f(x, y):
@@ -195,7 +195,7 @@ BIT = (
     "{ .reg .u64 t; .reg .pred p; mov.u64 t, %globaltimer; shr.u64 t, t, 20; and.b64 t, t, 1; "
     "setp.eq.u64 p, t, 0; selp.f32 $0, 0f3F800000, 0f00000000, p; }"
 )
-"""1 or 0, by a bit of the time that changes about every millisecond."""
+"""Return 1 or 0, from a bit of the clock that changes about every millisecond."""
 MISALIGNED = (
     "{ .shared .align 8 .b8 s[64]; .reg .u32 p; .reg .u32 q; mov.u32 q, %laneid; "
     "shr.u32 q, q, 5; mov.u32 p, s; add.u32 p, p, q; add.u32 p, p, 1; ld.shared.f32 $0, [p]; }"
@@ -207,7 +207,7 @@ def on_gpu(plant: str, run: str = RUN, width: int = 16) -> str:
 
 
 def doubled(text: str) -> str:
-    """The text as it stands in an f-string."""
+    """Return the text escaped for an f-string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -225,7 +225,7 @@ SOMETIMES = (
 
 @dataclass(frozen=True)
 class Planted:
-    """A script with a fault, and what a bisection has to say of it."""
+    """A script with a planted fault, and the expected result of its bisection."""
 
     script: str
     signature: str
@@ -297,7 +297,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def bisected(folder: Path, text: str, *arguments: str) -> Any:
-    """The report of a bisection of a script."""
+    """Bisect a script and return the report."""
     (folder / "script.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "tcdebug", "bisect", "--json", "-j", "3", *arguments, "script.py"],
@@ -311,7 +311,7 @@ def bisected(folder: Path, text: str, *arguments: str) -> Any:
 
 
 def exit_statuses(folder: Path, report: Any) -> list[int]:
-    """How the commands end that a report prints: the one that fails, the one that passes."""
+    """Return the exit statuses of the commands in a report: the failing one and the passing one."""
     fault = report["faults"][0]
     running = [
         subprocess.Popen(
@@ -327,7 +327,7 @@ def exit_statuses(folder: Path, report: Any) -> list[int]:
 
 
 def processes_in(folder: Path) -> list[str]:
-    """The commands that still run in a folder or below it."""
+    """Return the commands that still run in a folder or below it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""CUDA graphs of the embedded compiler: skipped where there is no GPU.
+"""Tests CUDA graphs of the embedded compiler. Skipped without a GPU.
 
 pytest tests/device
 """
@@ -89,7 +89,7 @@ def gradients(net: torch.nn.Module, step: Callable[[], None]) -> list[torch.Tens
 
 @pytest.mark.parametrize("cleared", ["never", "between"])
 def test_gradients_that_are_kept_outlive_later_replays(tmp_path: Path, cleared: str) -> None:
-    """Summed over several steps, and cleared only when the next forward has run."""
+    """Gradients are summed over several steps, and cleared only after the next forward."""
     plain, net = model(), model()
     fast = captured(net, tmp_path)
     for _ in range(8):

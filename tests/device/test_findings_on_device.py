@@ -1,4 +1,4 @@
-"""What fuzzing found in inductor on GPUs still fails with the same torch: skipped without a GPU.
+"""Bugs of inductor that fuzzing found on GPUs still fail with the same torch. Skipped without one.
 
 pytest tests/device
 """

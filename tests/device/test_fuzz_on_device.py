@@ -1,4 +1,4 @@
-"""`tcdebug fuzz run --device cuda` finds what is planted, on both backends: skipped without a GPU.
+"""`tcdebug fuzz run --device cuda` finds planted bugs in both backends. Skipped without a GPU.
 
 pytest tests/device
 """

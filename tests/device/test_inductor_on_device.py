@@ -1,4 +1,4 @@
-"""Units of inductor on an NVIDIA GPU, where it writes Triton: skipped where there is none.
+"""Tests units of inductor on an NVIDIA GPU, where it writes Triton. Skipped without one.
 
 pytest tests/device
 """
@@ -23,14 +23,14 @@ FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", 
 
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A bit of each kind: matrix product, activation, softmax, normalisation, reduction."""
+    """Call a matrix product, an activation, softmax, a normalisation and a reduction."""
     y = (x @ weight).relu()
     z = torch.nn.functional.gelu(y) + torch.softmax(y, -1)
     return torch.nn.functional.layer_norm(z, (16,)).sum(-1)
 
 
 def run(function: Callable[..., Any]) -> list[torch.Tensor]:
-    """The result and the gradients."""
+    """Return the result and the gradients."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 16, generator=generator).cuda().requires_grad_()
     weight = torch.randn(16, 16, generator=generator).cuda().requires_grad_()
@@ -39,7 +39,7 @@ def run(function: Callable[..., Any]) -> list[torch.Tensor]:
 
 
 def compiled_under(*off: str) -> tuple[list[torch.Tensor], list[Decision], int]:
-    """Results, decisions, and how many kernels were written."""
+    """Return the results, the decisions, and the number of kernels."""
     torch._dynamo.reset()
     metrics.reset()
     with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:

@@ -1,4 +1,4 @@
-"""Faults planted in decisions about Triton kernels go with their units: skipped without a GPU.
+"""Faults in decisions about Triton kernels vanish with their units off. Skipped without a GPU.
 
 pytest tests/device
 """
@@ -33,12 +33,12 @@ def planted(*args: Any, **kwargs: Any) -> Any:
 
 
 def raising(owner: Any, name: str, *, of_class: bool = False) -> Plant:
-    """A function that fails when a decision has its usual result."""
+    """Return a function that fails if a decision has its usual result."""
     return lambda patch: patch.setattr(owner, name, classmethod(planted) if of_class else planted)
 
 
 def rewriting(marks: str, before: str) -> Plant:
-    """Kernels whose text has a mark compute something else."""
+    """Make kernels whose source contains a marker compute something else."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         right = TritonKernel.codegen_kernel
@@ -53,7 +53,7 @@ def rewriting(marks: str, before: str) -> Plant:
 
 
 def failing_compiles(fails: Callable[[Mapping[str, Any]], bool]) -> Plant:
-    """Triton's compile fails with some options."""
+    """Make Triton's compile fail with some options."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         triton: Any = triton_heuristics.triton
@@ -69,7 +69,7 @@ def failing_compiles(fails: Callable[[Mapping[str, Any]], bool]) -> Plant:
 
 @dataclass(frozen=True)
 class FaultyDecision:
-    """A function, and a fault in it that only the usual result of a decision shows."""
+    """A function with a fault that shows only if a decision has its usual result."""
 
     plant: Plant
     function: Callable[..., Any]
@@ -137,7 +137,7 @@ UNITS = {
 
 
 def is_right(faulty: FaultyDecision, factor: int, *off: str) -> tuple[bool, set[str]]:
-    """Whether the compiled function agrees with eager, and the units that were asked about."""
+    """Return whether the compiled function agrees with eager, and which units were consulted."""
     torch._dynamo.reset()
     inputs = [torch.randn(size, device="cuda") for size in faulty.sizes]
     expected = faulty.function(*inputs, factor)

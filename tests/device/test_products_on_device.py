@@ -1,4 +1,4 @@
-"""Products in templates on an NVIDIA GPU: what they compute, and how they are chosen."""
+"""Tests matrix product templates on an NVIDIA GPU: their results, and which are chosen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def randn(*size: int, dtype: torch.dtype = f32) -> torch.Tensor:
 
 
 def programs(dtype: torch.dtype) -> Mapping[str, Callable[[], Program]]:
-    """Made when asked for: there may be no GPU."""
+    """Built lazily, because there may be no GPU."""
     r: Callable[..., torch.Tensor] = lambda *size: randn(*size, dtype=dtype)  # noqa: E731
     return {
         "bias and GELU": lambda: (
@@ -68,7 +68,7 @@ def programs(dtype: torch.dtype) -> Mapping[str, Callable[[], Program]]:
 
 NAMES = tuple(programs(f32))
 IN_ONE_CHAIN = {"one row": 10.0}
-"""Sums that eager adds in pieces, and a template one after the other."""
+"""Sums that eager computes in parts, and a template sequentially."""
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def templates_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fastest template, also where the call is faster."""
+    """Choose the fastest template even if the library call is faster."""
 
     def fastest(measured: Measured) -> str:
         times = {n: t for n, t in measured.milliseconds.items() if n != products.EXTERN}
@@ -94,7 +94,7 @@ def templates_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chosen(folder: Path) -> list[dict[str, Any]]:
-    """The product events of a run."""
+    """Return the product events of a run."""
     lines = [x for f in (folder / "run").rglob("events*.jsonl") for x in f.read_text().splitlines()]
     return [e["data"] for e in map(json.loads, lines) if e["event"] == "product"]
 
@@ -102,7 +102,7 @@ def chosen(folder: Path) -> list[dict[str, Any]]:
 def assert_as_exact_as_eager(
     function: Callable[..., Any], compiled: Any, given: Any, *, times: float = 4
 ) -> None:
-    """A sum in another order is off by as much as eager's, or some times that."""
+    """Assert that the error is at most `times` that of eager: the order of a sum may differ."""
     doubles = tuple(x.double() for x in given)
     triples = zip(
         tree_leaves(compiled(*given)),
@@ -238,7 +238,7 @@ def test_the_unit_switches_templates_off(tmp_path: Path) -> None:
 
 
 def test_a_large_result_of_odd_size_needs_little_memory_beside_it() -> None:
-    """Computed in pieces of 64 MiB, of which there is one at a time."""
+    """Logits are computed in chunks of 64 MiB, one at a time."""
 
     def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return F.linear(x, weight, bias)

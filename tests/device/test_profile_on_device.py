@@ -1,4 +1,4 @@
-"""tcdebug run --profile on an NVIDIA GPU: skipped where there is none.
+"""Tests tcdebug run --profile on an NVIDIA GPU. Skipped without one.
 
 pytest tests/device
 """

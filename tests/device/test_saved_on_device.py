@@ -1,4 +1,4 @@
-"""What forward saves on a GPU in other strides than eager's: skipped where there is none."""
+"""Tests tensors that forward saves with strides that eager does not have. Needs a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gradients(function: Any, *given: torch.Tensor) -> list[torch.Tensor]:
 def test_logits_that_are_only_saved_keep_their_gap_and_gradients_are_eagers(
     options: dict[str, Any], *, offloaded: bool
 ) -> None:
-    """A hook that takes what is saved elsewhere gives it back row by row."""
+    """A hook that moves saved tensors elsewhere returns them contiguous."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     compiled = torch.compile(loss, backend="tcdebug", options=options)

@@ -1,4 +1,4 @@
-"""Scans, scatters and random numbers on an NVIDIA GPU: skipped where there is none.
+"""Tests scans, scatters and random numbers on an NVIDIA GPU. Skipped without one.
 
 pytest tests/device
 """

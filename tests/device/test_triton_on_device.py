@@ -1,4 +1,4 @@
-"""The embedded compiler on an NVIDIA GPU: skipped where there is none.
+"""Tests the embedded compiler on an NVIDIA GPU. Skipped without one.
 
 pytest tests/device
 """
@@ -31,7 +31,7 @@ def places(*values: int) -> torch.Tensor:
 
 
 def long_rows(length: int) -> torch.Tensor:
-    """Rows with one infinity or the other, with only infinities, with a NaN, and as they come."""
+    """Return rows with either infinity, with only infinities, with a NaN, and random ones."""
     x = randn(6, length) * 30
     x[0, 5], x[1, 7], x[2], x[3, length - 1] = INF, -INF, -INF, float("nan")
     x[4, ::2] = -INF
@@ -39,7 +39,7 @@ def long_rows(length: int) -> torch.Tensor:
 
 
 def reductions() -> Programs:
-    """Rows and columns."""
+    """Reductions over rows and over columns."""
     half = torch.bfloat16
     nan = float("nan")
     return {
@@ -94,7 +94,7 @@ def reductions() -> Programs:
 
 
 def views() -> Programs:
-    """Places, and what stands elsewhere in memory."""
+    """Indices, and reads from other places in memory."""
     return {
         "transpose": lambda: (lambda x, y: x.t() + y, (randn(700, 910), randn(910, 700))),
         "transpose in a batch": lambda: (
@@ -112,7 +112,7 @@ def views() -> Programs:
 
 
 def elements() -> Programs:
-    """Elements by themselves."""
+    """Elementwise operators."""
     nan = float("nan")
     return {
         "integers": lambda: (
@@ -171,7 +171,7 @@ def elements() -> Programs:
 
 
 def wholes() -> Programs:
-    """Layers, updates, and what the CPU has a part in."""
+    """Layers, updates in place, and programs that also use the CPU."""
     return {
         "doubles": lambda: (lambda x: x * 0.1 + 1e-300, (randn(5, 6).double(),)),
         "variance and mean": lambda: (lambda x: torch.var_mean(x, 0), (randn(501, 6),)),
@@ -208,7 +208,7 @@ def wholes() -> Programs:
 
 
 def programs() -> Programs:
-    """A bit of each kind, made when asked for: there may be no GPU."""
+    """Programs of each kind, built lazily because there may be no GPU."""
     return {**reductions(), **views(), **elements(), **wholes()}
 
 
@@ -220,7 +220,7 @@ def clones(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def doubles(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is exact enough to judge float32 by."""
+    """Return the arguments in float64, which is exact enough to judge float32 results."""
     return tuple(x.double() if x.is_floating_point() else x.clone() for x in given)
 
 
@@ -231,7 +231,7 @@ def fresh() -> None:
 
 
 ERRORS_OF_EAGER = 8
-"""A result may be off by so many times what eager's is: sums are in another order."""
+"""The permitted multiple of eager's error, since sums are added in another order."""
 
 
 def check(function: Callable[..., Any], given: tuple[Any, ...], **options: Any) -> None:
@@ -287,7 +287,7 @@ def test_addresses_that_sixteen_does_not_divide_get_a_version_of_their_own() -> 
 
 
 def test_a_thread_may_begin_with_a_kernel() -> None:
-    """As autograd's does, which compiles backward: it has no context of the GPU yet."""
+    """A thread without a CUDA context, like the thread of autograd that compiles backward."""
     x, results = randn(33, 17), list[torch.Tensor]()
     function = torch.compile(lambda t: t.sin() + 1, backend="tcdebug")
     for _ in range(2):  # one that compiles, one that launches
