@@ -23,6 +23,8 @@ FLAGS = (
     "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing",
     # neither errno nor floating point exceptions are used
     "-fno-math-errno", "-fno-trapping-math",
+    # sin and cos of one number would become a call that has no vector version
+    "-fno-builtin-sin", "-fno-builtin-cos", "-fno-builtin-sinf", "-fno-builtin-cosf",
     # a bug of gcc 12: vectorized loops load zeros if several values depend on one comparison of the
     # index, as in `cat`, and gcc knows the range of the index
     "-fno-tree-vrp",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.cpp.block import Block
-from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, literal, operation
+from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, element, literal, operation
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.ir.expr import (
     Call,
@@ -146,7 +146,7 @@ class CppEmitter:
         match node:
             case Load():
                 pointer = self._storage[node.buffer]
-                return f"{pointer}[{render(node.index[0], text)}]"
+                return element(f"{pointer}[{render(node.index[0], text)}]", node.dtype)
             case IndexValue():
                 return f"(int64_t)({render(node.index, text)})"
             case Parameter():
@@ -178,7 +178,7 @@ class CppEmitter:
             return Place(place.text, min(place.depth, len(self.blocks) - 1))
         if node.buffer in self.kept:
             pointer, address = self.kept[node.buffer]
-            text = f"{pointer}[{render(address, CppIndex())}]"
+            text = element(f"{pointer}[{render(address, CppIndex())}]", node.dtype)
             return self._define(node, text, self._index_depth(address))
         return self.value(self.recompute[node.buffer].body)
 

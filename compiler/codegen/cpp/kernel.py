@@ -22,7 +22,7 @@ from tcdebug.compiler.codegen.cpp.accumulator import (
 )
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
 from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
-from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex
+from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex, element
 from tcdebug.compiler.codegen.cpp.transposed_loads import COLUMNS, ROWS, Tiling, block_start
 from tcdebug.compiler.codegen.cpp.variants import (
     EXPENSIVE,
@@ -521,8 +521,9 @@ class CppKernelWriter:
         self._declare_kept(nodes)
         self._enter_lanes()
         for accumulator, node in zip(accumulators, nodes, strict=True):
-            kept = Place(f"kept_{node.name}[l]", INNERMOST)
-            self.emit.innermost.add(f"{kept.text} = {accumulator.result('[l]')};")
+            name = f"kept_{node.name}[l]"
+            self.emit.innermost.add(f"{name} = {accumulator.result('[l]')};")
+            kept = Place(element(name, node.dtype), INNERMOST)
             self.emit.values[node.name] = kept
             if node.name in self.kernel.stored:
                 self.emit.store(node, kept)
@@ -536,7 +537,8 @@ class CppKernelWriter:
             self.emit.innermost.add(f"kept_{node.name}[l] = {self.emit.values[node.name].text};")
         self._leave_lanes(segment.nodes)
         for node in segment.nodes:
-            self.emit.values[node.name] = Place(f"kept_{node.name}[l]", INNERMOST)
+            kept = element(f"kept_{node.name}[l]", node.dtype)
+            self.emit.values[node.name] = Place(kept, INNERMOST)
 
     def _declare_kept(self, nodes: Sequence[FlatNode]) -> None:
         for node in nodes:

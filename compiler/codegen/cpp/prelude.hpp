@@ -31,12 +31,11 @@ template <typename T> static inline T blend(bool first, T a, T b) {
 // Reads the bits, because gcc 12 fails on __builtin_signbit of lanes that were bfloat16.
 static inline bool sign_bit(float x) { return bits_as<int32_t>(x) < 0; }
 static inline bool sign_bit(double x) { return bits_as<int64_t>(x) < 0; }
+// A bool in memory. g++ 12 does not vectorize loops that load a bool, but those that compare a byte.
+static inline bool is_true(const bool& x) { return *(const uint8_t*)&x != 0; }
 static inline double as_double(int64_t bits) { return bits_as<double>(bits); }
 typedef uint16_t bfloat16;  // the bits; arithmetic is done in float
-
-#if defined(__FLT16_MAX__)
-typedef _Float16 float16;
-#endif
+typedef uint16_t float16;  // likewise
 
 #if defined(TCD_VECTOR_MATH) && defined(__GNUC__) && !defined(__clang__)
 #define TCD_SIMD __attribute__((simd("notinbranch"), const, nothrow))
@@ -65,13 +64,10 @@ static inline double exp_(double x) { return exp(x); }
 static inline double erf_(double x) { return erf(x); }
 TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
 
-extern "C" float lgammaf(float);
 extern "C" double lgamma(double);
 extern "C" float fmodf(float, float);
 extern "C" double fmod(double, double);
-static inline float lgamma_(float x) { return lgammaf(x); }
 static inline double lgamma_(double x) { return lgamma(x); }
-static inline float fmod_(float x, float y) { return fmodf(x, y); }
 static inline double fmod_(double x, double y) { return fmod(x, y); }
 
 static inline float nextafter_(float x, float y) { return __builtin_nextafterf(x, y); }
@@ -174,19 +170,54 @@ static inline bfloat16 to_bfloat16(float x) {
   return (bfloat16)(rounded >> 16);
 }
 
+// float16. Its exponents are floats' with 112 subtracted, so that a power of two converts all numbers
+// but infinity and NaN. Adding 0.5 rounds a subnormal result to its last place. g++ 12 does not
+// vectorize conversions of _Float16 without instructions for its arithmetic.
+static inline float from_float16(float16 x) {
+  const uint32_t magnitude = (x & 0x7fffu) << 13, sign = (x & 0x8000u) << 16;
+  const float finite = bits_as<float>(magnitude) * 5.192296858534828e33f;
+  const uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : bits_as<uint32_t>(finite);
+  return bits_as<float>(bits | sign);
+}
+static inline float16 to_float16(float x) {
+  const uint32_t all = bits_as<uint32_t>(x), bits = all & 0x7fffffffu;
+  const uint32_t small = bits_as<uint32_t>(bits_as<float>(bits) + 0.5f) - 0x3f000000u;
+  const uint32_t normal = (bits + 0xfffu + ((bits >> 13) & 1u) - 0x38000000u) >> 13;
+  uint32_t rounded = bits < 0x38800000u ? small : normal;
+  rounded = bits >= 0x477ff000u ? 0x7c00u : rounded;
+  rounded = bits > 0x7f800000u ? 0x7e00u : rounded;
+  return (float16)(rounded | (all >> 16 & 0x8000u));
+}
+
+// The remainder of a division that is rounded to 0, exactly. Each step subtracts a multiple of y that
+// leaves less than 2^-51 of the quotient, without rounding. Six steps are enough for all floats.
+static inline float fmod_(float x, float y) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  const double inf = __builtin_inf(), a = abs_((double)x), b = abs_((double)y), inverse = 1 / b;
+  double rest = a;
+#pragma GCC unroll 6
+  for (int step = 0; step < 6; ++step) rest = __builtin_fma(-trunc_(rest * inverse), b, rest);
+  rest = rest < 0 ? rest + b : rest;
+  rest = rest >= b ? rest - b : rest;
+  rest = b == inf ? a : rest;
+  rest = a == inf ? a - a : rest;
+  return copysign_((float)rest, x);
+#else
+  return fmodf(x, y);
+#endif
+}
+
 // Python's division of floats: the quotient is rounded down, the remainder has the sign of b.
 template <typename T> static inline T remainder_(T a, T b) {
-  T r = fmod_(a, b);
-  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
+  const T r = fmod_(a, b);
+  return (r != 0) & ((b < 0) != (r < 0)) ? r + b : r;
 }
 template <typename T> static inline T floor_div_(T a, T b) {
-  if (b == 0) return a / b;
-  T r = fmod_(a, b);
-  T q = (a - r) / b;
-  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
-  if (q == 0) return copysign_((T)0, a / b);
-  T down = floor_(q);
-  return q - down > (T)0.5 ? down + 1 : down;
+  const T r = fmod_(a, b), whole = (a - r) / b;
+  const T q = (r != 0) & ((b < 0) != (r < 0)) ? whole - 1 : whole, down = floor_(q);
+  const T nearest = q - down > (T)0.5 ? down + 1 : down;
+  const T signed_zero = q == 0 ? copysign_((T)0, a / b) : nearest;
+  return b == 0 ? a / b : signed_zero;
 }
 
 // Integer division. A zero divisor sets *status and gives 0. Division by -1 never traps.

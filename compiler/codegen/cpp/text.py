@@ -60,7 +60,7 @@ def literal(constant: Constant) -> str:
     if dtype == torch.bfloat16:
         return f"to_bfloat16({_float_literal(float(value), torch.float32)})"
     if dtype == torch.float16:
-        return f"(float16){_float_literal(float(value), torch.float32)}"
+        return f"to_float16({_float_literal(float(value), torch.float32)})"
     return f"({TYPES[dtype]}){integer(int(value))}"
 
 
@@ -101,6 +101,11 @@ class CppIndex(TruncatingText):
         return super().atom(atom)
 
 
+def element(text: str, dtype: torch.dtype) -> str:
+    """The value of an element of an array."""
+    return f"is_true({text})" if dtype == torch.bool else text
+
+
 def operation(node: Call, operands: list[str]) -> str:
     """An operation on operands that are C++ expressions."""
     name, dtype = node.name, node.dtype
@@ -134,7 +139,11 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
     "isnan": lambda o, d: f"{o[0]} != {o[0]}",
     "isinf": lambda o, d: f"abs_({o[0]}) == __builtin_inf()",
     "signbit": lambda o, d: f"sign_bit({o[0]})",
-    "where": lambda o, d: f"{o[0]} ? {o[1]} : {o[2]}",
+    "where": lambda o, d: (
+        f"(bool)(({o[0]} & {o[1]}) | (!{o[0]} & {o[2]}))"  # g++ 12 does not vectorize `?:` of bools
+        if d == torch.bool
+        else f"{o[0]} ? {o[1]} : {o[2]}"
+    ),
 }
 
 
@@ -145,11 +154,11 @@ def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
     if source == torch.bfloat16:
         return cast(f"from_bfloat16({value})", torch.float32, target)
     if source == torch.float16:
-        return cast(f"(float){value}", torch.float32, target)
+        return cast(f"from_float16({value})", torch.float32, target)
     if target == torch.bfloat16:
         return f"to_bfloat16({cast(value, source, torch.float32)})"
     if target == torch.float16:
-        return f"(float16)({cast(value, source, torch.float32)})"
+        return f"to_float16({cast(value, source, torch.float32)})"
     if target == torch.bool:
         return f"({value} != 0)"
     if source == torch.bool and target in FLOATS:

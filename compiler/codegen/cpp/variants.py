@@ -115,8 +115,10 @@ def work_per_point(nodes: Sequence[FlatNode]) -> int:
 
 
 def can_split(kernel: FlatKernel) -> bool:
-    """Whether the kernel consists of a single sweep of reductions without outer loops."""
+    """Whether the kernel is one sweep of reductions without outer loops, for several threads."""
     if kernel.outer or not kernel.accumulates or not kernel.inner or kernel.scans:
+        return False
+    if not can_share(kernel):
         return False
     return sum(s.sweep for s in segments(kernel)) == 1
 

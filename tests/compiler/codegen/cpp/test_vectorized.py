@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cpp_kernels import built, kernels, scalar_loops
-from judge import assert_as_eager, compiled
+from judge import assert_as_eager, assert_same, compiled
 
 KERNEL = """
 extern "C" void kernel(const float* __restrict__ in, float* __restrict__ out) {{
@@ -176,3 +177,81 @@ def test_lanes_run_along_the_elements_that_are_neighbours_in_memory() -> None:
     )
     assert "int lanes" not in by_rows
     assert "int lanes" in by_columns
+
+
+MASK, OTHER_MASK = torch.arange(64 * 300).view(64, 300) % 3 == 0, torch.randn(64, 300) > 0
+MASKED: dict[str, Callable[..., Any]] = {
+    "gradient of relu": lambda x, m, n: torch.where(m, 0.0, x),
+    "choice of two tensors": lambda x, m, n: torch.where(m, x, x * 2 + 1),
+    "choice of bools": lambda x, m, n: torch.where(m, n, x > 0),
+    "joined masks": lambda x, m, n: torch.where((m & ~n) | (x > 1), x, 0.0),
+    "mask and value": lambda x, m, n: (m ^ n, torch.where(m, x, 0.0)),
+    "dropout": lambda x, m, n: x * m * 2,
+    "negated": lambda x, m, n: ~m,
+    "count": lambda x, m, n: m.sum(-1),
+    "any and all": lambda x, m, n: ((m & n).any(-1), (m | n).all(-1)),
+    "masked extremes of columns": lambda x, m, n: torch.where(m, 0.0, x).amax(0),
+    "function": lambda x, m, n: torch.where(m, x.exp(), 0.0),
+    "bfloat16": lambda x, m, n: torch.where(m, 0.0, x.bfloat16()),
+    "double": lambda x, m, n: torch.where(m, 0.0, x.double()),
+    "bytes": lambda x, m, n: torch.where(m, 1, n.to(torch.uint8)),
+    "int64": lambda x, m, n: torch.where(m, 1, n.to(torch.int64)),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_loops_over_bools_in_memory_are_vectorized(tmp_path: Path, name: str) -> None:
+    inputs = [ones(64, 300), MASK, OTHER_MASK]
+    text = kernels(MASKED[name], *inputs)
+    assert "#pragma omp simd" in text
+    assert scalar_loops(text, tmp_path) == []
+    torch._dynamo.reset()
+    assert_as_eager(compiled(MASKED[name]), MASKED[name], inputs)
+
+
+NUMBERS = torch.randn(64, 300) * 10
+OPERATIONS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
+    "sine and cosine": (lambda x: x.sin() * x.cos(), torch.float32),
+    "sine and cosine of doubles": (lambda x: x.sin() * x.cos(), torch.float64),
+    "remainder": (lambda x: x % 0.7, torch.float32),
+    "fmod": (lambda x: torch.fmod(x, x.flip(0)), torch.float32),
+    "floor division": (lambda x: x // 0.3, torch.float32),
+    "floor division of numbers": (lambda x: torch.floor_divide(x, x.flip(0)), torch.float32),
+    "log of gamma": (lambda x: x.lgamma(), torch.float32),
+    "arithmetic in float16": (lambda x: x * 2 + 1, torch.float16),
+    "choice in float16": (lambda x: torch.where(x > 0, x, x * 0.5), torch.float16),
+    "relu in float16": (lambda x: x.relu(), torch.float16),
+    "sum in float16": (lambda x: x.sum(-1), torch.float16),
+    "softmax in float16": (lambda x: x.softmax(-1), torch.float16),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_loops_over_operations_with_branches_in_c_are_vectorized(tmp_path: Path, name: str) -> None:
+    function, dtype = OPERATIONS[name]
+    text = kernels(function, NUMBERS.to(dtype))
+    assert "#pragma omp simd" in text
+    assert scalar_loops(text, tmp_path) == []
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [NUMBERS.to(dtype)])
+
+
+def test_every_float16_is_converted_as_eager_converts_it() -> None:
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
+    between = torch.nextafter(every.float(), torch.tensor(0.0))
+    middle = (every[1:].float() + every[:-1].float()) / 2
+    floats = torch.cat([every.float(), between, middle, torch.tensor([1e30, -1e30, 65519.0])])
+    assert_as_eager(compiled(lambda x: x.float()), lambda x: x.float(), [every], exact=True)
+    assert_as_eager(compiled(lambda x: x.half()), lambda x: x.half(), [floats], exact=True)
+
+
+@pytest.mark.parametrize("y", [0.3, -7.0, 1e-45, 3.4e38, torch.inf, 0.0, torch.nan])
+def test_remainders_are_exact_for_all_magnitudes(y: float) -> None:
+    powers = 2.0 ** torch.arange(-149, 128).double()
+    x = torch.cat([powers, -powers * 1.37, torch.tensor([0.0, -0.0, torch.inf, torch.nan])]).float()
+    found = compiled(lambda x: torch.fmod(x, y))(x)
+    divisor = torch.tensor(y).item()
+    expected = [
+        math.fmod(v, divisor) if math.isfinite(v) and divisor else math.nan for v in x.tolist()
+    ]
+    assert_same(found, torch.tensor(expected), exact=True)
