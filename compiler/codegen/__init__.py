@@ -5,6 +5,7 @@ UNITS = {
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
     "codegen.split": "split a reduction to a single value among threads",
     "codegen.tile": "load data that is strided along the innermost loop in blocks",
+    "codegen.index_sets": "split a loop where its conditions change",
     "codegen.vectorize": "use vector instructions in the innermost loop",
     "codegen.parallelize": "distribute the outer loops among threads",
     "codegen.scratch": "keep a row of expensive values for a later sweep",

@@ -22,13 +22,17 @@ INLINED = frozenset(
     for name in (
         "full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "new_zeros", "new_ones",
         "new_full", "scalar_tensor", "arange", "add", "sub", "rsub", "mul", "neg", "abs", "eq",
-        "ne", "lt", "le", "gt", "ge", "where", "maximum", "minimum", "bitwise_and", "bitwise_or",
-        "bitwise_xor", "bitwise_not", "logical_and", "logical_or", "logical_not", "tril", "triu",
-        "clone", "_to_copy", "lift_fresh_copy", "alias", "detach", "expand", "permute",
-        "transpose", "t", "squeeze", "unsqueeze", "select", "slice", "view", "_unsafe_view",
+        "ne", "lt", "le", "gt", "ge", "where", "maximum", "minimum", "clamp", "bitwise_and",
+        "bitwise_or", "bitwise_xor", "bitwise_not", "logical_and", "logical_or", "logical_not",
+        "tril", "triu", "clone", "_to_copy", "lift_fresh_copy", "alias", "detach", "expand",
+        "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "slice", "view",
+        "_unsafe_view",
     )
 ) | {prims.iota, prims.convert_element_type}  # fmt: skip
 """Operators that a kernel computes in place at less cost than a load."""
+
+OF_INDICES = frozenset((aten.fmod, aten.remainder))
+"""Operators on int64 that wrap an index around. A kernel has a loop for each time that it does."""
 
 
 def constant_folding(graph: fx.Graph) -> bool:
@@ -61,7 +65,10 @@ def _constants(graph: fx.Graph) -> tuple[dict[fx.Node, None], set[fx.Node]]:
         elif is_pure(node) and all(n in known for n in node.all_input_nodes):
             known[node] = None
             target = node.target
-            cheap = isinstance(target, torch._ops.OpOverload) and target.overloadpacket in INLINED
+            wraps = OF_INDICES if node.meta["val"].dtype == torch.int64 else frozenset()
+            cheap = isinstance(target, torch._ops.OpOverload) and (
+                target.overloadpacket in INLINED | wraps
+            )
             if not cheap or any(n in costly for n in node.all_input_nodes):
                 costly.add(node)
     return known, costly

@@ -15,10 +15,11 @@ HEAVY = frozenset(
     (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
         "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma",
-        "pow", "atan2", "fmod", "hypot",
+        "pow", "atan2", "fmod", "hypot", "floor_div", "remainder", "trunc_div", "trunc_mod",
     )
 )  # fmt: skip
-MEDIUM = frozenset(("div", "sqrt", "rsqrt", "floor_div", "remainder", "trunc_div", "trunc_mod"))
+"""Functions, and divisions that round, which no processor has for vectors of integers."""
+MEDIUM = frozenset(("div", "sqrt", "rsqrt"))
 
 
 def arithmetic(expr: Expr) -> int:

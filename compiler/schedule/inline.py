@@ -36,6 +36,7 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.ir.index import Atom, Index, product, to_index
+from tcdebug.compiler.ir.linear_parts import linear_parts
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import arithmetic, load_count
 
@@ -130,6 +131,8 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     work, read = arithmetic(producer.body), load_count(producer.body)
     if read == 0 and not producer.body.axes:
         return ""  # a constant
+    if _is_index(producer):
+        return ""
     cost = f"{work} operations and {read} loads"
     if in_memory:
         cheap = work <= 1 and read <= 1 and not indirect(producer.body)
@@ -141,6 +144,13 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
         return f"it is read several times, and {cost} are too much to repeat"
     return f"{len(loops)} nodes read it" if len(loops) > CHEAP_USERS else ""
+
+
+def _is_index(producer: Pointwise) -> bool:
+    """Whether a producer on a CPU is linear on parts of its axis, each of which gets a loop."""
+    if producer.out.device.type != "cpu" or len(producer.axes) != 1:
+        return False
+    return linear_parts(producer.body, producer.axes[0]) is not None
 
 
 def indirect(expr: Expr) -> bool:

@@ -60,16 +60,20 @@ class CppEmitter:
 
     # -- loops ------------------------------------------------------------------------------
 
-    def enter(self, opening: str = "", axes: Iterable[Axis] = ()) -> Block:
+    def enter(
+        self, opening: str = "", axes: Iterable[Axis] = (), *, conditional: bool = False
+    ) -> Block:
         """Open a block inside the innermost one. The variables of `axes` exist from here on.
 
-        Values are not hoisted out of a loop that may have no iterations: they might read out of
-        bounds or divide by zero.
+        Values are not hoisted out of a `conditional` block, nor out of a loop that may have no
+        iterations: they might read out of bounds or divide by zero.
         """
         block = Block(opening)
         floor = self._floors[-1] if self._floors else 0
         self.blocks.append(block)
         self._known.append({})
+        if conditional:
+            floor = len(self.blocks) - 1
         for axis in axes:
             self.depths[axis] = len(self.blocks) - 1
             if not is_positive(axis.size):

@@ -21,6 +21,7 @@ from tcdebug.compiler.codegen.cpp.accumulator import (
     spread_of,
 )
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
+from tcdebug.compiler.codegen.cpp.index_sets import Choice, Split
 from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex, element
 from tcdebug.compiler.codegen.cpp.transposed_loads import COLUMNS, ROWS, Tiling, block_start
@@ -344,7 +345,10 @@ class CppKernelWriter:
                 self.emit.enter(_loop(axis, *bounds[position]), (axis,))
             if here and not folds_at:
                 folds_at = self._declare_parts(chunked)
-        self._innermost_loop(segment, accumulators, *bounds[-1])
+        if self.choices.index_sets is None:
+            self._innermost_loop(segment, accumulators, *bounds[-1])
+        else:
+            self._parts(self.choices.index_sets)
         while True:
             if len(self.emit.blocks) == folds_at:
                 for accumulator in chunked:
@@ -352,6 +356,18 @@ class CppKernelWriter:
             if len(self.emit.blocks) == depth:
                 return
             self.emit.leave()
+
+    def _parts(self, split: Split) -> None:
+        """Write the parts of an innermost loop that was split by its conditions."""
+        if isinstance(split, Choice):
+            condition = self.emit.value(split.condition).text
+            for opening, side in ((f"if ({condition})", split.chosen), ("else", split.other)):
+                self.emit.enter(opening, conditional=True)
+                self._parts(side)
+                self.emit.leave()
+            return
+        for part in split:
+            self._innermost_loop(Segment(True, part.nodes), (), str(part.low), str(part.high))
 
     def _open_chunk(self, axis: Axis, length: int, bounds: tuple[str, str]) -> tuple[str, str]:
         """Open a loop over pieces of an axis. Returns the bounds of the axis in a piece."""

@@ -14,6 +14,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     can_share,
     can_split,
     crossing,
+    index_sets,
     lane_axis,
 )
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
@@ -89,6 +90,9 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     tiled = tiling(flat)
     if tiled is not None and not gate.allows("codegen.tile", subject):
         tiled = None
+    sets = index_sets(flat) if tiled is None else None
+    if sets is not None and not gate.allows("codegen.index_sets", subject):
+        sets = None
     loops = bool(flat.outer or flat.inner)
     return KernelVariant(
         vectorize=loops and gate.allows("codegen.vectorize", subject),
@@ -96,6 +100,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         lane=lane,
         tiling=tiled,
         split=split,
+        index_sets=sets,
         scratch=(
             lane is None
             and not split

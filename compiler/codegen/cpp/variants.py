@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tcdebug.compiler.codegen.cpp.index_sets import Split, split
 from tcdebug.compiler.codegen.cpp.transposed_loads import Tiling
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
@@ -35,6 +36,7 @@ class KernelVariant:
     tiling: Tiling | None = None
     split: bool = False
     scratch: bool = False
+    index_sets: Split | None = None
 
 
 def points(kernel: FlatKernel) -> Index:
@@ -140,3 +142,11 @@ def crossing(kernel: FlatKernel) -> set[str]:
             if any(node.name in reads_of(n) for s in later for n in s.nodes):
                 found.add(node.name)
     return found
+
+
+def index_sets(kernel: FlatKernel) -> Split | None:
+    """The parts of the innermost loop, if it has conditions and no other order of points."""
+    if kernel.accumulates or not kernel.inner or any(n.scatters for n in kernel.nodes):
+        return None
+    plan = segments(kernel)
+    return split(plan[0].nodes, kernel.inner[-1]) if len(plan) == 1 else None

@@ -1,0 +1,144 @@
+"""Finds the parts of an axis on which an integer is a linear function of the position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue
+from tcdebug.compiler.ir.index import Axis, to_index
+
+MANY = 8
+"""The most parts that are counted."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """slope * axis + start. A bool is 0 or 1."""
+
+    slope: int
+    start: int
+
+    def at(self, point: int) -> int:
+        """The value at a point of the axis."""
+        return self.slope * point + self.start
+
+
+class Changes(Exception):
+    """An expression is not one linear function in a range, which is to be split before `point`."""
+
+    def __init__(self, point: int) -> None:
+        self.point = point
+
+
+def truth(holds: Callable[[int], bool], low: int, high: int) -> bool:
+    """Whether a condition holds in a range in which it changes at most once.
+
+    Raises Changes if it does.
+    """
+    first = holds(low)
+    if holds(high - 1) == first:
+        return first
+    same, different = low, high - 1
+    while different - same > 1:
+        middle = (same + different) // 2
+        same, different = (middle, different) if holds(middle) == first else (same, middle)
+    raise Changes(different)
+
+
+COMPARISONS: dict[str, Callable[[int], bool]] = {
+    "lt": lambda d: d < 0,
+    "le": lambda d: d <= 0,
+    "gt": lambda d: d > 0,
+    "ge": lambda d: d >= 0,
+}
+"""What each comparison says of the difference of its operands."""
+
+
+def linear_parts(expr: Expr, axis: Axis) -> int | None:
+    """The number of parts of an axis on each of which an integer is linear.
+
+    None if there are more than MANY, or if it is not linear.
+    """
+    size = axis.size.constant
+    if size is None:
+        return None
+    ranges, parts = [(0, size)], 0
+    while ranges and parts + len(ranges) <= MANY:
+        low, high = ranges.pop()
+        try:
+            if linear(expr, axis, low, high) is None:
+                return None
+            parts += 1
+        except Changes as at:
+            ranges += [(at.point, high), (low, at.point)]
+    return None if ranges else parts
+
+
+def linear(expr: Expr, axis: Axis, low: int, high: int) -> Linear | None:
+    """An int64 or bool in a range of an axis; None if it may depend on anything else.
+
+    Raises Changes if it is linear only in parts of the range.
+    """
+    if expr.dtype not in (torch.int64, torch.bool):
+        return None
+    match expr:
+        case Constant():
+            return Linear(0, int(expr.value))
+        case IndexValue():
+            slope = expr.index.coefficient(axis)
+            if slope is None or slope.constant is None:
+                return None
+            start = (expr.index - to_index(axis) * slope).constant
+            return None if start is None else Linear(slope.constant, start)
+        case Call():
+            operands = [linear(o, axis, low, high) for o in expr.args]
+            known = [o for o in operands if o is not None]
+            return _applied(expr, known, low, high) if len(known) == len(operands) else None
+    return None
+
+
+def _applied(expr: Call, of: list[Linear], low: int, high: int) -> Linear | None:
+    """An operation on linear operands."""
+    if expr.name in COMPARISONS:
+        difference = Linear(of[0].slope - of[1].slope, of[0].start - of[1].start)
+        compare = COMPARISONS[expr.name]
+        return Linear(0, truth(lambda p: compare(difference.at(p)), low, high))
+    match expr.name, of:
+        case "add", [a, b]:
+            return Linear(a.slope + b.slope, a.start + b.start)
+        case "sub", [a, b]:
+            return Linear(a.slope - b.slope, a.start - b.start)
+        case "neg", [a]:
+            return Linear(-a.slope, -a.start)
+        case "mul", [a, b] if not a.slope or not b.slope:
+            fixed, other = (a, b) if not a.slope else (b, a)
+            return Linear(other.slope * fixed.start, other.start * fixed.start)
+        case ("remainder" | "trunc_mod") as name, [a, b] if not b.slope and b.start > 0:
+            floor = name == "remainder"
+            quotient = _quotient(a.at(low), b.start, floor=floor)
+            truth(lambda p: _quotient(a.at(p), b.start, floor=floor) == quotient, low, high)
+            return Linear(a.slope, a.start - quotient * b.start)
+        case "abs", [a]:
+            negative = truth(lambda p: a.at(p) < 0, low, high)
+            return Linear(-a.slope, -a.start) if negative else a
+        case ("minimum" | "maximum") as name, [a, b]:
+            first = truth(lambda p: (a.at(p) <= b.at(p)) == (name == "minimum"), low, high)
+            return a if first else b
+        case "where", [condition, a, b] if not condition.slope:
+            return a if condition.start else b
+        case ("bitwise_and" | "bitwise_or") as name, [a, b] if expr.dtype == torch.bool:
+            both = name == "bitwise_and"
+            return Linear(0, (a.start and b.start) if both else (a.start or b.start))
+        case "bitwise_not", [a] if expr.dtype == torch.bool:
+            return Linear(0, 1 - a.start)
+        case "cast", [a] if expr.dtype == torch.int64:
+            return a
+    return None
+
+
+def _quotient(number: int, divisor: int, *, floor: bool) -> int:
+    """A quotient by a positive number, rounded down or to zero."""
+    return number // divisor if floor or number >= 0 else -(-number // divisor)

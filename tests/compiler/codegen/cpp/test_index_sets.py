@@ -1,0 +1,83 @@
+"""Loops are split where their conditions change, and read the same elements as before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cpp_kernels import kernels, scalar_loops
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge import assert_as_eager, compiled
+from torch.nn import functional as F
+
+X, Y = torch.randn(9, 200), torch.randn(9, 300)
+PLANES = torch.randn(5, 12, 130)
+SPLIT: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
+    "join of rows": (lambda x, y: torch.cat([x * 2, y], 1), [X, Y], 2),
+    "join of columns": (lambda x, y: torch.cat([x, y * 2], 0), [X, X], 2),
+    "stack": (lambda x, y: torch.stack([x, y * 2, x + y], 1), [X, X], 3),
+    "join of joins": (
+        lambda x, y: torch.cat([torch.cat([x, y], 1), torch.cat([y, x], 1)], 0),
+        [X, Y],
+        4,
+    ),
+    "gradient of a split": (lambda x: torch.stack(x.chunk(4, 1), 0).flatten(0, 1), [X], 4),
+    "reflection": (lambda x: F.pad(x, (3, 4), mode="reflect"), [PLANES], 3),
+    "replication": (lambda x: F.pad(x, (2, 5), mode="replicate"), [PLANES], 3),
+    "rotation": (lambda x: x.roll(7, 1) + 1, [X], 2),
+    "padding": (lambda x: F.pad(x, (70, 80)), [PLANES], 3),
+    "halves turned": (
+        lambda x: torch.cat([-x[:, 100:], x[:, :100]], 1) * 2,
+        [torch.randn(9, 200)],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_each_part_of_a_loop_has_no_condition_and_is_vectorized(tmp_path: Path, name: str) -> None:
+    function, inputs, parts = SPLIT[name]
+    text = kernels(function, *inputs)
+    assert text.count("#pragma omp simd") == parts
+    assert "checked_place" not in text
+    assert " ? " not in text
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, inputs, exact=True)
+
+
+def test_a_condition_of_a_short_row_stays_a_mask(tmp_path: Path) -> None:
+    x = torch.randn(64, 30)
+    text = kernels(lambda x: F.pad(x, (3, 3)), x)
+    assert text.count("#pragma omp simd") == 1
+    assert scalar_loops(text, tmp_path) == []
+
+
+def test_a_loop_is_whole_with_the_unit_off() -> None:
+    function, inputs, _ = SPLIT["join of rows"]
+    whole = kernels(function, *inputs, off=("codegen.index_sets",))
+    assert whole.count("for (") == kernels(function, *inputs).count("for (") - 1
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=2, max_size=4),
+    axis=st.sampled_from([0, 1]),
+    padding=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    mode=st.sampled_from(["constant", "reflect", "replicate", "circular"]),
+)
+def test_joined_and_padded_tensors_are_those_of_eager(
+    lengths: list[int], axis: int, padding: tuple[int, int], mode: str
+) -> None:
+    sizes = [(n, 12) if axis == 0 else (12, n) for n in lengths]
+    inputs = [torch.arange(a * b).view(a, b) + 1000 * k for k, (a, b) in enumerate(sizes)]
+
+    def function(*given: torch.Tensor) -> torch.Tensor:
+        joined = torch.cat([*given[:-1], given[-1] * 2], axis)
+        return F.pad(joined.float()[None], padding, mode=mode) + 1
+
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, inputs, exact=True)
