@@ -76,11 +76,11 @@ def _twice(value: Any) -> Any:
 
 def program(
     body: str, *changes: str, definitions: str = "", first: tuple[str, ...] = FIRST,
-    mode: str = "", backward: bool = False,
+    mode: str = "", backward: bool = False, dynamic: bool | None = None,
 ) -> PythonProgram:  # fmt: skip
     """A program of these lines that is called once, changed, and called again."""
     steps = (CallStep(first, "", backward), CallStep(changes, mode, backward))
-    return PythonProgram(parsed_lines(definitions), parsed_lines(body), steps)
+    return PythonProgram(parsed_lines(definitions), parsed_lines(body), steps, dynamic)
 
 
 PLANTED = {
@@ -123,6 +123,15 @@ PLANTED = {
     "missing guard of global state": PlantedUnit(
         GUARDS, "GLOBAL_STATE", nothing,
         program("return x * 2 if torch.is_grad_enabled() else x", mode="torch.no_grad()"),
+    ),
+    "missing guard of an absent attribute": PlantedUnit(
+        GUARDS, "NOT_PRESENT_IN_GENERIC_DICT", nothing,
+        program("return x * BOX.level", "BOX.level = 2.0",
+                definitions="class Box:\n    level = 1.0\nBOX = Box()"),
+    ),
+    "lost global": PlantedUnit(
+        EFFECTS, "store_global", nothing,
+        program("global LAST\nLAST = n\nreturn x * 2", definitions="LAST = 0"),
     ),
     "lost side effects": PlantedUnit(
         EFFECTS, "codegen_update_mutated", nothing,

@@ -66,6 +66,15 @@ def minified(finding: Finding, folder: Path, setup: str = "", left: float | None
     )
 
 
+def bisected(finding: Finding, folder: Path, left: float | None = None) -> Finding:
+    """The confirmed finding of a Python program with its layer or unit as the culprit.
+
+    The note of the finding keeps saying that its script fails.
+    """
+    made = minified(finding, folder, "", left)
+    return msgspec.structs.replace(made, note=f"{finding.note}; {made.note}")
+
+
 def _oracle(finding: Finding) -> str:
     """The oracle with which the minifier judges a finding."""
     of_layout = any(finding.signature.endswith(f"wrong {w}") for w in (STRIDES, ALIASING))

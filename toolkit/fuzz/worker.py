@@ -5,6 +5,7 @@ It generates programs and keeps findings. A child process runs the compiled code
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import runpy
@@ -21,12 +22,12 @@ from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import FuzzAgain, FuzzCase, FuzzFinding
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings
-from tcdebug.fuzz.followup import minified
+from tcdebug.fuzz.followup import bisected, minified
 from tcdebug.fuzz.hunt import Enough, Found, Hunt
 from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
 from tcdebug.fuzz.python.oracle import judge_python
-from tcdebug.fuzz.python.standalone import confirmed
+from tcdebug.fuzz.python.standalone import FAILS, confirmed
 from tcdebug.fuzz.runner import Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.cases.decisions import read_decisions
@@ -80,6 +81,7 @@ def _fused(events: Path) -> Iterator[str]:
 def runner(job: FuzzJob) -> ProgramRunner:
     """The judge for the programs of a job, set up and warm."""
     one_thread()
+    gc.set_threshold(100_000, 50, 50)  # a compile makes a million objects, most of which stay
     folder = Path(job.run_dir) / f"worker-{job.worker}"
     folder.mkdir(parents=True, exist_ok=True)
     backend = Backend(job.backend, job.backend, run_dir=str(folder))
@@ -222,6 +224,9 @@ class Worker:
         if isinstance(program, PythonProgram):
             finding = confirmed(finding, folder, self.job.setup)
             self.findings.write(finding)
+            if self.job.bisect and finding.note == FAILS:
+                finding = bisected(finding, folder, self.hunt.seconds_left)
+                self.findings.write(finding)
         elif self.job.bisect:
             finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
             self.findings.write(finding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ import torch
 
 from tcdebug.minifier.cases.source import run_text
 from tcdebug.minifier.reuse.reachable import Reachable, reachable
-from tcdebug.strategies.python.python_program import CALL, CallStep, PythonProgram
+from tcdebug.strategies.python.python_program import CALL, RESULT, CallStep, PythonProgram
 
 MODULE = "generated_program"
 """The name of the module that a program runs as."""
+CHANGE = "change"
+"""The phase of the lines that run before a call."""
 OWN = ("drawn", "again")
 """Messages of the exceptions that programs themselves raise."""
 
@@ -31,15 +34,22 @@ class BrokenProgram(Exception):
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """The memory of a tensor: its strides, and the first tensor of the state that shares it."""
+    """The memory of a tensor: its strides, and the first tensor of the state that shares it.
+
+    `recorded` tells whether autograd has recorded how the tensor was computed.
+    """
 
     strides: tuple[int, ...]
     owner: int
+    recorded: bool = False
 
 
 @dataclass(frozen=True)
 class CallState:
-    """The state after a call: what it returned or raised, and everything that it could write."""
+    """The state after a call: what it returned or raised, and everything that it could write.
+
+    If the lines before a call raise, there is no call, and `phase` is CHANGE.
+    """
 
     state: Reachable
     layouts: dict[int, TensorLayout]
@@ -65,18 +75,6 @@ class CallState:
 
 
 @dataclass
-class CountingBackend:
-    """A backend that counts the graphs that it compiles."""
-
-    compiler: Callable[..., Any]
-    compiles: int = 0
-
-    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        self.compiles += 1
-        return self.compiler(graph, inputs)
-
-
-@dataclass
 class Execution:
     """One run of a program in a module of its own."""
 
@@ -86,6 +84,8 @@ class Execution:
     count: Callable[[], int] = lambda: 0
     before_call: Callable[[], None] = lambda: None
     notify: Callable[[str], None] = lambda phase: None
+    only_result: bool = False
+    """Whether the states contain only the result."""
     module: types.ModuleType = field(default_factory=lambda: types.ModuleType(MODULE))
 
     def states(self) -> list[CallState]:
@@ -93,6 +93,7 @@ class Execution:
         with _own_modes(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sys.modules[MODULE] = self.module
+            self.module.__dict__[RESULT] = None
             torch.manual_seed(0)
             try:
                 run_text(self.program.source(), str(self.path), self.module.__dict__)
@@ -108,10 +109,12 @@ class Execution:
                 exec("\n".join(step.lines), self.module.__dict__)
             except (SyntaxError, NameError) as error:
                 raise BrokenProgram(f"{type(error).__name__}: {error}") from error
-            except Exception:  # a change that another change has made impossible
+            except Exception as error:
+                state = reachable(self._roots())
+                yield CallState(_copied(state), _layouts(state), _modes(), error, CHANGE)
                 return
-            before = hash(tuple(reachable(self._roots()).paths().items()))
-            repeats = (before, step.mode) == last and not step.lines and _no_gradients(self.module)
+            before = self._state_before()
+            repeats = (before, step.mode) == last and not step.lines and self._is_visible()
             last = (before, step.mode)
             self.before_call()
             made = self._call(step, call, before, repeats)
@@ -125,32 +128,47 @@ class Execution:
         self, step: CallStep, call: Callable[..., Any], before: int, repeats: bool
     ) -> CallState:
         names: dict[str, Any] = {**self.module.__dict__, "program": call}
-        result: Any = None
         error, phase = None, "forward"
         mode = eval(step.mode, names) if step.mode else contextlib.nullcontext()
         self.notify(phase)
         try:
             with mode:
-                result = eval(CALL, names)
+                self.module.__dict__[RESULT] = eval(CALL, names)
             modes = _modes()
-            if step.backward and (root := _root(result)) is not None:
+            exec("\n".join(step.between), self.module.__dict__)
+            if step.backward and (root := _root(self.module.__dict__[RESULT])) is not None:
                 phase = "backward"
                 self.notify(phase)
                 root.backward()  # type: ignore[no-untyped-call] # torch has no annotation
         except Exception as raised:
             error, modes = raised, _modes()
-        state = reachable({"result": result, **self._roots()})
+        state = reachable(self._roots())
         return CallState(
             _copied(state), _layouts(state), modes, error, phase, before, repeats, self.count()
         )
 
+    def _state_before(self) -> int:
+        """A hash of what a graph may depend on: not the result of the call before."""
+        roots = {name: value for name, value in self._roots().items() if name != RESULT}
+        return hash(tuple(reachable(roots).paths().items()))
+
+    def _is_visible(self) -> bool:
+        """Whether `reachable` sees all that a graph may depend on.
+
+        It sees neither gradients nor the state of iterators and of thread-local objects.
+        """
+        return _no_gradients(self.module) and not any(
+            isinstance(value, Iterator | threading.local) for value in self._roots().values()
+        )
+
     def _roots(self) -> dict[str, Any]:
-        """The variables of the module."""
+        """The variables of the module, or the result alone."""
         hidden = types.ModuleType
         return {
             name: value
             for name, value in self.module.__dict__.items()
             if not name.startswith("_") and not isinstance(value, hidden) and name != "program"
+            if not self.only_result or name == RESULT
         }
 
 
@@ -183,7 +201,7 @@ def _layouts(state: Reachable) -> dict[int, TensorLayout]:
             continue
         address = value.untyped_storage().data_ptr()
         owner = first.setdefault(address, place) if value.numel() else place
-        found[place] = TensorLayout(value.stride(), owner)
+        found[place] = TensorLayout(value.stride(), owner, value.grad_fn is not None)
     return found
 
 

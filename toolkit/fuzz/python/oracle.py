@@ -3,6 +3,8 @@
 A state is everything that the call could write: its result, the variables of the module and all
 that they refer to, gradients, exceptions, shared memory and the modes of torch. A graph that is
 reused is stale if a fresh capture is right at the call that fails. An equal call compiles nothing.
+
+An exported program leaves the state of the program alone, so only its result is compared.
 """
 
 from __future__ import annotations
@@ -11,28 +13,37 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import torch
 
+from tcdebug.fuzz.python.compiling import Compilation
 from tcdebug.fuzz.python.execution import (
+    CHANGE,
     BrokenProgram,
     CallState,
-    Compile,
-    CountingBackend,
     Execution,
 )
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.reuse.differences import differences
-from tcdebug.strategies.python.python_program import PythonProgram
+from tcdebug.strategies.python.python_program import CallStep, PythonProgram
+from tcdebug.strategies.python.ways import WAYS
 
-UNSUPPORTED = ("Unsupported", "UncapturedHigherOrderOpError", "UserError", "RecompileError")
+UNSUPPORTED = (
+    "Unsupported", "UncapturedHigherOrderOpError", "UserError", "RecompileError", "NotExported",
+    "GuardOnDataDependentSymNode", "FailOnRecompileLimitHit",
+)  # fmt: skip
 """Exceptions that say that torch.compile does not accept a program."""
 OF_FAKE_TENSORS = "TorchRuntimeError"
 """The exception in place of one that an operator raises, by design of another class."""
 PLANNED = ("eager",)
 """Backends that keep eager's strides."""
+CACHING = ("inductor",)
+"""Backends that have caches, which a second run reads."""
+VIEWS_ONLY = "is a view"
+"""What the message of an exception has if autograd forbids a write to a view."""
 
 
 @dataclass(frozen=True)
@@ -54,51 +65,82 @@ def judge_python(
     `name` is a backend that torch.compile knows. Files are written to `folder`.
     """
     start = time.monotonic()
-    backend = torch._dynamo.lookup_backend(name)
-    path = folder / "program.py"
+    program = _comparable(program)
+    compilation = Compilation(
+        program, folder / "program.py", torch._dynamo.lookup_backend(name), notify
+    )
     notify("eager")
-    try:
-        eager = Execution(program, path, _unchanged).states()
-    except BrokenProgram as problem:
-        return ProgramVerdict(Status.INVALID, message=str(problem)[:500])
-    judging = PythonJudging(program, path, backend, name, notify)
-    found = judging.deviation(eager)
+    with untimed_guards():
+        try:
+            verdict = PythonJudging(compilation, name).verdict()
+        except BrokenProgram as problem:
+            return ProgramVerdict(Status.INVALID, message=str(problem)[:500])
     seconds = round(time.monotonic() - start, 3)
-    second = len(eager) > 1
-    if found is None:
-        return ProgramVerdict(Status.PASSED, second=second, seconds=seconds)
-    if found.what == "unsupported":
-        return ProgramVerdict(Status.DISCARDED, message=found.detail[:500], seconds=seconds)
-    again = Execution(program, path, _unchanged).states()
-    if first_deviation(eager, again, name) is not None:
-        return ProgramVerdict(Status.DISCARDED, message="eager itself gives different results")
-    return failed(judging.outcome(found, eager))
+    return msgspec.structs.replace(verdict, second=len(program.steps) > 1, seconds=seconds)
 
 
-def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
+def _comparable(program: PythonProgram) -> PythonProgram:
+    """The calls of a program that its way can make: an exported one is called once."""
+    if not WAYS[program.way].exports:
+        return program
+    first = msgspec.structs.replace(program.steps[0], backward=False, between=())
+    return msgspec.structs.replace(program, steps=(first,))
 
 
 @dataclass(frozen=True)
 class PythonJudging:
-    """Runs one program compiled, in several ways."""
+    """Runs one program in eager and compiled. `name` is that of the backend."""
 
-    program: PythonProgram
-    path: Path
-    backend: Callable[..., Any]
+    compilation: Compilation
     name: str
-    notify: Callable[[str], None]
 
-    def deviation(self, eager: Sequence[CallState]) -> Deviation | None:
+    def verdict(self) -> ProgramVerdict:
+        """The verdict. Raises BrokenProgram."""
+        eager = self.compilation.eager()
+        if problem := self._unfit(eager):
+            return ProgramVerdict(Status.DISCARDED, message=problem)
+        found = self._deviation(eager)
+        if found is None:
+            return ProgramVerdict(Status.PASSED)
+        if found.what == "unsupported":
+            return ProgramVerdict(Status.DISCARDED, message=found.detail[:500])
+        if first_deviation(eager, self.compilation.eager(), self.name) is not None:
+            return ProgramVerdict(Status.DISCARDED, message="eager itself gives different results")
+        return failed(self._outcome(found, eager))
+
+    def _unfit(self, eager: Sequence[CallState]) -> str:
+        """Why the way does not fit the program; empty if it does.
+
+        A wrapper must not change what eager does. What is exported must change nothing.
+        """
+        way = self.compilation.way
+        if way.wrapper:
+            plain = self.compilation.eager(plain=True)
+            if first_deviation(plain, eager, self.name) is not None:
+                return f"{self.compilation.program.way} changes what eager does"
+        if way.exports:
+            program = self.compilation.program
+            twice = msgspec.structs.replace(program, steps=(*program.steps, CallStep()))
+            states = Execution(twice, self.compilation.path, lambda f: f).states()
+            if len(states) < 2 or next(differences(*(s.state for s in states)), None) is not None:
+                return "a call changes more than its result"
+        return ""
+
+    def _deviation(self, eager: Sequence[CallState]) -> Deviation | None:
         """The first deviation of a compiled run, or of a second one with warm caches."""
-        found = first_deviation(eager, self._compiled(), self.name)
-        if found is None and self.name not in PLANNED:
-            found = first_deviation(eager, self._compiled(), self.name)
+        found = first_deviation(eager, self.compilation.compiled(), self._planned)
+        if found is None and self.name in CACHING:
+            found = first_deviation(eager, self.compilation.compiled(), self._planned)
             if found is not None:
                 return replace(found, what=f"second run: {found.what}")
         return found
 
-    def outcome(self, found: Deviation, eager: Sequence[CallState]) -> Outcome:
+    @property
+    def _planned(self) -> str:
+        """The backend that plans strides; none for an exported program."""
+        return "" if self.compilation.way.exports else self.name
+
+    def _outcome(self, found: Deviation, eager: Sequence[CallState]) -> Outcome:
         """The deviation as a failure, and whether a fresh capture does not have it."""
         if found.error is not None:
             cause = root_cause(found.error)
@@ -109,31 +151,11 @@ class PythonJudging:
             return Outcome(Kind.RECOMPILE, "forward", f"forward | {found.what}", found.detail)
         what = found.what
         if found.call > 0:
-            fresh = first_deviation(eager, self._compiled(fresh=True), self.name)
+            fresh = first_deviation(eager, self.compilation.compiled(fresh=True), self._planned)
             if fresh is None or fresh.call > found.call:
                 what = f"stale graph: {what}"
         message = f"call {found.call + 1}: {found.detail}"
         return Outcome(Kind.WRONG, found.phase, f"{found.phase} | {what}", message)
-
-    def _compiled(self, *, fresh: bool = False) -> list[CallState]:
-        torch.compiler.reset()
-        counting = CountingBackend(self.backend)
-        before = torch.compiler.reset if fresh else _nothing
-        compiling = self._compiling(counting)
-        run = Execution(
-            self.program, self.path, compiling, lambda: counting.compiles, before, self.notify
-        )
-        try:
-            return run.states()
-        finally:
-            torch.compiler.reset()
-
-    def _compiling(self, backend: Callable[..., Any]) -> Compile:
-        return lambda f: torch.compile(f, backend=backend, dynamic=self.program.dynamic)
-
-
-def _nothing() -> None:
-    pass
 
 
 def first_deviation(
@@ -159,12 +181,15 @@ def first_deviation(
 def _errors_differ(place: int, right: CallState, other: CallState) -> Deviation | None:
     error, wanted = other.error, right.error
     if error is None:
-        if wanted is None or not right.own_error:
+        if wanted is None:
+            return None
+        forbidden = right.phase == CHANGE and VIEWS_ONLY in str(wanted)
+        if not right.own_error and not forbidden:
             return None
         detail = f"no exception instead of {type(wanted).__name__}"
         return Deviation(place, "lost exception", detail, right.phase)
     kind = type(error).__name__
-    if kind in UNSUPPORTED:
+    if any(owner.__name__ in UNSUPPORTED for owner in type(error).__mro__):
         return Deviation(place, "unsupported", f"{kind}: {error}", other.phase)
     if wanted is None:
         return Deviation(place, "exception", str(error), other.phase, error)
@@ -196,6 +221,9 @@ def _states_differ(
         if layout.owner != actual.owner:
             detail = f"tensor {node} shares memory with {actual.owner}, not {layout.owner}"
             return Deviation(place, "wrong aliasing", detail, "forward")
+        if layout.recorded != actual.recorded:
+            detail = f"tensor {node}: grad_fn is {'set' if actual.recorded else 'None'}"
+            return Deviation(place, "wrong grad_fn", detail, "forward")
         if backend in PLANNED and layout.strides != actual.strides:
             detail = f"{actual.strides} instead of {layout.strides}"
             return Deviation(place, "wrong strides", detail, "forward")

@@ -14,6 +14,8 @@ from tcdebug.minifier.processes.spawn import spawn
 
 SECONDS = 120.0
 """The time limit of a script, in seconds."""
+FAILS = "the script fails in a fresh process"
+"""The note of a finding that its script confirms."""
 DIFFERS = 1
 """The exit status of a script that sees a difference."""
 
@@ -33,7 +35,7 @@ def confirmed(finding: Finding, folder: Path, setup: str = "") -> Finding:
     if ended.timed_out:
         note = "the script does not end"
     elif ended.returncode == DIFFERS:
-        note = "the script fails in a fresh process"
+        note = FAILS
     elif ended.returncode == 0:
         note = "the script passes: only the fuzzer's oracle sees the difference"
     else:

@@ -84,6 +84,50 @@ HOOKED = torch.nn.Identity()
 HOOKED.register_forward_hook(lambda module, inputs, output: output * RATE[0])
 HOOKED.register_forward_pre_hook(lambda module, inputs: (inputs[0] + 1,))
 """
+RATES = "RATES = [2.0]"
+ROUNDED = """
+from torch.overrides import TorchFunctionMode
+class AddingOne(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        return result + 1 if function is torch.sin else result
+"""
+REGION = """
+REGION_RATES = [2.0]
+@torch.compiler.nested_compile_region
+def region(value):
+    return torch.sin(value) * REGION_RATES[0]
+"""
+DISABLED = """
+DISABLED_CALLS = []
+@torch.compiler.disable
+def disabled(value):
+    DISABLED_CALLS.append(1)
+    return value * len(DISABLED_CALLS)
+"""
+SUBCLASS = """
+class Marked(torch.Tensor):
+    unit = 1.0
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return super().__torch_function__(function, types, args, kwargs or {})
+    def in_units(self):
+        return self * self.unit
+"""
+TIED = """
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = torch.nn.Linear(3, 3, bias=False)
+        self.two = torch.nn.Linear(3, 3, bias=False)
+        self.two.weight = self.one.weight
+        with torch.no_grad():
+            self.one.weight.fill_(0.5)
+    def forward(self, value):
+        self.seen = value.shape
+        return self.two(self.one(value))
+TIED = Tied()
+"""
 LOOP = "from torch._higher_order_ops import while_loop"
 SCAN = "from torch._higher_order_ops import scan"
 ASSOCIATIVE = "from torch._higher_order_ops import associative_scan"
@@ -96,6 +140,23 @@ AUTOGRAD = (
     statements("autograd function in place", "{t} = {a} * 1\n{t} = Halved.apply({t})", DIRTY),
     statements("hook on a tensor", "{t} = {a} * 2\nif {t}.requires_grad:\n"
                "    {t}.register_hook(lambda gradient: gradient * {c})"),
+    statements("hook reads a list", "{t} = {a} * 2\nif {t}.requires_grad:\n"
+               "    {t}.register_hook(lambda gradient: gradient * RATES[0])", RATES,
+               "RATES[0] = 3.0", between=("RATES[0] = 5.0", "RATES = [7.0]")),
+    statements("hook writes to a list", "{t} = {a} * 2\nif {t}.requires_grad:\n"
+               "    {t}.register_hook(lambda gradient: RATES.append(n))", RATES, "RATES.clear()",
+               between=("RATES.append(3.0)",)),
+    statements("function mode", "{t} = torch.sin({a})", ROUNDED, modes=("AddingOne()",)),
+    statements("function mode inside", "with AddingOne():\n    {t} = torch.sin({a})", ROUNDED,
+               modes=("AddingOne()",)),
+    statements("nested region", "{t} = region({a} * 1.0) + region({b} * 1.0)", REGION,
+               "REGION_RATES[0] = 3.0"),
+    statements("disabled function", "{t} = disabled({a}) + 1", DISABLED, "DISABLED_CALLS.clear()"),
+    statements("tensor subclass", "{t} = (({a} * 1).as_subclass(Marked).in_units())"
+               ".as_subclass(torch.Tensor)", SUBCLASS, "Marked.unit = 3.0"),
+    statements("tied weights", "{t} = TIED(torch.ones(1, 3) * {a}.sum().float())", TIED,
+               "TIED.two.weight = torch.nn.Parameter(torch.ones(3, 3))",
+               "TIED.requires_grad_(False)", "TIED.one.weight.data.fill_(2.0)", "TIED.eval()"),
     statements("retain_grad", "{t} = {a} * 2\nif {t}.requires_grad:\n    {t}.retain_grad()"),
     statements("requires_grad_", "{t} = {a}.detach().requires_grad_({a}.is_floating_point())"),
     statements("gradient inside", "leaf = {a}.detach().double().requires_grad_()\n"
@@ -126,6 +187,15 @@ AUTOGRAD = (
             "torch.func.grad_and_value(lambda v: (v * {c}).sum())({a} * 1.0)[0]"),
     written("func.jvp", "torch.func.jvp(lambda v: v * v, ({a} * 1.0,), ({a} * 1.0,))[1]"),
     written("func.vjp", "torch.func.vjp(lambda v: v * {c}, {a} * 1.0)[1]({a} * 1.0)[0]"),
+    statements("saved tensors hooks", "with torch.autograd.graph.saved_tensors_hooks("
+               "lambda t: t * 2, lambda t: t):\n    {t} = {a} * {a}"),
+    statements("deterministic flag", "{t} = {a} * (2 if "
+               "torch.are_deterministic_algorithms_enabled() else 3)", "FLAG = None",
+               "torch.use_deterministic_algorithms(True)"),
+    statements("default dtype", "{t} = torch.ones(3) * {a}", "FLAG = None",
+               "torch.set_default_dtype(torch.float64)"),
+)  # fmt: skip
+HIGHER_ORDER = (
     written("cond",
             "torch.cond({a}.sum() > 1, lambda v: v * {c}, lambda v: v - {c}, ({b} * 1.0,))"),
     statements("cond on a size", "{t} = torch.cond(x.shape[0] > 2, lambda v: v + 1, "
@@ -137,11 +207,4 @@ AUTOGRAD = (
     statements("associative_scan", "{t} = associative_scan(lambda p, q: p * q, "
                "torch.ones(4, 3) * {a}.sum(), 0, combine_mode='generic')[-1]", ASSOCIATIVE),
     statements("map", "{t} = map_rows(lambda row, k: row * k, torch.ones(2, 3), {a}.sum())", MAP),
-    statements("saved tensors hooks", "with torch.autograd.graph.saved_tensors_hooks("
-               "lambda t: t * 2, lambda t: t):\n    {t} = {a} * {a}"),
-    statements("deterministic flag", "{t} = {a} * (2 if "
-               "torch.are_deterministic_algorithms_enabled() else 3)", "FLAG = None",
-               "torch.use_deterministic_algorithms(True)"),
-    statements("default dtype", "{t} = torch.ones(3) * {a}", "FLAG = None",
-               "torch.set_default_dtype(torch.float64)"),
 )  # fmt: skip

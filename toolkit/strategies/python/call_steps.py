@@ -39,10 +39,17 @@ SECOND = (
 NUMBERS = ("1", "2", "3", "True", "2.5", "0", "False", "1.0", "-1", "5")
 MODES = (
     "", "", "", "", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()",
-    "torch.autocast('cpu', dtype=torch.bfloat16)",
+    "torch.autocast('cpu', dtype=torch.bfloat16)", "torch.device('cpu')",
 )  # fmt: skip
-MOST = 4
-"""The maximum number of calls."""
+OF_RESULTS = (
+    "result[-1].add_(1)", "result[0].mul_(2)", "result[0].requires_grad_()",
+    "result[-1].sum().backward()", "x = result[0]", "y = result[-1]", "result = None",
+)  # fmt: skip
+"""What a program may do with the results of a call."""
+KEPT = "kept = x * x"
+"""Keeps a value whose gradient needs the contents of `x` from before a call."""
+AFTER_KEPT = "kept.sum().backward()"
+LATER_CALLS = (1, 1, 1, 2, 2, 3)
 MOST_CHANGES = 2
 
 
@@ -54,21 +61,34 @@ def draw_steps(scene: ProgramScene) -> tuple[CallStep, ...]:
         f"n = {scene.choose(NUMBERS)}",
     ]
     backward = scene.flag()
-    steps = [CallStep(tuple(first), scene.choose(MODES), backward)]
-    for _ in range(scene.integer(1, MOST - 1)):
+    if scene.integer(0, 9) == 9:
+        first.append(KEPT)
+        scene.changes[AFTER_KEPT] = None
+    steps = [_step(scene, first, backward)]
+    for _ in range(scene.choose(LATER_CALLS)):
         lines: list[str] = []
         for _ in range(scene.integer(0, MOST_CHANGES)):
             lines.append(_change(scene))
-        steps.append(CallStep(tuple(dict.fromkeys(lines)), scene.choose(MODES), backward))
+        steps.append(_step(scene, lines, backward))
     return tuple(steps)
 
 
+def _step(scene: ProgramScene, lines: list[str], backward: bool) -> CallStep:
+    mode = scene.choose((*MODES, *scene.modes))
+    between: tuple[str, ...] = ()
+    if backward and scene.between and scene.flag():
+        between = (scene.choose(tuple(scene.between)),)
+    return CallStep(tuple(dict.fromkeys(lines)), mode, backward, between)
+
+
 def _change(scene: ProgramScene) -> str:
-    kind = scene.integer(0, 7)
-    if kind <= 3 and scene.changes:
+    kind = scene.integer(0, 9)
+    if kind <= 5 and scene.changes:
         return scene.choose(tuple(scene.changes))
-    if kind <= 5:
+    if kind <= 6:
         return f"x = {scene.choose(FIRST)}"
-    if kind == 6:
+    if kind == 7:
         return f"y = {scene.choose(SECOND)}"
-    return f"n = {scene.choose(NUMBERS)}"
+    if kind == 8:
+        return f"n = {scene.choose(NUMBERS)}"
+    return scene.choose(OF_RESULTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tcdebug.strategies.python.scene import ProgramScene
@@ -17,7 +17,10 @@ class Feature:
 
 
 def written(name: str, template: str, definition: str = "", *changes: str) -> Feature:
-    """A feature that assigns an expression: `{a}` and `{b}` are tensors, `{c}` is a constant."""
+    """A feature that assigns an expression: `{a}` and `{b}` are tensors, `{c}` is a constant.
+
+    `changes` are statements that may run between calls.
+    """
 
     def draw(scene: ProgramScene) -> None:
         if definition:
@@ -28,12 +31,20 @@ def written(name: str, template: str, definition: str = "", *changes: str) -> Fe
     return Feature(name, draw)
 
 
-def statements(name: str, template: str, definition: str = "", *changes: str) -> Feature:
-    """A feature that writes lines: as `written`, and `{t}` is a new tensor that they assign."""
+def statements(
+    name: str, template: str, definition: str = "", *changes: str,
+    modes: Sequence[str] = (), between: Sequence[str] = (),
+) -> Feature:  # fmt: skip
+    """A feature that writes lines: as `written`, and `{t}` is a new tensor that they assign.
+
+    `modes` are contexts for calls. `between` may run between forward and backward.
+    """
 
     def draw(scene: ProgramScene) -> None:
         if definition:
             scene.define(name, definition, *changes)
+        scene.modes.update(dict.fromkeys(modes))
+        scene.between.update(dict.fromkeys(between))
         a, b, c = scene.tensor(), scene.tensor(), scene.constant()
         target = scene.name("v") if "{t}" in template else ""
         scene.write(template.format(a=a, b=b, c=c, t=target))

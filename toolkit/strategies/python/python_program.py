@@ -11,10 +11,13 @@ from hashlib import blake2b
 import msgspec
 
 from tcdebug.strategies.devices import CPU, Options
+from tcdebug.strategies.python.ways import COMPILE
 
 INDENT = "    "
 PARAMETERS = "x, y, n=1"
 CALL = "program(x, y, n)"
+RESULT = "result"
+"""The variable of the module that has what the last call returned."""
 
 
 class CodeLine(msgspec.Struct, frozen=True):
@@ -43,21 +46,24 @@ class CodeLine(msgspec.Struct, frozen=True):
 class CallStep(msgspec.Struct, frozen=True):
     """A call. `lines` run before it at the top level of the module, `mode` is a context around it.
 
-    After a call with `backward`, the sum of its results is differentiated.
+    The module variable `result` is what the call returned. After a call with `backward`, the sum
+    of its results is differentiated; `between` runs before that.
     """
 
     lines: tuple[str, ...] = ()
     mode: str = ""
     backward: bool = False
+    between: tuple[str, ...] = ()
 
 
 class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
-    """A program and its calls. `dynamic` is passed to torch.compile."""
+    """A program and its calls. `dynamic` is passed to torch.compile; `way` is a name in WAYS."""
 
     definitions: tuple[CodeLine, ...]
     body: tuple[CodeLine, ...]
     steps: tuple[CallStep, ...]
     dynamic: bool | None = None
+    way: str = COMPILE
 
     @property
     def device(self) -> str:
@@ -71,9 +77,10 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """The features that it contains, in order."""
+        """Its features in order, after the way to compile unless that is the usual one."""
         found = (f for line in (*self.definitions, *self.body) for f in line.features)
-        return tuple(dict.fromkeys(f for f in found if f))
+        way = () if self.way == COMPILE else (self.way,)
+        return (*way, *dict.fromkeys(f for f in found if f))
 
     @property
     def pairs(self) -> frozenset[str]:
@@ -103,6 +110,8 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
             yield msgspec.structs.replace(self, body=body)
         if self.dynamic is not None:
             yield msgspec.structs.replace(self, dynamic=None)
+        if self.way != COMPILE:
+            yield msgspec.structs.replace(self, way=COMPILE)
 
 
 def parsed_lines(text: str, feature: str = "") -> tuple[CodeLine, ...]:
@@ -145,8 +154,10 @@ def _fewer_steps(steps: tuple[CallStep, ...]) -> Iterator[tuple[CallStep, ...]]:
             yield (*before, msgspec.structs.replace(step, lines=fewer), *after)
         if step.mode:
             yield (*before, msgspec.structs.replace(step, mode=""), *after)
+        if step.between:
+            yield (*before, msgspec.structs.replace(step, between=()), *after)
         if step.backward:
-            yield (*before, msgspec.structs.replace(step, backward=False), *after)
+            yield (*before, msgspec.structs.replace(step, backward=False, between=()), *after)
 
 
 def _fewer_lines(lines: tuple[CodeLine, ...]) -> Iterator[tuple[CodeLine, ...]]:

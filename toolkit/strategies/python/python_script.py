@@ -12,6 +12,7 @@ from tcdebug.strategies.python.python_program import (
     PythonProgram,
     names_assigned,
 )
+from tcdebug.strategies.python.ways import WAYS
 
 
 def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
@@ -23,13 +24,20 @@ def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
     for step in program.steps:
         lines += [*step.lines, *_call_lines(step)]
     body = textwrap.indent("\n".join(lines), INDENT)
-    return f"{program.source()}\n\ndef calls(program):\n{body}\n{_MAIN.format(call=text)}"
+    way = WAYS[program.way]
+    settings = "".join(f"    torch._dynamo.config.{name} = True\n" for name in way.settings)
+    plain = 'eager["program"]'
+    main = _MAIN.format(
+        call=text, settings=settings, compared=1 if way.exports else None,
+        eager=f'eager["wrapped"]({plain})' if way.wrapper else plain,
+    )  # fmt: skip
+    functions = f"{way.wrapper}\n{way.definition}".strip()
+    return f"{program.source()}\n\n{functions}\n\n\ndef calls(program):\n{body}\n{main}"
 
 
 def _call_lines(step: CallStep) -> list[str]:
-    if not step.mode:
-        return [f"yield lambda: {CALL}, {step.backward}"]
-    return [f"with {step.mode}:", f"{INDENT}yield lambda: {CALL}, {step.backward}"]
+    call = f"yield lambda: {CALL}, {step.backward}, {chr(10).join(step.between)!r}"
+    return [f"with {step.mode}:", f"{INDENT}{call}"] if step.mode else [call]
 
 
 _MAIN = '''
@@ -38,7 +46,8 @@ def described(value, known):
     """A value and all that it refers to, as text."""
     if isinstance(value, torch.Tensor):
         grad = value.grad if value.is_leaf and value.requires_grad else None
-        text = f"{{value.dtype}} {{value.requires_grad}} {{value.detach().double().tolist()}}"
+        history = value.requires_grad, value.grad_fn is None
+        text = f"{{value.dtype}} {{history}} {{value.detach().double().tolist()}}"
         return f"{{text}} grad {{described(grad, known)}}" if grad is not None else text
     seen = id(value) in known or isinstance(value, type(torch))
     if seen or callable(value) and not isinstance(value, torch.nn.Module):
@@ -58,9 +67,18 @@ def described(value, known):
 
 def outcomes(program):
     """What each call returns or raises, and the variables of this module afterwards."""
-    for call, backward in calls(program):
+    steps = calls(program)
+    while True:
         try:
-            result = call()
+            call, backward, between = next(steps)
+        except StopIteration:
+            return
+        except Exception as error:  # of the lines before a call
+            yield type(error).__name__, {{}}
+            return
+        try:
+            result = globals()["result"] = call()
+            exec(between, globals())
             values = result if isinstance(result, (list, tuple)) else [result]
             roots = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
             if backward and roots:
@@ -72,18 +90,23 @@ def outcomes(program):
         yield described(result, ()), state
 
 
+result = None
+
+
 def main():
     import runpy
     import sys
 
     sys.modules["eager"] = sys.modules["compiled"] = sys.modules["__main__"]
     eager = runpy.run_path(__file__, run_name="eager")
-    wanted = list(eager["outcomes"](eager["program"]))
-    compiled = runpy.run_path(__file__, run_name="compiled")
-    actual = list(compiled["outcomes"](torch.compile(compiled["program"], {call})))
-    for number, (right, other) in enumerate(zip(wanted, actual), 1):
+    wanted = list(eager["outcomes"]({eager}))
+    there = runpy.run_path(__file__, run_name="compiled")
+{settings}    actual = list(there["outcomes"](there["compiled"](there["program"], {call})))
+    for number, (right, other) in enumerate(zip(wanted[:{compared}], actual), 1):
         if right[0] != other[0]:
             sys.exit(f"call {{number}} gives {{other[0]}} instead of {{right[0]}}")
+        if {compared}:
+            break  # an exported program leaves the variables of this module alone
         for name, value in right[1].items():
             if value != other[1].get(name):
                 now = other[1].get(name)

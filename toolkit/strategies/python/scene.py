@@ -31,6 +31,10 @@ class ProgramScene:
     tensors: list[str] = field(default_factory=lambda: ["x", "y"])
     changes: dict[str, None] = field(default_factory=dict)
     """Statements that may run between calls."""
+    modes: dict[str, None] = field(default_factory=dict)
+    """Contexts that a call may run in, besides those of torch."""
+    between: dict[str, None] = field(default_factory=dict)
+    """Statements that may run between forward and backward."""
     feature: str = ""
     """The feature that is being drawn."""
     kept: list[str] = field(default_factory=list)

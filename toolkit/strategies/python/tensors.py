@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tcdebug.strategies.python.feature import statements, written
+from tcdebug.strategies.python.feature import Feature, statements, written
+from tcdebug.strategies.python.scene import ProgramScene
+
+
+def _text(scene: ProgramScene) -> None:
+    name = scene.name("text")
+    scene.write(f"{name} = f'{{n}} of {{x.dim()}}'")
+    scene.keep(name)
+
 
 TENSORS = (
     written("add", "{a} + {b}"),
@@ -40,6 +48,25 @@ TENSORS = (
     statements("attribute of a tensor", "{t} = {a} * getattr(x, 'scale', {c})"),
     statements("set an attribute of a tensor", "x.scale = {c}\n{t} = {a} * x.scale"),
     statements("replace data", "x.data = x.data * {c}\n{t} = x + 0"),
+    statements("data in place", "x.data.add_({c})\n{t} = x * 1"),
+    statements("unbind", "first, {t} = torch.stack([{a} * 1.0, {b} * 2.0]).unbind(0) "
+               "if {a}.shape == {b}.shape else ({a}, {b})"),
+    statements("chunk", "{t} = ({a} * 2).chunk(2)[0] if {a}.dim() else {a}"),
+    statements("split of an input", "{t} = x.split(1)[0] if x.dim() and len(x) else {a}"),
+    statements("views of one value", "whole = {a} * 2\nrow = whole[...]\n{t} = whole.view_as(row)"),
+    written("expanded view", "{a}.expand(2, *{a}.shape)"),
+    written("alias of an input", "x.view_as(x)"),
+    written("transposed twice", "{a}.mT.mT if {a}.dim() > 1 else {a}"),
+    written("squeeze", "{a}.squeeze()"),
+    written("complex", "torch.view_as_real(torch.complex({a}.float(), {a}.float())).sum(-1)"),
+    written("nonzero", "{a} * torch.nonzero({b}).shape[0]"),
+    written("tolist", "{a} * len({b}.tolist()) if {b}.dim() else {a} * {b}.tolist()"),
+    written("numpy", "{a} * torch.from_numpy({b}.detach().numpy() * 2).sum() "
+            "if {b}.dtype == torch.float32 else {a}"),
+    written("type of a tensor", "{a} * len({b}.type())"),
+    written("abs of a size", "{a} * abs(2 - x.shape[0])"),
+    Feature("text", _text),
+    statements("view in no_grad", "with torch.no_grad():\n    {t} = {a}[...]"),
     statements("graph break", "torch._dynamo.graph_break()"),
     statements("gradient of an input", "{t} = {a} if x.grad is None else {a} + x.grad"),
 )  # fmt: skip

@@ -1,0 +1,121 @@
+"""The construct of each finding in docs/findings/python, as the strategies draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tcdebug.strategies.python.call_steps import AFTER_KEPT, KEPT, OF_RESULTS
+from tcdebug.strategies.python.feature import Feature
+from tcdebug.strategies.python.python_program import CallStep, PythonProgram
+from tcdebug.strategies.python.python_programs import TABLES
+from tcdebug.strategies.python.scene import ProgramScene
+from tcdebug.strategies.python.ways import COMPILE
+
+T = TypeVar("T")
+FIRST = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
+RECENT = ("deque_full", "stored_generator")
+"""Regressions in torch 2.15."""
+
+
+@dataclass
+class ChosenScene(ProgramScene):
+    """Draws the wanted options, and the simplest one where none is wanted."""
+
+    wanted: tuple[str, ...] = ()
+
+    def choose(self, options: Sequence[T]) -> T:
+        """The first wanted option, or else the first."""
+        return next((o for o in options if o in self.wanted), options[0])
+
+    def flag(self) -> bool:
+        """Always False."""
+        return False
+
+    def integer(self, low: int, high: int) -> int:
+        """The least number."""
+        return low
+
+
+@dataclass(frozen=True)
+class DrawnConstruct:
+    """Features, the options that they choose, and what happens before and between two calls."""
+
+    feature: str
+    change: str = ""
+    wanted: tuple[str, ...] = ()
+    mode: str = ""
+    between: str = ""
+    first: tuple[str, ...] = FIRST
+    dynamic: bool | None = None
+    way: str = COMPILE
+    backend: str = "eager"
+
+    def scene(self) -> ProgramScene:
+        """The scene after the feature was drawn."""
+        scene = ChosenScene(_never, _nothing, wanted=("x", *self.wanted))
+        feature = _named(self.feature)
+        scene.feature = feature.name
+        feature.draw(scene)
+        if KEPT in self.first:
+            scene.changes[AFTER_KEPT] = None
+        return scene
+
+    def program(self) -> PythonProgram:
+        """The program. Raises ValueError if the strategies do not draw the construct."""
+        scene = self.scene()
+        if self.change and self.change not in (*scene.changes, *OF_RESULTS):
+            raise ValueError(f"no change {self.change!r}")
+        if self.mode and self.mode not in scene.modes:
+            raise ValueError(f"no mode {self.mode!r}")
+        if self.between and self.between not in scene.between:
+            raise ValueError(f"nothing between: {self.between!r}")
+        between = (self.between,) if self.between else ()
+        backward = bool(self.between)
+        steps = [CallStep(self.first, self.mode, backward, between)]
+        if not self.mode and not self.between:
+            steps.append(CallStep((self.change,) if self.change else (), ""))
+        definitions = tuple(line for lines in scene.definitions.values() for line in lines)
+        return PythonProgram(definitions, scene.body(), tuple(steps), self.dynamic, self.way)
+
+
+def _named(name: str) -> Feature:
+    return next(f for _, table in TABLES for f in table if f.name == name)
+
+
+def _never(strategy: object) -> object:
+    raise AssertionError("a chosen scene draws nothing")
+
+
+def _nothing(scene: ProgramScene) -> None:
+    pass
+
+
+GRADIENT = ("x = torch.ones(2, 3, requires_grad=True)", "y = x", "n = 1")
+CONSTRUCTS = {
+    "abstract_class": DrawnConstruct("abstract class", "Shape.register(Square)"),
+    "builtin_shadowed": DrawnConstruct("shadowed builtin", "max = min"),
+    "chain_map": DrawnConstruct("chain map", "CHOSEN_LEVELS['level'] = 7.5"),
+    "chunk_write": DrawnConstruct("unbind", "result[-1].add_(1)", backend="aot_eager"),
+    "data_version": DrawnConstruct(
+        "data in place", AFTER_KEPT, first=(*FIRST, KEPT), backend="aot_eager"
+    ),
+    "deque_full": DrawnConstruct("rotate a full deque"),
+    "export_abs": DrawnConstruct(
+        "abs of a size", dynamic=True, way="torch.export, saved and loaded"
+    ),
+    "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
+    "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
+    "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
+    "getattr_shadowed": DrawnConstruct("shadowed __getattr__", "ANSWERING.scale = 9.0"),
+    "grad_mode_number": DrawnConstruct("set_grad_enabled", wanted=("n == 1",), dynamic=True),
+    "hook_closure": DrawnConstruct("hook reads a list", between="RATES[0] = 5.0"),
+    "inherited_attribute": DrawnConstruct("write a class attribute"),
+    "replaced_method": DrawnConstruct(
+        "method of an instance or a class", "Plain.act = lambda self, value: value + 9"
+    ),
+    "stored_generator": DrawnConstruct("stored generator"),
+    "vars_length": DrawnConstruct("vars", "PLAIN.other = 1.0"),
+    "view_in_no_grad": DrawnConstruct("view in no_grad", backend="aot_eager"),
+}

@@ -1,0 +1,81 @@
+"""Compiles the program of one run in the way that was drawn, and counts the graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tcdebug.fuzz.python.execution import CallState, Execution
+from tcdebug.minifier.cases.source import run_text
+from tcdebug.strategies.python.python_program import PythonProgram
+from tcdebug.strategies.python.ways import WAYS, CompilingWay
+
+
+@dataclass
+class CountingBackend:
+    """A backend that counts the graphs that it compiles."""
+
+    compiler: Callable[..., Any]
+    compiles: int = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        self.compiles += 1
+        return self.compiler(graph, inputs)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """How a program is compiled and run. Its files are written beside `path`."""
+
+    program: PythonProgram
+    path: Path
+    backend: Callable[..., Any]
+    notify: Callable[[str], None] = field(default=lambda phase: None)
+
+    @property
+    def way(self) -> CompilingWay:
+        """The way to compile."""
+        return WAYS[self.program.way]
+
+    def eager(self, *, plain: bool = False) -> list[CallState]:
+        """The states of a run in eager, in the wrapper of the way unless `plain`."""
+        wrapper = "" if plain else self.way.wrapper
+        definition = wrapper or "def wrapped(program):\n    return program\n"
+        call = self._functions(definition)["wrapped"]
+        return Execution(self.program, self.path, call, only_result=self.way.exports).states()
+
+    def compiled(self, *, fresh: bool = False) -> list[CallState]:
+        """The states of a compiled run. If `fresh`, everything is captured anew at each call."""
+        torch.compiler.reset()
+        counting = CountingBackend(self.backend)
+        compiled = self._functions(self.way.wrapper + self.way.definition)["compiled"]
+
+        def compiling(program: Callable[..., Any]) -> Callable[..., Any]:
+            made: Callable[..., Any]
+            made = compiled(program, backend=counting, dynamic=self.program.dynamic)
+            return made
+
+        run = Execution(
+            self.program, self.path, compiling, lambda: counting.compiles,
+            torch.compiler.reset if fresh else _nothing, self.notify, self.way.exports,
+        )  # fmt: skip
+        settings = {name: True for name in self.way.settings}
+        try:
+            with torch._dynamo.config.patch(settings):
+                return run.states()
+        finally:
+            torch.compiler.reset()
+
+    def _functions(self, definition: str) -> dict[str, Any]:
+        """What the text of a way defines."""
+        names: dict[str, Any] = {"torch": torch}
+        run_text(definition, str(self.path.with_name("way.py")), names)
+        return names
+
+
+def _nothing() -> None:
+    pass
