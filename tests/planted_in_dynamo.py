@@ -129,6 +129,20 @@ PLANTED = {
         program("return x * BOX.level", "BOX.level = 2.0",
                 definitions="class Box:\n    level = 1.0\nBOX = Box()"),
     ),
+    "missing guard of a counter": PlantedUnit(
+        GUARDS, "COUNT_ITERATOR_MATCH", nothing,
+        program("return x * next(STEPS)",
+                definitions="import itertools\nSTEPS = itertools.count(1)"),
+    ),
+    "missing guard of a range": PlantedUnit(
+        GUARDS, "RANGE_ITERATOR_MATCH", nothing,
+        program("return x * next(STEPS)", definitions="STEPS = iter(range(1, 9))"),
+    ),
+    "missing guard of a builtin": PlantedUnit(
+        GUARDS, "BUILTIN_MATCH", nothing,
+        program("return FUNCTIONS[0](x)", "FUNCTIONS[0] = torch.cos",
+                definitions="FUNCTIONS = [torch.sin]"),
+    ),
     "lost global": PlantedUnit(
         EFFECTS, "store_global", nothing,
         program("global LAST\nLAST = n\nreturn x * 2", definitions="LAST = 0"),

@@ -40,10 +40,14 @@ class ChosenScene(ProgramScene):
 
 @dataclass(frozen=True)
 class DrawnConstruct:
-    """Features, the options that they choose, and what happens before and between two calls."""
+    """Features, the options that they choose, and what happens before and between two calls.
+
+    `then` is a second feature, which makes sure that there is a graph.
+    """
 
     feature: str
     change: str = ""
+    then: str = ""
     wanted: tuple[str, ...] = ()
     mode: str = ""
     between: str = ""
@@ -55,9 +59,9 @@ class DrawnConstruct:
     def scene(self) -> ProgramScene:
         """The scene after the feature was drawn."""
         scene = ChosenScene(_never, _nothing, wanted=("x", *self.wanted))
-        feature = _named(self.feature)
-        scene.feature = feature.name
-        feature.draw(scene)
+        for name in filter(None, (self.feature, self.then)):
+            scene.feature = name
+            _named(name).draw(scene)
         if KEPT in self.first:
             scene.changes[AFTER_KEPT] = None
         return scene
@@ -102,19 +106,24 @@ CONSTRUCTS = {
         "data in place", AFTER_KEPT, first=(*FIRST, KEPT), backend="aot_eager"
     ),
     "deque_full": DrawnConstruct("rotate a full deque"),
+    "dict_order": DrawnConstruct("dict methods", "TABLE['a'] = TABLE.pop('a')"),
     "export_abs": DrawnConstruct(
         "abs of a size", dynamic=True, way="torch.export, saved and loaded"
     ),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
     "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
+    "generator_left": DrawnConstruct("generator left early", then="multiply"),
     "getattr_shadowed": DrawnConstruct("shadowed __getattr__", "ANSWERING.scale = 9.0"),
     "grad_mode_number": DrawnConstruct("set_grad_enabled", wanted=("n == 1",), dynamic=True),
     "hook_closure": DrawnConstruct("hook reads a list", between="RATES[0] = 5.0"),
     "inherited_attribute": DrawnConstruct("write a class attribute"),
+    "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
+    "region_number": DrawnConstruct("nested region", "REGION_RATES[0] = 3.0"),
     "replaced_method": DrawnConstruct(
         "method of an instance or a class", "Plain.act = lambda self, value: value + 9"
     ),
+    "setattr_dotted": DrawnConstruct("setattr", first=(*FIRST[:2], "n = 2.5")),
     "stored_generator": DrawnConstruct("stored generator"),
     "vars_length": DrawnConstruct("vars", "PLAIN.other = 1.0"),
     "view_in_no_grad": DrawnConstruct("view in no_grad", backend="aot_eager"),

@@ -75,6 +75,8 @@ def test_a_fault_that_is_planted_in_dynamo_or_aotautograd_is_seen(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit = PLANTED[name]
+    if not hasattr(unit.place, unit.name):
+        pytest.skip(f"this torch has no {unit.name}")
     assert judged(unit.program, tmp_path, unit.backend) == (Status.PASSED, "")
     monkeypatch.setattr(unit.place, unit.name, unit.fault(getattr(unit.place, unit.name)))
     status, signature = judged(unit.program, tmp_path, unit.backend)
