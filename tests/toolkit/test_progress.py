@@ -42,7 +42,7 @@ def test_the_end_of_a_search_promises_nothing() -> None:
     assert said(event("bisect.step", over="units", low=4, high=5)) == ["· in units 4..5"]
 
 
-def test_minimising_says_how_many_runs_are_left_and_how_long_they_may_take() -> None:
+def test_minimising_says_how_many_runs_are_left_in_the_round() -> None:
     def plan(reduction: str, size: int, expected: int) -> dict[str, Any]:
         data = {"reduction": reduction, "size": size, "unit": "nodes", "expected": expected}
         return event("minify.plan", **data)
@@ -56,7 +56,7 @@ def test_minimising_says_how_many_runs_are_left_and_how_long_they_may_take() -> 
         ran(4.0),
         event("minify.step", nodes_before=12, nodes_after=9, **names),
     ) == [
-        "· minimising 15 nodes: about 30 runs left in this round",
-        "· truncate: 15 -> 12 nodes: about 29 runs left in this round, about 58 s",
-        "· truncate: 12 -> 9 nodes: about 19 runs left in this round, about 57 s",
+        "· minimising 15 nodes: at most 30 runs left in this round",
+        "· truncate: 15 -> 12 nodes: at most 29 runs left in this round",
+        "· truncate: 12 -> 9 nodes: at most 19 runs left in this round",
     ]

@@ -54,10 +54,10 @@ class ProgressDisplay(Live):
         """How many runs are left, and how long they take at the recent speed."""
         if not self.left:
             return ""
+        if self.minimising:  # most rounds end early, so a time would mislead
+            return f": at most {self.left} runs left in this round"
         seconds = self.left * sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
         time_left = f", about {seconds:.0f} s" if self._seconds else ""
-        if self.minimising:
-            return f": about {self.left} runs left in this round{time_left}"
         return f": at most {self.left} runs left{time_left}"
 
     def _line(self, record: Record) -> str:
