@@ -43,21 +43,23 @@ class Compilation:
 
     def eager(self, *, plain: bool = False) -> list[CallState]:
         """The states of a run in eager, in the wrapper of the way unless `plain`."""
-        wrapper = "" if plain else self.way.wrapper
-        definition = wrapper or "def wrapped(program):\n    return program\n"
-        call = self._functions(definition)["wrapped"]
-        return Execution(self.program, self.path, call, only_result=self.way.exports).states()
+
+        def wrapping(program: Callable[..., Any]) -> Callable[..., Any]:
+            if plain or not self.way.wrapper:
+                return program
+            return self._made(self.way.wrapper, "wrapped", program)
+
+        return Execution(self.program, self.path, wrapping, only_result=self.way.exports).states()
 
     def compiled(self, *, fresh: bool = False) -> list[CallState]:
         """The states of a compiled run. If `fresh`, everything is captured anew at each call."""
         torch.compiler.reset()
         counting = CountingBackend(self.backend)
-        compiled = self._functions(self.way.wrapper + self.way.definition)["compiled"]
+        definition = self.way.wrapper + self.way.definition
 
         def compiling(program: Callable[..., Any]) -> Callable[..., Any]:
-            made: Callable[..., Any]
-            made = compiled(program, backend=counting, dynamic=self.program.dynamic)
-            return made
+            options = {"backend": counting, "dynamic": self.program.dynamic}
+            return self._made(definition, "compiled", program, **options)
 
         run = Execution(
             self.program, self.path, compiling, lambda: counting.compiles,
@@ -70,11 +72,24 @@ class Compilation:
         finally:
             torch.compiler.reset()
 
-    def _functions(self, definition: str) -> dict[str, Any]:
-        """What the text of a way defines."""
+    def _made(
+        self, definition: str, name: str, program: Callable[..., Any], **options: Any
+    ) -> Callable[..., Any]:
+        """Return what the function of a way makes of a program.
+
+        A wrapper has the globals of the program, as in a script: Dynamo reaches the globals of
+        another module in another way.
+        """
         names: dict[str, Any] = {"torch": torch}
+        if self.way.wrapper:
+            names = program.__globals__
+        before = set(names)
         run_text(definition, str(self.path.with_name("way.py")), names)
-        return names
+        made: Callable[..., Any] = names[name](program, **options)
+        if self.way.wrapper:
+            for added in set(names) - before:
+                del names[added]
+        return made
 
 
 def _nothing() -> None:
