@@ -1,8 +1,8 @@
 """Decomposes composite ATen operators into simpler ones while AOTAutograd traces.
 
 The table is torch's core ATen set, without operators that are better as one ATen call, and with
-normalisations, softmax and activations, whose parts can be fused. Each entry is a unit, and each
-use of it a decision.
+normalisations, softmax, activations and `_foreach` operators, whose parts can be fused. Each entry
+is a unit, and each use of it a decision.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from tcdebug.compiler import seams
 from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
 from tcdebug.compiler.decompose.flat_indexing import FLAT_INDEXING
+from tcdebug.compiler.decompose.foreach import FOREACH
 from tcdebug.compiler.decompose.nll_loss import NLL_LOSS
 from tcdebug.compiler.decompose.operator_lists import ADDED, KEPT_WHOLE
 from tcdebug.compiler.decompose.row_major import ROW_MAJOR
@@ -26,7 +27,9 @@ from tcdebug.compiler.registry import REGISTRY
 
 Table = dict[Any, Callable[..., Any]]
 
-OWN: Table = {**BATCH_NORM, **DEVIATION, **NLL_LOSS, **ROW_MAJOR, **FLAT_INDEXING}
+OWN: Table = {
+    **BATCH_NORM, **DEVIATION, **NLL_LOSS, **ROW_MAJOR, **FLAT_INDEXING, **FOREACH,
+}  # fmt: skip
 """Decompositions that replace torch's."""
 
 
