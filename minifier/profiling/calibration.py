@@ -11,6 +11,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 CPU_BYTES, GPU_BYTES = 64 << 20, 256 << 20
 """The size of the tensor that is copied, which exceeds most caches."""
 ROUNDS = 5
+GPU_ROUNDS = 50
+"""More rounds, because other processes on the GPU delay most of the copies."""
 EVENTS = 200
 """The number of events in a round, over which the cost of one is averaged."""
 
@@ -20,14 +22,14 @@ def copy_speeds() -> dict[str, float]:
 
     The best of several rounds counts. The current GPU is measured if the program has used it.
     """
-    found = {"cpu": _speed("cpu", CPU_BYTES)}
+    found = {"cpu": _speed("cpu", CPU_BYTES, ROUNDS)}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         free, _ = torch.cuda.mem_get_info()
-        found["cuda"] = _speed("cuda", min(GPU_BYTES, free // 4))
+        found["cuda"] = _speed("cuda", min(GPU_BYTES, free // 4), GPU_ROUNDS)
     return found
 
 
-def _speed(device: str, size: int) -> float:
+def _speed(device: str, size: int, rounds: int) -> float:
     with torch.no_grad():
         source = torch.ones(size // 4, device=device)
         target = torch.empty_like(source)
@@ -35,7 +37,7 @@ def _speed(device: str, size: int) -> float:
         def copy() -> None:
             target.copy_(source)
 
-        return 2 * size / min(_seconds(device, copy) for _ in range(ROUNDS))
+        return 2 * size / min(_seconds(device, copy) for _ in range(rounds))
 
 
 def _seconds(device: str, work: Callable[[], object]) -> float:

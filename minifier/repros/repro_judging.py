@@ -1,4 +1,4 @@
-"""How a repro script judges exceptions, speed, recompiles, strides and shared memory."""
+"""How a repro script judges exceptions, hangs, speed, recompiles, strides and shared memory."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tcdebug.minifier.cases.outcome import (
     RaisedAt,
     is_device_error,
 )
+from tcdebug.minifier.judging.kernels import BUSY_SECONDS, LEAST_SECONDS, POLL, SLOWER
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
 
 
@@ -44,6 +45,9 @@ def judging_texts(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str
         "compares_layout": _COMPARES_LAYOUT if laid_out else "",
         "timing": timing,
         "timed": timed,
+        "endless": _ENDLESS if outcome.endless else "",
+        "began_eager": "    began_eager = time.monotonic()\n" * outcome.endless,
+        "watched": _WATCHED * outcome.endless,
     }
 
 
@@ -97,6 +101,35 @@ def layout(eager, actual):
         return "strides"
     return "aliasing" if shared(eager) != shared(actual) else None
 '''
+
+_WATCHED = """    import threading
+    since = time.monotonic() - began_eager
+    threading.Thread(target=watch, args=(max({}, {} * since),), daemon=True).start()
+""".format(LEAST_SECONDS, SLOWER)
+
+_ENDLESS = '''
+def watch(least):
+    """Report a hang once a GPU has run a kernel without a break for {busy} s.
+
+    A kernel that does not end cannot be interrupted, so this thread ends the process.
+    """
+    if not torch.cuda.is_initialized():
+        return
+    stream = torch.cuda.current_stream()
+    time.sleep(least)
+    rested = time.monotonic()
+    while time.monotonic() - rested < {busy}:
+        time.sleep({poll})
+        try:
+            if stream.query():
+                rested = time.monotonic()
+        except RuntimeError:
+            return  # the error of a kernel, which `judge` sees
+    report({{"kind": "hang", "what": "a kernel does not end"}})
+    os._exit(0)
+
+
+'''.format(busy=BUSY_SECONDS, poll=POLL)
 
 
 WARM_UP = """with torch.enable_grad():  # imports of the first compile do not count

@@ -351,6 +351,9 @@ def test_a_planted_fault_is_named_with_a_repro(name: str, tmp_path: Path) -> Non
     if name == "illegal" and shutil.which("compute-sanitizer"):
         (said,) = (n for n in report["notes"] if n.startswith("compute-sanitizer"))
         assert "Invalid __global__ read of size 4 bytes in the kernel triton_poi_fused_" in said
+    if name == "hang":
+        log = Path(report["run_dir"], "repro.log").read_text()
+        assert "'what': 'a kernel does not end'" in log  # it did not wait for its time limit
     assert processes_in(tmp_path) == []
     assert exit_statuses(tmp_path, report) == [1, 0], report
 

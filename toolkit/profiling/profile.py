@@ -36,7 +36,7 @@ class KernelCost(msgspec.Struct):
     registers: int | None = None
     """Registers per thread."""
     spilled: int | None = None
-    """Bytes of spilled registers per thread."""
+    """Bytes of local memory per thread: spilled registers, and arrays of functions such as sin."""
     shared: int | None = None
     """Bytes of shared memory per block."""
     occupancy: float | None = None

@@ -51,6 +51,9 @@ def written(case: Case, path: Path, content: Repro | None = None) -> tuple[str, 
     return path.read_text(), kind
 
 
+ENDLESS = Outcome(Kind.HANG, "forward", "forward | hang", "a kernel does not end", endless=True)
+
+
 def namespace_of(path: Path) -> dict[str, Any]:
     """Return what a repro script defines, without running it."""
     names: dict[str, Any] = {"__file__": str(path), "__name__": "repro"}
@@ -620,3 +623,12 @@ def test_the_runs_of_one_repro_share_their_seconds(tmp_path: Path) -> None:
     as_is, off, only = verify_switched(path, ["fuse"], ["only:fuse"], 1.0)
     assert as_is.late and as_is.seconds >= 1.0
     assert (off, only) == (LATE, LATE), "they were not started"
+
+
+def test_a_repro_of_an_endless_kernel_watches_the_device_and_passes_once_kernels_end(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "repro.py"
+    text, _ = written(captured(torch.sin, torch.ones(2)), path, Repro(ENDLESS, EAGER))
+    assert "threading.Thread(target=watch, args=(max(5.0, 10.0 * since),)" in text
+    assert verify(path).status == 0
