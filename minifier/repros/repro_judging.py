@@ -102,14 +102,14 @@ def layout(eager, actual):
     return "aliasing" if shared(eager) != shared(actual) else None
 '''
 
-_WATCHED = """    import threading
-    since = time.monotonic() - began_eager
-    threading.Thread(target=watch, args=(max({}, {} * since),), daemon=True).start()
-""".format(LEAST_SECONDS, SLOWER)
+_WATCHED = f"""    import threading
+    least = max({LEAST_SECONDS}, {SLOWER} * (time.monotonic() - began_eager))
+    threading.Thread(target=watch, args=(least,), daemon=True).start()
+"""
 
-_ENDLESS = '''
+_ENDLESS = f'''
 def watch(least):
-    """Report a hang once a GPU has run a kernel without a break for {busy} s.
+    """Report a hang once a GPU has run a kernel without a break for {BUSY_SECONDS} s.
 
     A kernel that does not end cannot be interrupted, so this thread ends the process.
     """
@@ -118,8 +118,8 @@ def watch(least):
     stream = torch.cuda.current_stream()
     time.sleep(least)
     rested = time.monotonic()
-    while time.monotonic() - rested < {busy}:
-        time.sleep({poll})
+    while time.monotonic() - rested < {BUSY_SECONDS}:
+        time.sleep({POLL})
         try:
             if stream.query():
                 rested = time.monotonic()
@@ -129,7 +129,7 @@ def watch(least):
     os._exit(0)
 
 
-'''.format(busy=BUSY_SECONDS, poll=POLL)
+'''
 
 
 WARM_UP = """with torch.enable_grad():  # imports of the first compile do not count

@@ -630,5 +630,5 @@ def test_a_repro_of_an_endless_kernel_watches_the_device_and_passes_once_kernels
 ) -> None:
     path = tmp_path / "repro.py"
     text, _ = written(captured(torch.sin, torch.ones(2)), path, Repro(ENDLESS, EAGER))
-    assert "threading.Thread(target=watch, args=(max(5.0, 10.0 * since),)" in text
+    assert "threading.Thread(target=watch, args=(least,), daemon=True).start()" in text
     assert verify(path).status == 0
