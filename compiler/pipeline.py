@@ -39,6 +39,7 @@ from tcdebug.compiler.devices.load import load
 from tcdebug.compiler.devices.protocol import KernelSource
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import (
+    ComboWritten,
     CompileEnd,
     CompileStart,
     CudaGraphSkipped,
@@ -67,6 +68,7 @@ from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
 from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
 from tcdebug.compiler.runtime.cuda.products import with_templates
 from tcdebug.compiler.runtime.profiler_ranges import graph_range
+from tcdebug.compiler.schedule.combo_kernels import with_combo_kernels
 from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -262,7 +264,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     with stages.stage("schedule", len(inlined.nodes)) as step:
         schedule = schedule_graph(inlined, gate)
         if not this.options.templates:  # otherwise after `products`, which removes buffers
-            schedule = in_place(schedule, gate)
+            schedule = _in_memory(schedule, gate, observed=observation is not None)
         verify_schedule(schedule)
         step.nodes_after = len(schedule.steps)
         step.text = lambda: print_schedule(schedule)
@@ -270,7 +272,8 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         with stages.stage("products", len(schedule.steps)) as step:
             sizes = seams.captured_sizes(module)
             schedule = with_templates(schedule, stages, this.options, sizes)
-            schedule = templated = in_place(schedule, gate)
+            observed = observation is not None
+            schedule = templated = _in_memory(schedule, gate, observed=observed)
             verify_schedule(schedule)
             step.nodes_after = len(schedule.steps)
             step.text = lambda: print_schedule(templated)
@@ -300,6 +303,15 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
             compiled = graph_range(compiled, this.compile_id, direction, this.gate.graph_id)
     _report(stages, lowered, schedule, calls, time.perf_counter() - start)
     return seams.boxed(compiled)
+
+
+def _in_memory(schedule: Schedule, gate: Gate, *, observed: bool) -> Schedule:
+    """The schedule with results over dead buffers, and then with combo kernels.
+
+    A tool that observes the values between kernels needs each kernel by itself.
+    """
+    schedule = in_place(schedule, gate)
+    return schedule if observed else with_combo_kernels(schedule, gate)
 
 
 def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
@@ -354,6 +366,12 @@ def _report_kernels(
             name, source.language, computes, call.moved, path, lines[name], call.code
         )
         log.emit(event)
+    combined: dict[str, list[str]] = {}
+    for name, call in source.calls.items():
+        if call.combo is not None:
+            combined.setdefault(call.combo.kernel.name, []).append(name)
+    for name, members in combined.items():
+        log.emit(ComboWritten(name, members, path))
     return path
 
 

@@ -17,6 +17,7 @@ FUSION = {
     "fuse.place_by_value": "on a CPU, find the place of an extreme by comparing with it",
     "fuse.split_reduction": "split a reduction to few elements among the programs of a GPU",
     "fuse.horizontal": "run neighbours that read the same memory in one loop nest",
+    "fuse.combo": "launch independent kernels of a GPU together",
 }
 
 MEMORY = {

@@ -212,6 +212,19 @@ class KernelWritten(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ComboWritten(Event):
+    """Independent kernels of a GPU were fused horizontally: one launch runs them (`fuse.combo`).
+
+    `source` is relative to the run folder.
+    """
+
+    kind: ClassVar[str] = "combo_written"
+    name: str
+    kernels: list[str]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphStep(Event):
     """A kernel or library call of a compiled graph. Written only under `tcdebug run --profile`.
 
@@ -354,6 +367,7 @@ EVENTS: tuple[type[Event], ...] = (
     DecisionTaken,
     Remark,
     KernelWritten,
+    ComboWritten,
     GraphStep,
     KernelLoaded,
     TileChosen,

@@ -51,6 +51,8 @@ class Kernel:
     nodes: tuple[LoopNode, ...]
     stored: frozenset[str]
     template: Template | None = None
+    combo: str = ""
+    """The name of the combo kernel that runs it; see `combo_kernels.py`."""
 
     @property
     def subject(self) -> str:

@@ -19,6 +19,8 @@ def print_kernel(kernel: Kernel) -> str:
     head += f" stores=[{', '.join(n.name for n in kernel.nodes if n.name in kernel.stored)}]"
     if kernel.template is not None:
         head += f" template={kernel.template.label!r}"
+    if kernel.combo:
+        head += f" combo={kernel.combo!r}"
     return "\n\n".join([head + ":", *(print_loop(n, "    ") for n in kernel.nodes)])
 
 

@@ -33,8 +33,27 @@ def _problems(schedule: Schedule) -> Iterator[str]:
                 yield f"{step.name} runs before {sorted(missing)}"
             defined.add(step.name)
             scheduled.append(step.name)
+    yield from _combo_problems(schedule)
     if sorted(scheduled) != sorted(n.name for n in graph.nodes):
         yield "the schedule does not run every node of the graph once"
+
+
+def _combo_problems(schedule: Schedule) -> Iterator[str]:
+    """The kernels of a combo follow each other, and none touches what another one writes."""
+    places: dict[str, list[int]] = {}
+    for position, step in enumerate(schedule.steps):
+        if isinstance(step, Kernel) and step.combo:
+            places.setdefault(step.combo, []).append(position)
+    for combo, found in places.items():
+        if found != [*range(found[0], found[0] + len(found))]:
+            yield f"the kernels of {combo} do not follow each other"
+        kernels = [s for s in schedule.steps[found[0] : found[-1] + 1] if isinstance(s, Kernel)]
+        for one in kernels:
+            filled = {t for n in one.nodes for t in written(n)} | one.stored
+            for other in kernels:
+                used = other.loaded() | {t for n in other.nodes for t in written(n)}
+                if other is not one and filled & used:
+                    yield f"{other.name} depends on {one.name} in {combo}"
 
 
 def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:

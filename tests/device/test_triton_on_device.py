@@ -170,6 +170,30 @@ def elements() -> Programs:
     }
 
 
+def updates(*given: torch.Tensor) -> Any:
+    """A step of an optimizer over tensors of which some have the same size, and one is odd."""
+    count = len(given) // 4
+    x, y, z, steps = (list(given[k * count : (k + 1) * count]) for k in range(4))
+    torch._foreach_add_(steps, 1)
+    torch._foreach_lerp_(y, z, 0.1)
+    scales = torch._foreach_pow(0.9, steps)
+    torch._foreach_addcdiv_(x, y, torch._foreach_add(torch._foreach_abs(z), 1), value=-0.1)
+    torch._foreach_mul_(x, scales)
+    return torch._foreach_norm(z), torch._foreach_clamp_min(x, 0.5)
+
+
+def lists() -> tuple[torch.Tensor, ...]:
+    """Three lists of tensors, and numbers of steps. Some addresses are not divisible by 16."""
+    sizes = ((70, 90), (3000,), (70, 90), (1,), (64, 64), (64, 64), (33, 5))
+    found = [randn(*size) for _ in range(2) for size in sizes]
+    shifted = [randn(F.pad(torch.empty(size), (1, 0)).numel()) for size in sizes]
+    last = [
+        x[1 : 1 + torch.empty(size).numel()].view(size)
+        for x, size in zip(shifted, sizes, strict=True)
+    ]
+    return (*found, *last, *(torch.tensor(float(k), device="cuda") for k in range(len(sizes))))
+
+
 def wholes() -> Programs:
     """Layers, updates in place, and programs that also use the CPU."""
     return {
@@ -180,6 +204,11 @@ def wholes() -> Programs:
             (randn(8, 16, 9, 9), randn(16), randn(16)),
         ),
         "flip": lambda: (lambda x: x.flip(0).cumsum(0), (randn(5, 6),)),
+        "updates of a list": lambda: (updates, lists()),
+        "sums of several tensors": lambda: (
+            lambda x, y, z: (x.sum(-1), y.softmax(-1), z.amax(), (x * 2).sum(0), y[2:5] + 1),
+            (randn(90, 400), randn(7, 3000), randn(2, 5)),
+        ),
         "truth of nothing": lambda: (lambda x: ((x > 0).any(-1), (x > 0).all(-1)), (randn(3, 0),)),
         "empty": lambda: (lambda x: (x + 1, x.sum(0), x.sum()), (randn(0, 6),)),
         "a number": lambda: (lambda x: x * 2 + 1, (torch.tensor(3.0, device="cuda"),)),

@@ -38,6 +38,8 @@ class KernelCall:
     """Whether it takes the addresses of tensors; otherwise it takes tensors."""
     joins: bool = False
     """Whether one call can run it together with others; see `Launch`."""
+    combo: KernelCall | None = None
+    """The call of the combo kernel that runs it, if there is one."""
     mended: bool = False
     """Whether a failed launch is passed to `mend_<kernel>`, with the same arguments."""
 

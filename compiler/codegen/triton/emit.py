@@ -301,7 +301,11 @@ class TritonEmitter:
         masked = f", {mask}" if mask else ""
         streamed = ', cache_modifier=".cs"' if self.eviction else ""
         text = f"tl.store({place}, {value.text}{masked}{streamed})"
-        self.add(text, self.level(dims, max(level, value.level)))
+        at = self.level(dims, max(level, value.level))
+        if node.into and any(g.name == "r" for g in self.tile.groups):
+            # several threads may hold the same element of a row, and must read it first
+            self.add("tl.debug_barrier()", at)
+        self.add(text, at)
 
     def scatter(self, node: FlatNode) -> None:
         """Store a value at an indirect index, or combine it atomically with the element there."""

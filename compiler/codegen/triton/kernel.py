@@ -40,13 +40,21 @@ class TritonKernelWriter:
     """Writes one kernel: the indices of the tile, then the nodes, sweep by sweep."""
 
     def __init__(
-        self, kernel: FlatKernel, tile: Tile, storage: Mapping[str, str], arguments: Sequence[str]
+        self,
+        kernel: FlatKernel,
+        tile: Tile,
+        storage: Mapping[str, str],
+        arguments: Sequence[str],
+        *,
+        part: bool = False,
     ) -> None:
+        """`part` makes a function that a combo kernel calls with the number of the program."""
         kernel = with_idioms(kernel)
         self.kernel, self.online = (kernel, {}) if tile.persistent else online(kernel)
         self.tile = tile
         self.storage = storage
-        self.arguments = arguments
+        self.part = part
+        self.arguments = [*arguments, "program"] if part else arguments
         self.emit = TritonEmitter(tile, storage)
 
     def write(self) -> str:
@@ -81,7 +89,8 @@ class TritonKernelWriter:
         """Write the offsets, indices and masks of a program, except those of the inner loops."""
         emit = self.emit
         groups = [g for g in self.tile.groups if g.name != "r" and g.axes]
-        emit.add("program = tl.program_id(0).to(INDEX)", TOP)
+        if not self.part:
+            emit.add("program = tl.program_id(0).to(INDEX)", TOP)
         for group in reversed(groups):
             name, block = group.name, f"{group.name.upper()}BLOCK"
             size = self._text(group.size)

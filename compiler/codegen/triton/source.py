@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -11,11 +11,13 @@ from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
+from tcdebug.compiler.codegen.triton.combo import with_combos
 from tcdebug.compiler.codegen.triton.kernel import TritonKernelWriter
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
 from tcdebug.compiler.codegen.triton.scatter import scatter_update
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
 from tcdebug.compiler.codegen.triton.tiles import Tile, choose
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.expr import Call, walk
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise, Scatter
@@ -30,21 +32,6 @@ from tcdebug.compiler.codegen.triton import library
 """
 NARROW = 2**31 - 1
 """The largest index that fits int32."""
-
-
-@dataclass(frozen=True)
-class TritonKernel:
-    """A kernel, its call, and what Triton needs to compile it."""
-
-    call: KernelCall
-    tile: Tile
-    flat: FlatKernel
-    memory: tuple[Buffer, ...]
-    """The buffers whose addresses it takes, in order."""
-    signature: Mapping[str, str]
-    """Argument -> Triton's name of its type; `size` if its width is chosen at the call."""
-    checked: bool
-    """Whether it asserts on the device that indices are in range."""
 
 
 def unwritable(node: LoopNode) -> str:
@@ -66,13 +53,17 @@ class TritonSource:
 
     text: str
     kernels: Mapping[str, TritonKernel]
+    """The kernels that are launched."""
+    parts: Mapping[str, TritonKernel] = field(default_factory=dict)
+    """The kernels that combo kernels run."""
     language: str = "triton"
     suffix: str = "py"
 
     @property
     def calls(self) -> dict[str, KernelCall]:
-        """Name of a kernel -> its call."""
-        return {name: kernel.call for name, kernel in self.kernels.items()}
+        """Name of a kernel of the schedule -> its call."""
+        launched = {n: k.call for n, k in self.kernels.items() if not k.combines}
+        return launched | {name: kernel.call for name, kernel in self.parts.items()}
 
 
 def write_triton(
@@ -86,7 +77,8 @@ def write_triton(
         lambda call: _compiled(written[call.kernel.name]),
     )
     found = {name: replace(kernel, call=calls[name]) for name, kernel in written.items()}
-    return TritonSource(module_text(found.values()), found)
+    launched, parts = with_combos(found)
+    return TritonSource(module_text([*parts.values(), *launched.values()]), launched, parts)
 
 
 def _compiled(kernel: TritonKernel) -> str:
@@ -118,11 +110,16 @@ def retiled(kernel: TritonKernel, tile: Tile) -> TritonKernel:
 
 
 def _text(
-    flat: FlatKernel, tile: Tile, storage: Mapping[str, str], signature: Mapping[str, str]
+    flat: FlatKernel,
+    tile: Tile,
+    storage: Mapping[str, str],
+    signature: Mapping[str, str],
+    *,
+    part: bool = False,
 ) -> str:
     if isinstance(tile, ProductTile):
         return ProductWriter(flat, tile, storage, list(signature)).write()
-    return TritonKernelWriter(flat, tile, storage, list(signature)).write()
+    return TritonKernelWriter(flat, tile, storage, list(signature), part=part).write()
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonKernel:
@@ -133,7 +130,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
     signature |= {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.stores}
     signature |= dict.fromkeys(call.symbols, "size")
     signature |= {storage[n]: "fp64" for n in call.parameters}
-    source = _text(flat, tile, storage, signature)
+    source = _text(flat, tile, storage, signature, part=bool(kernel.combo))
     device = kernel.nodes[0].out.device
     stream = f"stream_{device.index}" if device.type == "cuda" else "0"
     before = (stream, *_extent(tile, call, buffers))

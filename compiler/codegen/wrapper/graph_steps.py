@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -20,8 +20,14 @@ def graph_steps(
     `origins` is that of `schedule.provenance`. A call that is not an operator is left out, because
     a profiler does not show it.
     """
+    shown: set[str] = set()
     for position, step in enumerate(schedule.steps):
-        if isinstance(step, Kernel):
+        if isinstance(step, Kernel) and step.combo:
+            if step.combo not in shown:
+                shown.add(step.combo)
+                members = [k for k in schedule.kernels() if k.combo == step.combo]
+                yield _of_combo(position, members, calls, origins)
+        elif isinstance(step, Kernel):
             rows = origins[step.name]
             nodes = {node: where for _, node, _, where in rows}
             lines = list(dict.fromkeys(where for where in nodes.values() if where))
@@ -31,6 +37,19 @@ def graph_steps(
             where = _line(step)
             name, lines = profiled_name(step.target), [where] if where else []
             yield GraphStep(position, name, False, [step.origin.node], [where], lines, 0)
+
+
+def _of_combo(
+    position: int,
+    members: Sequence[Kernel],
+    calls: Mapping[str, KernelCall],
+    origins: Mapping[str, list[list[str]]],
+) -> GraphStep:
+    """A combo kernel, which a profiler shows as one."""
+    nodes = {node: where for k in members for _, node, _, where in origins[k.name]}
+    lines = list(dict.fromkeys(where for where in nodes.values() if where))
+    moved = sum(calls[k.name].moved for k in members)
+    return GraphStep(position, members[0].combo, True, [*nodes], [*nodes.values()], lines, moved)
 
 
 def profiled_name(operator: torch._ops.OpOverload) -> str:

@@ -75,7 +75,17 @@ def together(
     last_use: Mapping[str, int],
     buffers: Mapping[str, Buffer],
 ) -> Iterator[range]:
-    """The positions of all steps in order, grouped by launch.
+    """The positions of all steps in order, grouped by launch: those of a combo, and others."""
+    return _with_combos(_joined(schedule, calls, last_use, buffers), schedule)
+
+
+def _joined(
+    schedule: Schedule,
+    calls: Mapping[str, KernelCall],
+    last_use: Mapping[str, int],
+    buffers: Mapping[str, Buffer],
+) -> Iterator[range]:
+    """The positions of all steps in order, grouped by launch. Each step of a combo is alone.
 
     Views may come between the kernels of a launch, unless a kernel reads them: such a view is
     copied if ATen returned other strides than expected. Dead buffers are kept until the launch
@@ -105,6 +115,26 @@ def together(
                 known = buffers[name].numel.constant is not None
                 held += bytes_of(buffers[name]) if known else HELD + 1
     yield from _cut(first, len(schedule.steps))
+
+
+def _with_combos(steps: Iterator[range], schedule: Schedule) -> Iterator[range]:
+    """The same positions, with the kernels of a combo in one range."""
+    before: range | None = None
+    for positions in steps:
+        combo = _combo_at(schedule, positions.start)
+        if before is not None and combo and combo == _combo_at(schedule, before.start):
+            before = range(before.start, positions.stop)
+            continue
+        if before is not None:
+            yield before
+        before = positions
+    if before is not None:
+        yield before
+
+
+def _combo_at(schedule: Schedule, position: int) -> str:
+    step = schedule.steps[position]
+    return step.combo if isinstance(step, Kernel) else ""
 
 
 def _cut(first: int, end: int) -> Iterator[range]:

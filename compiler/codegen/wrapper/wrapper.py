@@ -218,6 +218,9 @@ class WrapperWriter:
         """Write some steps. If they have several kernels, these are launched together."""
         steps = [self.schedule.steps[p] for p in positions]
         kernels = [s for s in steps if isinstance(s, Kernel)]
+        if kernels and (combo := self.calls[kernels[0].name].combo) is not None:
+            self._combo(kernels, combo, positions)
+            return
         self.late = [] if len(kernels) > 1 else None
         for position, step in zip(positions, steps, strict=True):
             if isinstance(step, Extern):
@@ -231,6 +234,14 @@ class WrapperWriter:
             self._launch(kernels)
             self.lines += self.late
             self.late = None
+
+    def _combo(self, kernels: Sequence[Kernel], combo: KernelCall, positions: range) -> None:
+        """Write the call of a combo kernel, whose kernels take no memory of each other."""
+        for kernel in kernels:
+            self._memory(self.calls[kernel.name])
+        self._called(combo)
+        for at in positions:
+            self._release(at)
 
     def _memory(self, call: KernelCall) -> None:
         """Allocate memory for the values that a kernel stores."""
@@ -252,9 +263,12 @@ class WrapperWriter:
         ]
 
     def _kernel(self, kernel: Kernel) -> None:
-        call = self.calls[kernel.name]
+        self._called(self.calls[kernel.name])
+
+    def _called(self, call: KernelCall) -> None:
+        """Write the call of a kernel that is launched by itself."""
+        kernel, given = call.kernel, [*call.loads, *call.stores]
         self.names[f"run_{kernel.name}"] = None  # filled in when the kernels are built
-        given = [*call.loads, *call.stores]
         if call.addresses:
             given = [f"{name}.data_ptr()" for name in given]
         given += [*call.symbols, *(f"float({p})" for p in call.parameters)]

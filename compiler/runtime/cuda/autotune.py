@@ -18,13 +18,13 @@ import torch
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.triton.source import (
-    TritonKernel,
     TritonSource,
     canonical,
     module_text,
     retiled,
 )
 from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog
@@ -52,7 +52,8 @@ def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource
         if kernel.call.shares:
             found[name] = replace(kernel, tile=found[kernel.call.shares].tile)
             continue
-        if kernel.call.kernel.template is not None:  # was chosen by measurement
+        if kernel.call.kernel.template is not None or kernel.combines:
+            # a template was chosen by measurement; the tiles of a combo kernel are in its code
             found[name] = kernel
             continue
         path = _path(kernel, device, options.cache_dir)
@@ -66,7 +67,8 @@ def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource
         found[name] = kernel if tile is None else retiled(kernel, tile)
         chosen = found[name].tile
         log.emit(TileChosen(name, _blocks(chosen), chosen.warps, tried))
-    return TritonSource(module_text(found.values()), found)
+    text = module_text([*source.parts.values(), *found.values()])
+    return TritonSource(text, found, source.parts)
 
 
 def descend(kernel: TritonKernel, measure: Measure) -> tuple[Tile, int]:

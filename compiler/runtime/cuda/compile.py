@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tcdebug.compiler.codegen.triton.source import TritonKernel
 from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.runtime import prewarm
 
 TRIES = 5

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.codegen.triton.source import TritonKernel
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.codegen.triton.source import TritonKernel, alone, module_text
+from tcdebug.compiler.codegen.triton.source import alone, module_text
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog

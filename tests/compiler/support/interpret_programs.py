@@ -15,10 +15,12 @@ from interpreted import install
 from torch.utils._pytree import tree_leaves
 
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.schedule import split
+from tcdebug.compiler.schedule import combo_kernels, split
 
 INF = float("inf")
 LOOPED = ("codegen.persistent",)
+RESIZED = (*LOOPED, "fuse.combo")
+"""The tile of a kernel in a combo is part of the code of the combo."""
 TAKEN = {"running extremes in loops": 32}
 """Elements of a row per step. The interpreter scans one by one: 10,000 elements take 20 seconds."""
 Program = tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[str, ...]]
@@ -56,6 +58,31 @@ def scattered(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> Any:
 def running(x: torch.Tensor, y: torch.Tensor) -> Any:
     """Cumulative maximum, minimum and logarithm of sums."""
     return x.cummax(1), x.cummin(1), (x > 0).cummax(1), y.logcumsumexp(1), x.logcumsumexp(1)
+
+
+def updates(*given: torch.Tensor) -> Any:
+    """A step of an optimizer over a list of tensors, of which two have the same size."""
+    count = len(given) // 4
+    x, y, z, steps = (list(given[k * count : (k + 1) * count]) for k in range(4))
+    torch._foreach_add_(steps, 1)
+    torch._foreach_lerp_(y, z, 0.1)
+    scales = torch._foreach_pow(0.9, steps)
+    torch._foreach_addcdiv_(x, y, torch._foreach_add(torch._foreach_abs(z), 1), value=-0.1)
+    torch._foreach_mul_(x, scales)
+    return torch._foreach_norm(z), torch._foreach_clamp_min(x, 0.5)
+
+
+def lists() -> tuple[torch.Tensor, ...]:
+    """Three lists of tensors, and numbers of steps."""
+    sizes = ((7, 9), (300,), (7, 9), (1,))
+    found = [torch.randn(size) for _ in range(3) for size in sizes]
+    return (*found, *(torch.tensor(float(k)) for k in range(len(sizes))))
+
+
+def chains(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+    """Independent chains of kernels, whose results die while others of the same size are made."""
+    found = [(v.softmax(-1) @ w).exp().cumsum(-1).sum(-1) for v, w in ((x, a), (y, b), (x + 1, b))]
+    return [v.sort().values for v in found]
 
 
 def programs() -> dict[str, Program]:
@@ -108,7 +135,7 @@ def programs() -> dict[str, Program]:
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
         "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),
         "running extremes": (running, (repeated(3, 40), r(2, 70)), ()),
-        "running extremes in loops": (running, (repeated(3, 70), r(2, 70)), LOOPED),
+        "running extremes in loops": (running, (repeated(3, 70), r(2, 70)), RESIZED),
         "integers": (
             lambda x, y: (x // y, x % y, x << 1, x > y),
             (whole(-5, 5), torch.tensor([3, -2] * 5)),
@@ -124,6 +151,18 @@ def programs() -> dict[str, Program]:
         "empty": (lambda x: (x + 1, x.sum(0)), (r(0, 6),), ()),
         "a number": (lambda x: x * 2 + 1, (torch.tensor(3.0),), ()),
         "in place": (lambda x, y: x.add_(y), (r(5, 6), r(5, 6)), ()),
+        "updates of a list": (updates, lists(), ()),
+        "updates of a list with copies": (updates, lists(), ("lower.aten.copy_.default",)),
+        "chains that do not depend on each other": (
+            chains,
+            (r(9, 9), r(9, 9), r(9, 9), r(9, 9)),
+            (),
+        ),
+        "sums of several tensors": (
+            lambda x, y, z: (x.sum(-1), y.softmax(-1), z.amax(), (x * 2).sum(0), y[2:5] + 1),
+            (r(9, 40), r(7, 300), r(2, 5)),
+            (),
+        ),
         "doubles": (lambda x: x * 0.1 + 1e-300, (r(5, 6).double(),), ()),
         "zeros with a sign": (lambda x: (torch.where(x > 0, x, -0.0), -x), (r(5, 6),), ()),
     }
@@ -157,7 +196,7 @@ def difference(program: Program, **options: Any) -> str:
 def main() -> None:
     """A line for each program: its name, and its difference from eager."""
     written = install()
-    split.DEVICES = ("cpu",)  # splitting is for GPUs
+    split.DEVICES = combo_kernels.DEVICES = ("cpu",)  # both are for GPUs
     torch.manual_seed(0)
     for name, program in programs().items():
         written.row = TAKEN.get(name)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from tcdebug.compiler.codegen.triton.source import TritonKernel, TritonSource
+from tcdebug.compiler.codegen.triton.source import TritonSource
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.codegen.wrapper.launches import Launch
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.devices.cuda import TritonCodegen

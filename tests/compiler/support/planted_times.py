@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tcdebug.compiler.codegen.triton.source import TritonKernel, alone
+from tcdebug.compiler.codegen.triton.source import alone
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.runtime.cuda.timing import Measured, Ways

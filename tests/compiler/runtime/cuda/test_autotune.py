@@ -10,7 +10,8 @@ import torch
 from programs import f32
 from stages import capture
 
-from tcdebug.compiler.codegen.triton.source import TritonKernel, write_triton
+from tcdebug.compiler.codegen.triton.source import write_triton
+from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
