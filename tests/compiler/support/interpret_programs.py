@@ -85,6 +85,25 @@ def chains(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
     return [v.sort().values for v in found]
 
 
+def combined() -> dict[str, Program]:
+    """Programs with kernels that do not depend on each other."""
+    r = torch.randn
+    return {
+        "updates of a list": (updates, lists(), ()),
+        "updates of a list with copies": (updates, lists(), ("lower.aten.copy_.default",)),
+        "chains that do not depend on each other": (
+            chains,
+            (r(9, 9), r(9, 9), r(9, 9), r(9, 9)),
+            (),
+        ),
+        "sums of several tensors": (
+            lambda x, y, z: (x.sum(-1), y.softmax(-1), z.amax(), (x * 2).sum(0), y[2:5] + 1),
+            (r(9, 40), r(7, 300), r(2, 5)),
+            (),
+        ),
+    }
+
+
 def programs() -> dict[str, Program]:
     """Name -> function, inputs, units that are off."""
     r, whole = torch.randn, torch.arange
@@ -151,18 +170,6 @@ def programs() -> dict[str, Program]:
         "empty": (lambda x: (x + 1, x.sum(0)), (r(0, 6),), ()),
         "a number": (lambda x: x * 2 + 1, (torch.tensor(3.0),), ()),
         "in place": (lambda x, y: x.add_(y), (r(5, 6), r(5, 6)), ()),
-        "updates of a list": (updates, lists(), ()),
-        "updates of a list with copies": (updates, lists(), ("lower.aten.copy_.default",)),
-        "chains that do not depend on each other": (
-            chains,
-            (r(9, 9), r(9, 9), r(9, 9), r(9, 9)),
-            (),
-        ),
-        "sums of several tensors": (
-            lambda x, y, z: (x.sum(-1), y.softmax(-1), z.amax(), (x * 2).sum(0), y[2:5] + 1),
-            (r(9, 40), r(7, 300), r(2, 5)),
-            (),
-        ),
         "doubles": (lambda x: x * 0.1 + 1e-300, (r(5, 6).double(),), ()),
         "zeros with a sign": (lambda x: (torch.where(x > 0, x, -0.0), -x), (r(5, 6),), ()),
     }
@@ -198,7 +205,7 @@ def main() -> None:
     written = install()
     split.DEVICES = combo_kernels.DEVICES = ("cpu",)  # both are for GPUs
     torch.manual_seed(0)
-    for name, program in programs().items():
+    for name, program in {**programs(), **combined()}.items():
         written.row = TAKEN.get(name)
         wrong = difference(program)
         sys.stdout.write(f"{name}\t{len(written.sources)}\t{wrong}\n")
