@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue
-from tcdebug.compiler.ir.index import Axis, to_index
+from tcdebug.compiler.ir.index import Axis, Index, to_index
 
 MANY = 8
 """The most parts that are counted."""
@@ -82,22 +82,41 @@ def linear(expr: Expr, axis: Axis, low: int, high: int) -> Linear | None:
 
     Raises Changes if it is linear only in parts of the range.
     """
-    if expr.dtype not in (torch.int64, torch.bool):
+    known: dict[int, Linear | None] = {}
+    """Id of a subexpression -> its value. A search uses each of its steps in several places."""
+
+    def value(expr: Expr) -> Linear | None:
+        if id(expr) not in known:
+            known[id(expr)] = computed(expr)
+        return known[id(expr)]
+
+    def computed(expr: Expr) -> Linear | None:
+        if expr.dtype not in (torch.int64, torch.bool):
+            return None
+        match expr:
+            case Constant():
+                return Linear(0, int(expr.value))
+            case IndexValue():
+                return _of_index(expr.index, axis)
+            case Call():
+                operands: list[Linear] = []
+                for argument in expr.args:
+                    operand = value(argument)
+                    if operand is None:
+                        return None
+                    operands.append(operand)
+                return _applied(expr, operands, low, high)
         return None
-    match expr:
-        case Constant():
-            return Linear(0, int(expr.value))
-        case IndexValue():
-            slope = expr.index.coefficient(axis)
-            if slope is None or slope.constant is None:
-                return None
-            start = (expr.index - to_index(axis) * slope).constant
-            return None if start is None else Linear(slope.constant, start)
-        case Call():
-            operands = [linear(o, axis, low, high) for o in expr.args]
-            known = [o for o in operands if o is not None]
-            return _applied(expr, known, low, high) if len(known) == len(operands) else None
-    return None
+
+    return value(expr)
+
+
+def _of_index(index: Index, axis: Axis) -> Linear | None:
+    slope = index.coefficient(axis)
+    if slope is None or slope.constant is None:
+        return None
+    start = (index - to_index(axis) * slope).constant
+    return None if start is None else Linear(slope.constant, start)
 
 
 def _applied(expr: Call, of: list[Linear], low: int, high: int) -> Linear | None:

@@ -123,7 +123,9 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_words_of_a_program_become_a_script_and_its_arguments(
     words: list[str], name: str, rest: list[str]
 ) -> None:
-    Path("script.py").touch()
+    Path("a").mkdir()
+    for file in ("script.py", "a/b.py"):
+        Path(file).touch()
     script, *arguments = as_script(words)
     assert arguments == rest
     assert Path(script).name.startswith(name)

@@ -23,7 +23,7 @@ Lines = Iterator[str]
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SameCode:
     """Kernels with the same code. `given` has the arguments of each."""
 
     code: str
@@ -94,7 +94,7 @@ def _tile(programs: int, warps: int) -> Tile:
     return Tile((TileDimension("y", (), 1), TileDimension("x", (axis,), 1)), (), warps)
 
 
-def _parts(kernels: Sequence[TritonKernel], argument_of: Mapping[str, str]) -> Iterator[_Part]:
+def _parts(kernels: Sequence[TritonKernel], argument_of: Mapping[str, str]) -> Iterator[_SameCode]:
     same: dict[str, list[TritonKernel]] = {}
     for kernel in kernels:
         same.setdefault(kernel.call.code, []).append(kernel)
@@ -103,7 +103,7 @@ def _parts(kernels: Sequence[TritonKernel], argument_of: Mapping[str, str]) -> I
             tuple(argument_of[v] for v in (*k.call.loads, *k.call.stores, *k.call.parameters))
             for k in found
         )
-        yield _Part(code, found[0].tile.constants, _programs(found[0]), given)
+        yield _SameCode(code, found[0].tile.constants, _programs(found[0]), given)
 
 
 def _programs(kernel: TritonKernel) -> int:
@@ -113,7 +113,7 @@ def _programs(kernel: TritonKernel) -> int:
     return -(-x // blocks["x"]) * -(-y // blocks.get("y", 1)) * alone
 
 
-def _text(name: str, arguments: Sequence[str], parts: Sequence[_Part]) -> str:
+def _text(name: str, arguments: Sequence[str], parts: Sequence[_SameCode]) -> str:
     constants = ("INDEX", "YBLOCK", "XBLOCK")
     given = ", ".join([*arguments, *(f"{c}: tl.constexpr" for c in constants)])
     ends = [*accumulate(part.programs for part in parts)]
@@ -125,7 +125,7 @@ def _text(name: str, arguments: Sequence[str], parts: Sequence[_Part]) -> str:
     return "\n".join([f"@triton.jit\ndef {name}({given}):", *(f"    {s}" for s in lines), ""])
 
 
-def _called(part: _Part, number: int, start: int) -> Lines:
+def _called(part: _SameCode, number: int, start: int) -> Lines:
     """The call of a part, whose first program has the number `start`."""
     program = f"program - {start}" if start else "program"
     chosen: Sequence[str] = part.given[0]
