@@ -68,6 +68,11 @@ class Peephole:
         """The same target, with the graph before and after the rewrites in a folder."""
         return Peephole(folder, artifacts=True)
 
+    @property
+    def draws_as_eager(self) -> bool:
+        """Whether it draws the random numbers of eager."""
+        return True
+
     def added(self) -> dict[str, Any]:
         """No settings of inductor."""
         return {}

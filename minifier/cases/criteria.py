@@ -40,6 +40,11 @@ class Criteria(msgspec.Struct, frozen=True):
         """Whether only graphs can fail this way, so that a script's exit says nothing about it."""
         return not self.check and self.oracle in ("nan", "perf", "compile-time")
 
+    @property
+    def judges_draws(self) -> bool:
+        """Whether a failure may be seen where random numbers differ from those of eager."""
+        return not self.check and self.oracle in ("default", "crash", "eager", "fp64", "layout")
+
     def counts(self, outcome: Outcome) -> bool:
         """Return whether a failure meets the criteria."""
         if not self.check and outcome.kind not in COUNTED.get(self.oracle, tuple(Kind)):

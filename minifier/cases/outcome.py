@@ -70,6 +70,8 @@ class Outcome:
     """Whether a hang is known to be endless, whatever its time limit."""
     rounded: bool = field(default=False, compare=False)
     """Whether results that pass differ from those of eager in some bits."""
+    drew: bool = field(default=False, compare=False)
+    """Whether the graph draws random numbers."""
 
     @property
     def failed(self) -> bool:

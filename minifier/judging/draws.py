@@ -9,18 +9,9 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tcdebug.minifier.targets.drawing import DRAWS
+
 Result = TypeVar("Result")
-
-DRAWS = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_"),
-        *("log_normal_", "multinomial", "normal_", "poisson", "rand", "rand_like", "randint"),
-        *("randint_like", "randn", "randn_like", "random_", "randperm", "uniform_"),
-    )
-)
-"""Operators whose result consists only of drawn numbers. `normal` also adds a mean."""
-
 
 DROPOUT = "aten::native_dropout"
 """Its mask consists of drawn numbers, and its other result is computed from them."""
@@ -38,7 +29,7 @@ def with_equal_draws(
     Both must seed torch with `seed` at their start. Raises Unrepeatable, and what the two raise.
     """
     narrow()
-    if all(_state(torch.Generator(g.device).manual_seed(seed)) == _state(g) for g in _generators()):
+    if not drawn_since(seed):
         return wide()  # without a dispatch mode, which would break compiled control flow
     drawn: list[torch.Tensor] = []
     with _Draws(lambda made: drawn.append(made.detach().clone())):
@@ -47,6 +38,13 @@ def with_equal_draws(
     with _Draws(lambda made: made.detach().copy_(next(left))):
         result = wide()
     return result
+
+
+def drawn_since(seed: int) -> bool:
+    """Return whether random numbers were drawn since torch was seeded with `seed`."""
+    return any(
+        _state(torch.Generator(g.device).manual_seed(seed)) != _state(g) for g in _generators()
+    )
 
 
 class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no annotation

@@ -17,14 +17,18 @@ from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
-from tcdebug.minifier.judging.draws import with_equal_draws
+from tcdebug.minifier.judging.draws import drawn_since, with_equal_draws
 from tcdebug.minifier.judging.further_calls import can_be_repeated, results_of_calls
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
+from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.targets import Target
+from tcdebug.minifier.targets.drawing import calls_drawing
 
-SEED = 1234
+SEED = SEEDS[0]
+PARTS = (("forward", "output"), ("forward", "input"), ("backward", "gradient"))
+"""The parts of results in the order in which they are compared, each with its phase."""
 REFERENCED = (Referee.DEFAULT, Referee.LAYOUT)
 """Referees that check what they call wrong against a float64 run."""
 Notify = Callable[[str], None]
@@ -69,11 +73,12 @@ def run(
     *,
     dtype: torch.dtype | None = None,
     mark: bool = False,
+    seed: int = SEED,
 ) -> Results:
     """Call a graph on fresh copies of its inputs, and run backward if gradients are required.
 
-    The cotangents are seeded. With `dtype`, floats are converted to it first. `mark` marks dynamic
-    dimensions for Dynamo.
+    `seed` is that of torch's generators; the cotangents have their own. With `dtype`, floats are
+    converted to it first. `mark` marks dynamic dimensions for Dynamo.
     """
     values = clone_values(case.values(), _converting(dtype) if dtype else None)
     if mark:
@@ -81,7 +86,7 @@ def run(
             for dim in spec.dynamic:
                 torch._dynamo.maybe_mark_dynamic(value, dim)
     wanted = leaves(values)
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     notify("forward")
     with restored():
         outputs = flatten(call(*values))
@@ -162,6 +167,7 @@ def judge(
         began = time.monotonic()
         eager = run(module, case)
         eager_seconds = time.monotonic() - began
+        drew = drawn_since(SEED) or calls_drawing(case.module)
     except Exception as error:
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
     at = Progress(notify)
@@ -171,12 +177,15 @@ def judge(
     try:
         with fresh_capture(), target.compiled(module_again, toggles, at.follow) as compiled:
 
-            def call() -> Results:
+            def call(seed: int = SEED) -> Results:
                 with EndlessKernels(eager_seconds):
-                    return run(compiled, case, _after_compile(at.follow), mark=True)
+                    return run(compiled, case, _after_compile(at.follow), mark=True, seed=seed)
 
+            own_draws = drew and not target.draws_as_eager
+            if own_draws and referee is not None and can_be_repeated(case):
+                results = [call(seed) for seed in SEEDS]
             # copies of results do not share memory as the results do
-            if referee not in (None, Referee.LAYOUT) and can_be_repeated(case):
+            elif referee not in (None, Referee.LAYOUT) and can_be_repeated(case):
                 results = results_of_calls(call, Results.copied, Results.tensors)
             else:
                 results = [call()]
@@ -188,12 +197,15 @@ def judge(
         if at.phase == "capture":
             return Outcome(Kind.INVALID, at.phase, message=f"not captured again: {message}")
         signature = exception_signature(error, at.phase)
-        return Outcome(Kind.EXCEPTION, at.phase, signature, message)
+        return Outcome(Kind.EXCEPTION, at.phase, signature, message, drew=drew)
     if at.phase == "capture":
         return Outcome(Kind.INVALID, at.phase, message="Dynamo found nothing to compile in it")
-    if referee is not None:
+    if referee is not None and own_draws:
+        runs = [eager, *(run(module, case, seed=seed) for seed in SEEDS[1 : len(results)])]
+        found = compare_draws(runs, results, referee)
+    elif referee is not None:
         found = _compare_all(case, module, eager, results, referee)
-    return found
+    return replace(found, drew=drew)
 
 
 def _compare_all(
@@ -244,7 +256,23 @@ def compare(
         found = _laid_out_wrong(eager, actual)
     if found is None:
         return Outcome(Kind.OK, rounded=not _same_bits(eager, actual))
-    phase, difference = found
+    return _wrong_outcome(*found)
+
+
+def compare_draws(
+    eager: Sequence[Results], actual: Sequence[Results], referee: Referee = Referee.DEFAULT
+) -> Outcome:
+    """Compare runs whose random numbers differ; see `own_draws`."""
+    for phase, what in PARTS:
+        ours, theirs = ([getattr(r, f"{what}s") for r in runs] for runs in (eager, actual))
+        if (found := difference_of_draws(ours, theirs, what)) is not None:
+            return _wrong_outcome(phase, found)
+    if referee is Referee.LAYOUT and (laid_out := _laid_out_wrong(eager[0], actual[0])):
+        return _wrong_outcome(*laid_out)
+    return Outcome(Kind.OK)
+
+
+def _wrong_outcome(phase: str, difference: Difference) -> Outcome:
     signature = f"{phase} | wrong {difference.what}"
     return Outcome(Kind.WRONG, phase, signature, f"{difference.where}: {difference.detail}")
 
@@ -268,7 +296,7 @@ def _laid_out_wrong(eager: Results, actual: Results) -> tuple[str, Difference] |
 def _wrong(
     eager: Results, actual: Results, reference: Results | None, referee: Referee
 ) -> tuple[str, Difference] | None:
-    for phase, what in (("forward", "output"), ("forward", "input"), ("backward", "gradient")):
+    for phase, what in PARTS:
         name = f"{what}s"
         exact: list[Any] | None = getattr(reference, name) if reference else None
         if exact is not None and len(exact) != len(getattr(eager, name)):

@@ -31,5 +31,6 @@ class Candidates:
             setup=self.setup,
             off=tuple(toggles.texts()),
             added=self.target.added(),
+            draws_as_eager=self.target.draws_as_eager,
         )
         return repro.write(case, content, path)

@@ -32,6 +32,7 @@ from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro_judging import (
     WARM_UP,
     SpeedLimits,
+    draws_texts,
     expected_exception,
     judging_texts,
 )
@@ -44,6 +45,8 @@ USING_INDUCTOR = ("inductor", AOTINDUCTOR_BACKEND, *ENTRIES, None)
 """Backends that may keep graphs in inductor's caches; None is an object of the script."""
 MOST_CHANGES = 12
 """The number of lines shown of the difference from a passing graph."""
+VALUES = ("wrong value", "wrong nan", "wrong inf")
+"""The ends of signatures of failures that a comparison of values has shown."""
 ENDED = " | ended"
 """The end of a signature if the process ended in an unknown way."""
 
@@ -73,6 +76,18 @@ class Repro:
     """The number of runs that must pass for "does not fail": more than one for a flaky failure."""
     added: Mapping[str, Any] = field(default_factory=dict)
     """Settings of inductor that tcdebug adds to the script's."""
+    draws_as_eager: bool = True
+    """Whether the compiled graph draws the random numbers of eager."""
+
+    @property
+    def own_draws(self) -> bool:
+        """Whether values are not compared, because they depend on other random numbers.
+
+        Only for a wrong result is it known whether the graph draws any.
+        """
+        if self.draws_as_eager or self.outcome.signature.endswith(VALUES):
+            return False
+        return self.outcome.drew or self.outcome.kind is not Kind.WRONG
 
 
 def expected(outcome: Outcome) -> dict[str, Any]:
@@ -115,6 +130,7 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         off=repr(list(repro.off)),
         units=repr(list(repro.culprits)),
         **judging_texts(case, repro.outcome, repro.limits),
+        **draws_texts(repro.own_draws),
         layers=repr(below(repro.call["backend"])),
         devices=repr(devices(case)),
         seconds=repro.seconds,

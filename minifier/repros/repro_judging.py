@@ -18,6 +18,7 @@ from tcdebug.minifier.cases.outcome import (
 )
 from tcdebug.minifier.judging.kernels import BUSY_SECONDS, LEAST_SECONDS, POLL, SLOWER
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
+from tcdebug.minifier.judging.own_draws import NONFINITE, SEEDS
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,16 @@ def judging_texts(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str
         "endless": _ENDLESS if outcome.endless else "",
         "began_eager": "    began_eager = time.monotonic()\n" * outcome.endless,
         "watched": _WATCHED * outcome.endless,
+    }
+
+
+def draws_texts(own_draws: bool) -> dict[str, str]:
+    """Return the template's parts for a graph that draws its own random numbers, or for others."""
+    return {
+        "and_equal": "" if own_draws else " and eager == actual",
+        "random": "    return None  # the values depend on random numbers\n" * own_draws,
+        "finite": _FINITE * own_draws,
+        "more_seeds": _MORE_SEEDS * own_draws,
     }
 
 
@@ -101,6 +112,29 @@ def layout(eager, actual):
         return "strides"
     return "aliasing" if shared(eager) != shared(actual) else None
 '''
+
+_FINITE = '''
+def nonfinite(eager, actual):
+    """Compare runs with several seeds. A value must not be finite in eager and never compiled."""
+    def finite(value):
+        if not torch.is_tensor(value) or value.layout != torch.strided or value.is_quantized:
+            return True
+        return torch.isfinite(value).all().item()
+
+    for phase in eager[0]:
+        ours, theirs = (zip(*(run[phase] for run in runs)) for runs in (eager, actual))
+        for e, a in zip(ours, theirs):
+            if all(map(finite, e)) and not any(map(finite, a)):
+                return f"{phase} | wrong NONFINITE"
+    return ""
+
+'''.replace("NONFINITE", NONFINITE)
+
+_MORE_SEEDS = f"""            seeds = {SEEDS[1:]}
+            more = [run(module, make(), seed) for seed in seeds]
+            what = what or nonfinite([eager, *more], [actual, *(run(compiled, make(), seed)
+                                                                for seed in seeds)])
+"""
 
 _WATCHED = f"""    import threading
     least = max({LEAST_SECONDS}, {SLOWER} * (time.monotonic() - began_eager))

@@ -12,6 +12,7 @@ import fcntl
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -41,6 +42,7 @@ from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.minifier.targets.drawing import may_draw
 from tcdebug.minifier.targets.unit_names import unasked
 
 IMPORTS = {
@@ -59,6 +61,20 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+OWN_DRAWS = (
+    "the backend draws its own random numbers, so only types, dtypes, shapes and whether values "
+    "are finite are compared with eager"
+)
+
+
+class Asked(NamedTuple):
+    """The outcome of a graph, and what to ask further questions with."""
+
+    subject: GraphSubject
+    oracle: Oracle[Case]
+    outcome: Outcome
 
 
 class Session:
@@ -108,20 +124,13 @@ class Session:
         """Return the report of a graph that fails; None if the graph does not fail."""
         self.log.emit(GraphRecorded(ordinal, case.size, call))
         base = self.base
-        setups = self._setups(backend, ordinal)
-        # a command judges a script in its own process, which may need the script's set-up
-        for setup in setups if self.job.wanted.check else setups[:1]:
-            subject = self._subject(backend, ordinal, setup, setups)
-            oracle = self._oracle(subject)
-            try:
-                outcome = oracle.ask(case, base, f"graph {ordinal}, call {call}")
-            except BudgetUsed:
-                note = f"graph {ordinal} had neither passed nor failed when the budget was used up"
-                return Report(
-                    "budget", reruns=self.spending.reruns, run_dir=self.job.run_dir, notes=[note]
-                )
-            if outcome.failed:
-                break
+        try:
+            subject, oracle, outcome = self._asked(case, backend, ordinal, call)
+        except BudgetUsed:
+            note = f"graph {ordinal} had neither passed nor failed when the budget was used up"
+            return Report(
+                "budget", reruns=self.spending.reruns, run_dir=self.job.run_dir, notes=[note]
+            )
         if outcome.kind is Kind.INVALID:
             what = f"graph {ordinal} is judged only as a part of the script"
             self.log.emit(Fallback(what, outcome.message[:2000]))
@@ -138,6 +147,8 @@ class Session:
             self.job.bisect, self.job.minimise, self.job.confidence,
             lambda report: self.write(report, PARTIAL),
         )  # fmt: skip
+        if outcome.drew and not subject.target.draws_as_eager:
+            investigation.notes.append(OWN_DRAWS)
         if backend.in_place_of:
             investigation.notes.append(
                 f"the script compiles this graph with {backend.in_place_of}; the search and the "
@@ -152,6 +163,41 @@ class Session:
             oracle.ask_ahead(())
             if self.interpreters is not None:
                 self.interpreters.end()
+
+    def _asked(self, case: Case, backend: Backend, ordinal: int, call: int) -> Asked:
+        """Ask about a graph, first with eager's random numbers, then with those of the backend.
+
+        The script has those of the backend. They decide, unless values were compared and found
+        wrong. Raises BudgetUsed.
+        """
+        what = f"graph {ordinal}, call {call}"
+        asked = self._asked_of(backend, case, ordinal, what)
+        own, outcome = backend.with_own_draws(), asked.outcome
+        if own is None or not self.job.wanted.judges_draws or outcome.kind is Kind.WRONG:
+            return asked
+        if not (
+            outcome.drew if outcome.kind is Kind.OK else outcome.failed and may_draw(case.module)
+        ):
+            return asked
+        again = self._asked_of(own, case, ordinal, f"{what}, with the backend's random numbers")
+        if again.outcome.failed:
+            return again
+        if outcome.failed and again.outcome.kind is Kind.OK:
+            what = f"graph {ordinal} fails only with eager's random numbers, and counts as passed"
+            self.log.emit(Fallback(what, outcome.message[:2000]))
+            return again
+        return asked
+
+    def _asked_of(self, backend: Backend, case: Case, ordinal: int, purpose: str) -> Asked:
+        setups = self._setups(backend, ordinal)
+        # a command judges a script in its own process, which may need the script's set-up
+        for setup in setups if self.job.wanted.check else setups[:1]:
+            subject = self._subject(backend, ordinal, setup, setups)
+            oracle = self._oracle(subject)
+            outcome = oracle.ask(case, self.base, purpose)
+            if outcome.failed:
+                break
+        return Asked(subject, oracle, outcome)
 
     def _say_unasked(self, base: Toggles, outcome: Outcome) -> None:
         """Log which units that are off do not occur in the failing graph."""

@@ -264,6 +264,7 @@ class GraphSubject:
             self._seconds(facts), self._speed_limits, tuple(facts.base.texts()),
             variables, facts.passing, facts.runs,
             added=self._added(facts.candidate),
+            draws_as_eager=self.target.draws_as_eager,
         )  # fmt: skip
 
     def _added(self, candidate: Case) -> Mapping[str, Any]:

@@ -71,7 +71,8 @@ class Replay:
     def key(self) -> str:
         """The oracle and its limit."""
         limits = {"perf": self.wanted.slower_than, "compile-time": self.wanted.longer_than}
-        return f"{self.wanted.oracle} {limits.get(self.wanted.oracle, '')}".rstrip()
+        draws = "" if self.candidates.target.draws_as_eager else "own draws"
+        return f"{self.wanted.oracle} {limits.get(self.wanted.oracle, '')} {draws}".strip()
 
     def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
         """Judge a case."""

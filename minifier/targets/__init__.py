@@ -19,6 +19,11 @@ class Target(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def draws_as_eager(self) -> bool:
+        """Whether compiled code draws the random numbers of eager."""
+        ...
+
     def compiled(
         self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
     ) -> AbstractContextManager[Callable[..., Any]]:

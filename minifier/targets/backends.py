@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.backend import backend as embedded
+from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.source import for_eager
@@ -22,6 +23,8 @@ from tcdebug.minifier.targets.ladder import autograd_asked, rung
 EMBEDDED = "tcdebug"
 INDUCTOR = "inductor"
 EAGER = "eager"
+FALLBACK_RANDOM = "fallback_random"
+"""The option with which inductor and the embedded compiler draw random numbers as eager does."""
 
 GraphCompiler = Callable[..., Callable[..., Any]]
 """Called with a graph and its inputs. Returns a callable."""
@@ -40,6 +43,8 @@ class Backend:
     """What the script compiles with, where this backend is asked first because it is faster."""
     artifacts: bool = False
     """Whether the texts of stages are kept in the run folder."""
+    own_draws: bool = False
+    """Whether candidates of inductor keep its own random numbers, as the script does."""
 
     @contextlib.contextmanager
     def compiled(
@@ -141,10 +146,25 @@ class Backend:
     def added(self) -> dict[str, Any]:
         """Return the settings of inductor that a candidate has in addition to the script's.
 
-        Random numbers must be drawn as in eager, or every result that depends on them looks wrong.
+        Values can be compared only if random numbers are drawn as in eager.
         """
-        own = self.name not in (INDUCTOR, *ENTRIES) or "fallback_random" in self.options
-        return {} if own else {"fallback_random": True}
+        given = self.name not in (INDUCTOR, *ENTRIES) or FALLBACK_RANDOM in self.options
+        return {} if given or self.own_draws else {FALLBACK_RANDOM: True}
+
+    @property
+    def draws_as_eager(self) -> bool:
+        """Whether compiled code draws the random numbers of eager.
+
+        That is not known of a backend that the script defines, which is taken to do so.
+        """
+        default = (
+            Options.from_env().fallback_random if self.name == EMBEDDED else not self.own_draws
+        )
+        return bool(self.options.get(FALLBACK_RANDOM, default))
+
+    def with_own_draws(self) -> Backend | None:
+        """Return this backend with its own random numbers; None if they are not replaced."""
+        return replace(self, own_draws=True) if self.added() else None
 
     def warm_up(self, log: EventLog) -> None:
         """Import and set up in this process what every candidate of this backend needs."""

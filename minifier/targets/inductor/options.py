@@ -7,13 +7,20 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
+from torch._inductor import config
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.targets.drawing import may_draw
 from tcdebug.minifier.targets.interception import COMPILE_FX
 
 OURS = "tcdebug"
 """The embedded compiler asks about its own options."""
+
+OWN_RANDOM = "config.fallback_random"
+"""The unit of the random numbers that inductor generates itself. Off means those of eager."""
 
 OTHER = Patch(
     "torch:_TorchCompileWrapper",
@@ -33,6 +40,13 @@ def allowed_options(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def draws_itself(graph: Any) -> bool:
+    """Return whether inductor would generate the random numbers of a graph, if it draws any."""
+    if config.fallback_random or not isinstance(graph, torch.nn.Module):
+        return False
+    return may_draw(graph)
+
+
 @contextlib.contextmanager
 def given_options(gate: Gate, log: EventLog) -> Iterator[None]:
     """Let every option that inductor or a backend of the script receives ask the gate."""
@@ -42,6 +56,8 @@ def given_options(gate: Gate, log: EventLog) -> Iterator[None]:
         def compile_fx(*args: Any, **kwargs: Any) -> Any:
             if options := kwargs.get("config_patches"):
                 kwargs["config_patches"] = allowed_options(gate, options)
+            elif draws_itself(args[0]) and not gate.allows(OWN_RANDOM, "random numbers"):
+                kwargs["config_patches"] = {"fallback_random": True}
             return original(*args, **kwargs)
 
         return compile_fx

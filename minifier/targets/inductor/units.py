@@ -13,6 +13,7 @@ from tcdebug.compiler.units import Unit
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
+from tcdebug.minifier.targets.inductor.options import OWN_RANDOM
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
 from tcdebug.minifier.targets.inductor.triton_compile import COMPILES
 from tcdebug.minifier.targets.inductor.triton_kernels import TRITON
@@ -40,6 +41,7 @@ def units() -> Iterator[Unit]:
     yield Unit(PROGRAM, f"{PROGRAM}.NAME: each pass that the program gates, and patterns in it")
     yield Unit("option", "option.NAME: each option that a script passes to torch.compile")
     yield Unit("config", "config.NAME: each setting that a script or variable changed")
+    yield Unit(OWN_RANDOM, "generate random numbers; off: those of eager")
     yield Unit("pregrad", "pregrad.PASS: passes and patterns on the graph before autograd")
     for op in sorted((o for o in select_decomp_table() if not is_required(o)), key=str):
         yield Unit(f"decompose.{op}", f"replace {op} by simpler operators")

@@ -174,6 +174,21 @@ def test_an_option_is_a_unit_wherever_a_program_passes_it() -> None:
         nan()
 
 
+def test_the_random_numbers_that_inductor_generates_are_a_unit() -> None:
+    def drawn() -> torch.Tensor:
+        torch._dynamo.reset()
+        torch.manual_seed(7)
+        return torch.compile(lambda x: torch.rand_like(x) + x)(torch.zeros(5))
+
+    torch.manual_seed(7)
+    eager = torch.rand_like(torch.zeros(5))
+    with inductor.switched(Toggles(), EventLog(None)) as gate:
+        assert not torch.equal(drawn(), eager)
+        assert [d.unit for d in gate.decisions].count("config.fallback_random") == 1
+    with inductor.switched(Toggles.parse(["config.fallback_random"]), EventLog(None)):
+        assert torch.equal(drawn(), eager)
+
+
 def test_an_option_of_a_custom_backend_is_a_unit() -> None:
     seen: list[dict[str, int]] = []
 

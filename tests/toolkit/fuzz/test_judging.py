@@ -58,6 +58,10 @@ class Broken:
         """This target."""
         return self
 
+    @property
+    def draws_as_eager(self) -> bool:
+        return True
+
     def added(self) -> dict[str, Any]:
         return {}
 
