@@ -37,7 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     All tests share one cache, apart from the user's. That of inductor lies where tcdebug itself has
     it. In an empty one, inductor first compiles seven programs, which takes some 10 CPU-seconds.
+
+    A developer's CXX, which conda sets, would be a changed setting of inductor in every test.
     """
+    os.environ.pop("CXX", None)
     kernels = config.cache.mkdir("tcdebug-kernels")
     os.environ["TCDEBUG_CACHE_DIR"] = str(kernels)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")

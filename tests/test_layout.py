@@ -31,6 +31,9 @@ FORBIDDEN = {
 }
 """The modules that nothing in a folder imports; tcdebug.<toolkit> means the rest of tcdebug."""
 
+BESIDE = {"tcdebug_autoload": "toolkit/autoload"}
+"""Packages that are not installed under tcdebug, and their folders."""
+
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 650, 80
@@ -59,6 +62,9 @@ def project() -> dict[str, Any]:
 
 def module_name(path: Path) -> str:
     """The import name of a source file: tcdebug.cli.main for toolkit/cli/main.py."""
+    for name, folder in BESIDE.items():
+        if path.parent == ROOT / folder:
+            return name
     folder, *rest = path.relative_to(ROOT).with_suffix("").parts
     return ".".join([FOLDERS[folder], *(r for r in rest if r != "__init__")])
 
@@ -107,7 +113,7 @@ def test_every_folder_with_an_init_is_a_package_that_is_shipped() -> None:
     settings = project()["tool"]["setuptools"]
     found = {module_name(p) for p in SOURCES if p.name == "__init__.py"}
     assert found == set(settings["packages"])
-    assert settings["package-dir"] == {name: folder for folder, name in FOLDERS.items()}
+    assert settings["package-dir"] == {name: folder for folder, name in FOLDERS.items()} | BESIDE
 
 
 def test_every_file_that_is_not_python_is_shipped_as_package_data() -> None:

@@ -14,7 +14,6 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -82,15 +81,13 @@ def value(module: ModuleType, name: str) -> Any:
 def described(name: str, setting: str) -> str:
     """Return the value of a changed setting, and note if it comes from the environment."""
     entry, plain = vars(sys.modules[name])["_config"][setting], _defaults(name)[setting]
-    now = repr(value(sys.modules[name], setting))[:80]
-    unset = plain.env_value_force
-    given = entry.user_override
-    if isinstance(given, ContextVar):  # torch 2.11 stores the value itself
-        given = given.get()
-    ours = entry.env_value_force is unset and given is not unset
-    read = (entry.default, entry.env_value_default, entry.env_value_force)
-    same = read == (plain.default, unset, unset)
-    return now if ours or same else f"{now}, from the environment"
+    now, unset = value(sys.modules[name], setting), plain.env_value_force
+    read = (entry.env_value_force, entry.env_value_default)
+    from_variable = next((given for given in read if given is not unset), entry.default)
+    # an override may have the same value: torch leaves one where a setting was patched
+    unaffected = (*read, entry.default) == (unset, unset, plain.default)
+    shown = repr(now)[:80]
+    return shown if unaffected or now != from_variable else f"{shown}, from the environment"
 
 
 @contextlib.contextmanager

@@ -155,11 +155,23 @@ def test_the_environment_alone_makes_a_program_leave_repros(
     assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
 
 
-def test_without_the_variable_importing_torch_loads_one_module_of_tcdebug(cold: Command) -> None:
-    done = cold(
-        "-c", "import sys, torch; print(*sorted(m for m in sys.modules if 'tcdebug.' in m))"
+def test_importing_torch_loads_one_module_even_in_a_script_that_hides_tcdebug(
+    cold: Command, tmp_path: Path
+) -> None:
+    script = tmp_path / "tcdebug.py"
+    script.write_text(
+        "import sys, torch; print(*(m for m in sys.modules if m.startswith('tcdebug_')))"
     )
-    assert done.stdout == "tcdebug.api tcdebug.api.autoload\n"
+    assert cold("tcdebug.py").stdout == "tcdebug_autoload\n"
+
+
+def test_the_variable_says_if_a_script_hides_tcdebug_and_does_not_run_it(
+    cold: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "tcdebug.py").write_text("print('run')\nimport tcdebug_autoload as it; it.attach()")
+    done = cold("tcdebug.py", TCDEBUG_REPRO="1")
+    assert done.stdout == "run\n"
+    assert f"TCDEBUG_REPRO has no effect: 'import tcdebug' finds {tmp_path}" in done.stderr
 
 
 def test_under_the_variable_a_healthy_program_behaves_as_before(

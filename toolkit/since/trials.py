@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from tcdebug.minifier.processes.job import SCRIPT_FAILED
+from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.subjects.script import outcome_of
 from tcdebug.since.environments import Environments, NotInstalled
 
@@ -69,18 +69,12 @@ class Trials:
 
     def _end(self, python: Path) -> tuple[int | None, str]:
         """Return the exit status, None after the time limit, and the output."""
-        with tempfile.TemporaryFile("w+") as output:
-            with subprocess.Popen(
-                [python, self.script, *self.args], stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, start_new_session=True,
-            ) as process:  # fmt: skip
-                try:
-                    status: int | None = process.wait(self.seconds)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
-                    status = None
-            output.seek(0)
-            return status, output.read()
+        command = [str(python), str(self.script), *self.args]
+        limits = Limits(self.seconds, memory=None)
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "output"
+            ended = finished(spawn(command, os.environ, output=output, limits=limits))
+            return ended.returncode, output.read_text(errors="replace")
 
     def _judged(self, status: int | None, output: str) -> tuple[Standing, str, str]:
         last = (output.strip().splitlines() or [""])[-1]

@@ -29,6 +29,7 @@ print([described(name, setting) for setting in changed(name)])
 with set_back(name, changed(name), EventLog(None)):
     print(config.nan_asserts, config.freezing, config.delay_realize_cheap_outputs)
 print(config.nan_asserts, config.freezing, config.delay_realize_cheap_outputs)
+print([described(name, setting) for setting in changed(name)])
 print(*assignments(), sep="; ")
 """
 
@@ -39,9 +40,14 @@ def test_a_value_from_an_environment_variable_is_not_a_default() -> None:
         "TORCHINDUCTOR_FREEZING": "1",
         "TORCHINDUCTOR_DELAY_REALIZE_CHEAP_OUTPUTS": "0",  # a program cannot override this one
         "TORCHINDUCTOR_CACHE_DIR": "/nowhere",
+        "CXX": "clang++",
         "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS": "1",
     }
     plain = {k: v for k, v in os.environ.items() if k != "CI"}
+    from_environment = (
+        "['True, from the environment', 'False, from the environment', "
+        "'True, from the environment', \"(None, 'clang++'), from the environment\"]"
+    )
     done = subprocess.run(
         [sys.executable, "-c", IN_A_SHELL],
         env={**plain, **given},
@@ -50,14 +56,16 @@ def test_a_value_from_an_environment_variable_is_not_a_default() -> None:
         check=True,
     )
     assert done.stdout.splitlines() == [
-        "{'nan_asserts': False, 'delay_realize_cheap_outputs': True, 'freezing': False}",
-        "['True, from the environment', 'False, from the environment', "
-        "'True, from the environment']",
+        "{'nan_asserts': False, 'delay_realize_cheap_outputs': True, 'freezing': False, "
+        "'cpp.cxx': (None, 'g++')}",
+        from_environment,
         "False False True",
         "True True False",
+        from_environment,
         "from torch._dynamo import config; config.capture_scalar_outputs = True; "
         "from torch._inductor import config; config.nan_asserts = True; "
-        "config.delay_realize_cheap_outputs = False; config.freezing = True",
+        "config.delay_realize_cheap_outputs = False; config.freezing = True; "
+        "config.cpp.cxx = (None, 'clang++')",
     ]
 
 
