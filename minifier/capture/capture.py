@@ -51,6 +51,8 @@ class Capture:
     """The program, if a repro may run it again up to a graph."""
     only: int | None = None
     """The ordinal of the one graph to write. The program is left as soon as it is written."""
+    standalone: bool = False
+    """Whether the scripts contain their judge."""
     graphs: int = 0
     paths: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -76,7 +78,7 @@ class Capture:
         setup = self._setup(case, backend, ordinal)
         content = repro.Repro(
             Outcome(Kind.OK), backend.call(), (), Ambient.current(), setup,
-            added=backend.added(),
+            added=backend.added(), standalone=self.standalone,
         )  # fmt: skip
         inputs = repro.write(simplest(without_large_storages(case), path), content, path)
         self.log.emit(ReproWrite(str(path), case.size, inputs))

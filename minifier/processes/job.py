@@ -146,6 +146,8 @@ class Job(msgspec.Struct, frozen=True):
     """capture: the ordinal of the only graph to write, from 0."""
     output: str = ""
     """capture: the folder of the repros."""
+    standalone: bool = False
+    """search, capture: repros contain their judge."""
     twice: bool = False
     """values: compare two runs on the same inputs instead of eager."""
     calls: int = 3

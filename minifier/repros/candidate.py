@@ -22,7 +22,15 @@ class Candidates:
     setup: str = ""
     """Python at the start of the script; see `script_setup`."""
 
-    def write(self, case: Case, toggles: Toggles, expected: Outcome, path: Path) -> str:
+    def write(
+        self,
+        case: Case,
+        toggles: Toggles,
+        expected: Outcome,
+        path: Path,
+        *,
+        standalone: bool = False,
+    ) -> str:
         """Write the repro script of a candidate. Return what `repro.write` returns."""
         content = repro.Repro(
             expected,
@@ -32,5 +40,6 @@ class Candidates:
             off=tuple(toggles.texts()),
             added=self.target.added(),
             draws_as_eager=self.target.draws_as_eager,
+            standalone=standalone,
         )
         return repro.write(case, content, path)

@@ -76,19 +76,18 @@ class InputsText:
         return bool(self.family.related)
 
     @property
-    def widened(self) -> str:
-        """The expression for the inputs in float64, from which the script computes `exact`."""
-        if not self.widens:
-            return _APART
+    def can_be_widened(self) -> bool:
+        """Whether there are inputs in float64, with which the script makes an exact run.
+
+        Memory that tensors of several dtypes share cannot be widened.
+        """
         members = self.family.members
         dtypes = {m.dtype for k, m in enumerate(members) if k in self.family.related}
         mixed = any(
             len({members[k].dtype for k in self.family.family(place)}) > 1
             for place in self.family.related
         )
-        if mixed and not dtypes.isdisjoint({torch.float32, torch.float16, torch.bfloat16}):
-            return "None  # tensors of several dtypes share memory: no float64 run is possible"
-        return "make(lambda memory: memory.double() if memory.is_floating_point() else memory)"
+        return not (mixed and dtypes & {torch.float32, torch.float16, torch.bfloat16})
 
     def text(self, *, has_data: bool) -> str:
         """Return the function `inputs`, and with `has_data` the function that reads the file."""
@@ -168,10 +167,6 @@ class InputsText:
 
     def _relatives(self, place: int) -> list[str]:
         return [self.names[k] for k in self.family.family(place)]
-
-
-_APART = """[v.detach().double().requires_grad_(v.requires_grad)
-                if torch.is_tensor(v) and v.is_floating_point() else v for v in make()]"""
 
 
 def _names(case: Case, family: Lineage) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Writes a case as a standalone script: one file that needs only torch, and tcdebug if it failed.
+"""Writes a case as a repro script.
 
 The script judges itself in a process of its own, and its exit status says whether it still fails in
-the same way. It is announced only after it has been run; see `verify.verify`.
+the same way. It imports its judge from tcdebug, or contains it; see `standalone`. It is announced
+only after it has been run; see `verify.verify`.
 """
 
 from __future__ import annotations
@@ -27,19 +28,16 @@ from tcdebug.minifier.cases.placement import devices
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.stored import save_tensors
 from tcdebug.minifier.judging.further_calls import MOST_CALLS, can_be_repeated
-from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro_judging import (
-    WARM_UP,
     SpeedLimits,
-    draws_texts,
     expected_exception,
-    judging_texts,
+    judging_arguments,
 )
+from tcdebug.minifier.repros.standalone import importing_text, standalone
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.targets.aotinductor import aotinductor
 from tcdebug.minifier.targets.entries import ENTRIES
-from tcdebug.minifier.targets.ladder import below
 
 USING_INDUCTOR = ("inductor", AOTINDUCTOR_BACKEND, *ENTRIES, None)
 """Backends that may keep graphs in inductor's caches; None is an object of the script."""
@@ -89,6 +87,9 @@ class Repro:
             return False
         return self.outcome.drew or self.outcome.kind is not Kind.WRONG
 
+    standalone: bool = False
+    """Whether the script contains its judge, and so runs where tcdebug is not installed."""
+
 
 def expected(outcome: Outcome) -> dict[str, Any]:
     """Return what the script compares its result with. A list holds alternatives."""
@@ -124,32 +125,55 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         run=_RUN_HEALTHY if repro.outcome.kind is Kind.OK else _RUN_FAILING,
         name=path.name,
         usage=_usage(repro),
-        expected=repr(expected(repro.outcome)),
-        call=repr(repro.call),
-        **_added(repro.added),
-        off=repr(list(repro.off)),
-        units=repr(list(repro.culprits)),
-        **judging_texts(case, repro.outcome, repro.limits),
-        **draws_texts(repro.own_draws),
-        layers=repr(below(repro.call["backend"])),
-        devices=repr(devices(case)),
-        seconds=repro.seconds,
-        runs=repro.runs,
-        calls=MOST_CALLS if devices(case) and can_be_repeated(case) else 1,
+        imports="import importlib\nimport os\nimport sys"
+        if repro.setup
+        else "import os\nimport sys",
         environment=(_NO_CACHES if repro.call["backend"] in USING_INDUCTOR else "")
         + environment.text(repro.variables),
+        expected=repr(expected(repro.outcome)),
+        call=repr(repro.call),
         setup=_backend_text(repro.call) + repro.setup,
         graph="\n".join([*source.imports, "", "", source.text]),
         inputs=given.text(has_data=bool(given.stored or constants)),
-        widened=given.widened,
-        seed=SEED,
-        begin="set_up(lambda: judge(off))" if repro.setup else "judge(off)",
-        prepare=_indented(WARM_UP * repro.outcome.compiles_slowly + repro.ambient.text()),
-        dynamic=_dynamic_text(case)
-        + "    began = time.process_time()\n" * repro.outcome.compiles_slowly,
+        **_judging_texts(case, repro, given, path.name),
     )
+    text = standalone(text) if repro.standalone else text
     path.write_text(text)
     return given.kind
+
+
+def _judging_texts(case: Case, repro: Repro, given: InputsText, name: str) -> dict[str, str]:
+    """Return the parts of the template that import the judge and call it.
+
+    An argument is left out if it has the default value of the judge.
+    """
+    settings = {
+        "prepare": "prepare" if repro.ambient.text() else "",
+        "set_up": "set_up" if repro.setup else "",
+        "seconds": repr(repro.seconds) if repro.seconds != SECONDS else "",
+        "runs": repr(repro.runs) if repro.runs > 1 else "",
+        "calls": repr(MOST_CALLS) if devices(case) and can_be_repeated(case) else "",
+        "off": repr(list(repro.off)) if repro.off else "",
+        "units": repr(list(repro.culprits)) if repro.culprits else "",
+        "added": repr(dict(repro.added)) if repro.added else "",
+        "own_draws": "nonfinite" if repro.own_draws else "",
+        "on_device": "True" if devices(case) else "",
+        "widens": "" if given.can_be_widened else "False",
+        **judging_arguments(case, repro.outcome, repro.limits),
+    }
+    lines = [f"{name}={value}" for name, value in settings.items() if value]
+    first = "Graph, inputs, EXPECTED, CALL"
+    imports = [("graph_judge", "judge"), *(OPTIONAL[k] for k in OPTIONAL if settings.get(k))]
+    return {
+        "importing": importing_text(imports, name),
+        "arguments": "\n        ".join(["", f"{first},", *(f"{line}," for line in lines)])
+        + "\n    "
+        if lines
+        else first,
+        "prepare": f"\n{_PREPARE}{_indented(repro.ambient.text())}\n\n"
+        if settings["prepare"]
+        else "",
+    }
 
 
 def _backend_text(call: Mapping[str, Any]) -> str:
@@ -175,22 +199,16 @@ _NO_CACHES = f"""
 """
 
 
-_ADDED = """
-ADDED = {added!r}  # inductor settings that tcdebug adds
-
-
-def settings():
-    import torch._inductor.config
-    return torch._inductor.config.patch(ADDED)
+_PREPARE = """def prepare():
+    \"\"\"Set the global state of torch in which the failure occurred.\"\"\"
 """
-
-
-def _added(added: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parts of the template for settings that are not the script's own."""
-    return {
-        "added": _ADDED.format(added=dict(added)) if added else "",
-        "with_added": "settings(), " if added else "",
-    }
+OPTIONAL = {
+    "speed": ("speed", "Speed"),
+    "layout": ("layout", "layout"),
+    "watch": ("endless", "watch"),
+    "own_draws": ("nonfinite", "nonfinite"),
+}
+"""Argument of the judge -> the module and the name that a script imports for it."""
 
 
 def _title(repro: Repro) -> str:
@@ -258,12 +276,3 @@ def _usage(repro: Repro) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def _dynamic_text(case: Case) -> str:
-    lines = [
-        f"torch._dynamo.maybe_mark_dynamic(values[{k}], {dim})"
-        for k, spec in enumerate(case.inputs)
-        for dim in spec.dynamic
-    ]
-    return _indented("\n".join(lines))

@@ -20,6 +20,15 @@ EXIT_STATUS = re.compile(r"exit status (\d+)")
 """The message of a script that ended with a status and no exception."""
 
 
+JUDGES = re.compile(r"^PROCESSES = .*\n(?:.*\n)*?def found_script\(\):", re.MULTILINE)
+"""Lines that a repro of a whole script has, and other scripts do not have."""
+
+
+def judges_script(text: str) -> bool:
+    """Return whether a script is a repro of a whole script, which contains its judge."""
+    return JUDGES.search(text) is not None
+
+
 def write_repro(
     job: Job,
     outcome: Outcome,

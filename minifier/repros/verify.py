@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from tcdebug.minifier.processes.job import own_caches
 from tcdebug.minifier.processes.process import Ended, Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.processes.subprocess_hook import environment_without_hook
+from tcdebug.minifier.repros.standalone import judges_graph
 
 SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
@@ -139,7 +141,7 @@ def verify_switched(
 
     if not off and not only:
         return (first(()) if seconds > 0 else LATE), None, None
-    if SWITCHED in text:
+    if judges_graph(text):
         result = first([SWITCHED, *_arguments([*off, *only])])
         if found := STATUSES.search(result.output):
             statuses = [replace(result, status=int(s)) for s in found[1].split()]
@@ -157,6 +159,20 @@ def _arguments(toggles: Sequence[str]) -> list[str]:
         f"--only={t.removeprefix('only:')}" if t.startswith("only:") else f"--off={t}"
         for t in toggles
     ]
+
+
+def python_command() -> str:
+    """Return the words that start the Python in which repro scripts run.
+
+    That is "python" if the user's shell finds this interpreter under that name. Another Python may
+    lack torch or tcdebug.
+    """
+    own = Path(sys.executable).absolute()
+    found = shutil.which("python")
+    if found and Path(found).absolute().parent == own.parent:
+        return "python"
+    beside = os.path.relpath(own)
+    return shlex.quote(beside if len(beside) < len(str(own)) else str(own))
 
 
 def repro_environment() -> dict[str, str]:

@@ -150,7 +150,8 @@ def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
         return  # graphs are counted in the script's own process
     output = Path(job.output) / (str(os.getpid()) if child else "")
     log = EventLog(Path(job.run_dir))
-    recorder = Capture(output, log, job.backend, _script(job, child), job.graph)
+    script = _script(job, child)
+    recorder = Capture(output, log, job.backend, script, job.graph, job.standalone)
     patches.enter_context(compile_patched(recorder.wrap, log))
 
 

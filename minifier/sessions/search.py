@@ -244,6 +244,7 @@ class Session:
             memory=self.job.limits.memory,
             interpreters=self.interpreters,
             script=self.script.path if self.script else "",
+            standalone=self.job.standalone,
         )
 
     def _interpreters(self, backend: Backend) -> Interpreters | None:

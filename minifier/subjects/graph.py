@@ -100,6 +100,8 @@ class GraphSubject:
     """Interpreters that are waiting to run its repros."""
     script: str = ""
     """The path of the user's script."""
+    standalone: bool = False
+    """Whether its repros contain their judge."""
     _fork: Fork = os.fork
 
     @property
@@ -265,6 +267,7 @@ class GraphSubject:
             variables, facts.passing, facts.runs,
             added=self._added(facts.candidate),
             draws_as_eager=self.target.draws_as_eager,
+            standalone=self.standalone,
         )  # fmt: skip
 
     def _added(self, candidate: Case) -> Mapping[str, Any]:

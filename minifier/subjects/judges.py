@@ -135,7 +135,8 @@ class Command:
         """Judge a case."""
         place = self.folder / str(os.getpid())
         script = place / "repro.py"
-        self.candidates.write(case, toggles, Outcome(Kind.BAD, "check"), script)
+        bad = Outcome(Kind.BAD, "check")  # the command may run it where tcdebug is not installed
+        self.candidates.write(case, toggles, bad, script, standalone=True)
         notify("check")
         outcome = run_check(self.command, script, place)
         shutil.rmtree(place, ignore_errors=True)

@@ -17,6 +17,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedFault,
     StageDiff,
 )
+from tcdebug.minifier.repros.verify import python_command
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_explanation, of_report
 from tcdebug.reading.breaks import Break
@@ -48,7 +49,7 @@ def test_a_fault_is_told_at_the_line_of_the_user() -> None:
     results, heading = of_report(report(), "tcdebug bisect")
     assert FORMATS["concise"](results, heading).splitlines() == [
         "confirmed: 1 faults, 9 runs",
-        "model.py:12: wrong in backward: fuse.vertical at a+b: python run/repro.py",
+        f"model.py:12: wrong in backward: fuse.vertical at a+b: {python_command()} run/repro.py",
     ]
     assert FORMATS["github"](results, heading).splitlines()[0] == (
         "::error file=model.py,line=12,title=wrong in backward%3A fuse.vertical at a+b::off by 0.5"

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from planted_scripts import WRONG_SIN
+from torch import fx
+
+from tcdebug.compiler.events import run_folder
+from tcdebug.minifier.cases.case import Case, CaseInput
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.repros.repro import Repro, write
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
@@ -69,7 +76,8 @@ def test_a_graph_that_fails_is_written_too_and_said(tcdebug: Command, script: Sc
     )
     done = tcdebug("repro", "-o", "out", script(text))
     assert (done.status, done.stdout) == (1, "out/graph_0.py\n")
-    assert "graph_0.py does not pass: python out/graph_0.py" in done.stderr
+    assert "graph_0.py does not pass: " in done.stderr
+    assert "out/graph_0.py" in done.stderr
 
 
 @pytest.mark.slow
@@ -129,6 +137,27 @@ def test_a_script_without_the_graph_is_told_from_one_that_fails(
     done = tcdebug("repro", *flags, script(text))
     assert done.status == status
     assert message in done.stderr
+
+
+def test_the_repro_of_the_newest_run_that_has_one_is_converted_with_its_data(
+    inside: Command, tmp_path: Path
+) -> None:
+    for name in ("20260101-000000-bisect", "20260102-000000-repro"):
+        (tmp_path / ".tcdebug" / name).mkdir(parents=True)
+        run_folder.write_info(tmp_path / ".tcdebug" / name, "bisect")
+    folder = tmp_path / ".tcdebug" / "20260101-000000-bisect"
+    graph = fx.symbolic_trace(lambda x: (x.tanh(),))
+    case = Case(graph, (CaseInput("x", torch.randn(99)),))
+    failure = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    write(case, Repro(failure, {"backend": "eager"}), folder / "repro.py")
+    done = inside("repro", "--standalone", "latest")
+    assert done.stdout == ".tcdebug/20260101-000000-bisect/standalone_repro.py\n"
+    done = inside("repro", "--standalone", "-o", "out", str(folder / "repro.py"))
+    assert (done.status, done.stdout) == (0, "out/standalone_repro.py\n")
+    assert "\nclass GraphJudge:\n" in (tmp_path / "out" / "standalone_repro.py").read_text()
+    assert (tmp_path / "out" / "standalone_repro.safetensors").is_file()
+    done = inside("repro", "--standalone", "--backend", "eager", str(folder / "repro.py"))
+    assert done.status == 2 and "it takes only --as-test, --standalone" in done.stderr
 
 
 # -- the report -----------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tcdebug.cli.options import (
     QUIET,
     RUN,
     SCRIPT,
+    STANDALONE,
     STEPS,
     USAGE,
     RunCommand,
@@ -147,7 +148,7 @@ JOBS = click.option(
 FRESH = click.option("--fresh", is_flag=True, help="Do not continue an interrupted run.")
 LIMITS = (SECONDS, SCRIPT_SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
 JUDGING = (ORACLE, SLOWER_THAN, LONGER_THAN, FAIL_REGEX, CHECK, CONFIDENCE)
-SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, QUIET, OUTPUT_FORMAT, JSON_FORMAT)
+SEARCH = (BACKEND, OFF, *JUDGING, *LIMITS, STANDALONE, QUIET, OUTPUT_FORMAT, JSON_FORMAT)
 
 
 SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
@@ -237,13 +238,10 @@ def explain(**arguments: Any) -> None:
 @click.option("--graph", type=click.IntRange(0), help="Only this graph of SCRIPT, counted from 0.")
 @BACKEND
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Output folder.",
+    "-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Output folder."
 )
 @click.option("--as-test", is_flag=True, help="Write a pytest test.")
-@options(MODULE, CODE)
+@options(STANDALONE, MODULE, CODE)
 @click.argument("source", metavar="SCRIPT|REPRO|RUN|issue")
 @ARGS
 def repro(**arguments: Any) -> None:
@@ -252,6 +250,7 @@ def repro(**arguments: Any) -> None:
     \b
     tcdebug repro SCRIPT [ARGS]     a repro of each graph that SCRIPT compiles, healthy or not
     tcdebug repro --as-test REPRO   a pytest test from a repro script or a RUN
+    tcdebug repro --standalone REPRO   a repro script that runs without tcdebug
     tcdebug repro issue [RUN]       a bug report for the failure of a RUN
 
     Exit status: 0 written, 1 a graph does not pass, 2 usage, 3 internal error, 4 no graph,

@@ -51,6 +51,9 @@ OUTPUT_FORMAT = click.option(
     show_default=True,
     help="Format of the output on stdout.",
 )
+STANDALONE = click.option(
+    "--standalone", is_flag=True, help="Put the judge into repros, to run them without tcdebug."
+)
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Do not show progress on stderr.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
 from tcdebug.minifier.processes.job import Job, start_in_foreground
-from tcdebug.minifier.repros.as_test import is_repro, write_test
+from tcdebug.minifier.repros.as_test import is_repro, write_standalone, write_test
 from tcdebug.minifier.repros.verify import PASSES, verify
-from tcdebug.reading.run_dir import NoRun, Run, find
+from tcdebug.reading.run_dir import NoRun, Run, find, runs
 from tcdebug.supervision.eager_failures import said_invalid
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.refusal import backend_missing, refused
@@ -32,8 +33,9 @@ def run(
     backend: str | None,
     output: Path | None,
     as_test: bool,
+    standalone: bool,
 ) -> int:
-    """Write repros of a script, or a test from a repro; the exit status."""
+    """Write repros of a script, or a test or standalone script from a repro; the exit status."""
     path = Path(source)
     try:
         if output is not None:
@@ -45,19 +47,32 @@ def run(
             "give -o a writable folder",
         )
         return USAGE
-    if path.is_file() and not (as_test and is_repro(path)):
-        return _capture(source, args, graph, backend, output, as_test=as_test)
+    converts = as_test or standalone
+    if path.is_file() and not (converts and is_repro(path)):
+        job = Job("capture", source, list(args), "", backend, graph=graph, standalone=standalone)
+        return _capture(job, output, as_test=as_test)
     try:
-        script = path if path.is_file() else _repro_of(find(source), graph)
+        script = path if path.is_file() else _repro_in(source, graph)
     except NoRun as problem:
         error("TCD008", f"no script {source!r}; {problem}", "tcdebug repro --help")
         return USAGE
-    if args or backend or not as_test:
-        what = f"{script} is a repro; it takes only --as-test, --graph (of a run) and -o"
+    if args or backend or not converts:
+        options = "--as-test, --standalone, --graph (of a run) and -o"
+        what = f"{script} is a repro; it takes only {options}"
         error("TCD008", what, f"tcdebug repro --as-test {source}")
         return USAGE
-    write(f"{write_test(script, output or script.parent)}\n")
+    convert = write_test if as_test else write_standalone
+    write(f"{convert(script, output or script.parent)}\n")
     return 0
+
+
+def _repro_in(name: str, graph: int | None) -> Path:
+    """The repro of a run; for `latest`, of the newest run that has one. Raises NoRun."""
+    newest = find(name)
+    for run in runs() if name == "latest" else []:
+        with contextlib.suppress(NoRun):
+            return _repro_of(run, graph)
+    return _repro_of(newest, graph)
 
 
 def _repro_of(found: Run, graph: int | None) -> Path:
@@ -70,19 +85,10 @@ def _repro_of(found: Run, graph: int | None) -> Path:
     raise NoRun(f"{found.path.name} has no repro script{'' if graph is None else f' of {graph}'}")
 
 
-def _capture(
-    script: str,
-    args: Sequence[str],
-    graph: int | None,
-    backend: str | None,
-    output: Path | None,
-    *,
-    as_test: bool,
-) -> int:
+def _capture(job: Job, output: Path | None, *, as_test: bool) -> int:
     """Run the script, and each repro that it leaves."""
-    if said_invalid(script):
+    if said_invalid(job.script):
         return SCRIPT_RAISED
-    job = Job("capture", script, list(args), "", backend, graph=graph)
     supervisor = begin("repro", job, quiet=True, fresh=True)
     folder = (output or supervisor.folder).resolve()
     job = msgspec.structs.replace(supervisor.job, output=str(folder))
@@ -92,7 +98,7 @@ def _capture(
         return refused(supervisor, missing)
     if status is None:
         status = INTERRUPTED
-    paths = _written(supervisor, script, graph)
+    paths = _written(supervisor, job.script, job.graph)
     passing = dict.fromkeys(paths, True)
     try:
         if status != INTERRUPTED:

@@ -38,6 +38,7 @@ def search(
     confidence: float,
     jobs: int,
     fresh: bool,
+    standalone: bool,
     quiet: bool,
     style: str,
     bisecting: bool,
@@ -60,6 +61,7 @@ def search(
         wanted=Criteria(oracle, slower_than, fail_regex, check, longer_than),
         confidence=confidence,
         jobs=jobs,
+        standalone=standalone,
     )
     supervisor = begin(command, job, quiet=quiet, fresh=fresh, notes=not quiet)
     try:

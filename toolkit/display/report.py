@@ -19,7 +19,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedFault,
     StageDiff,
 )
-from tcdebug.minifier.repros.verify import CHECK_SECONDS, Settled, settle
+from tcdebug.minifier.repros.verify import CHECK_SECONDS, Settled, python_command, settle
 
 HEADLINES = {
     "confirmed": "[good]found[/] and confirmed both ways",
@@ -119,7 +119,8 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
         commands = {"fails": fault.fails, "only": fault.only_fails, "passes": fault.passes}
         for name, command in commands.items():
             if command and (name == "fails" or command != fault.fails):
-                rows.append((name, command.replace("python ", f"python {folder}/", 1)))
+                arguments = command.removeprefix("python ")
+                rows.append((name, f"{python_command()} {folder}/{arguments}"))
         if fault.short:
             rows.append(("short", f"[path]{_relative(fault.short)}[/]"))
         rows.append(("repro", f"[path]{_relative(fault.repro)}[/]"))
@@ -167,7 +168,7 @@ def announce_repros(paths: Sequence[Path], *, hints: bool = True, run: bool = Tr
             which = f"repro {number} of {len(paths)}" if len(paths) > 1 else "the repro"
             note(f"checking {which} in a fresh process, for {CHECK_SECONDS:.0f} s at most")
         checked = run and number <= MOST_CHECKED
-        hint = _hint(path) if checked else f"next  python {_relative(str(path))}"
+        hint = _hint(path) if checked else f"next  {_command(path)}"
         if hints:
             note(hint)
         messages().print(f"tcdebug: repro [path]{path}[/]")
@@ -180,16 +181,21 @@ def _hint(path: Path) -> str:
             return f"next  tcdebug bisect {_relative(str(path))}"
         case Settled.PASSES:
             return "the repro does not fail on its own: bisect the script"
-    return f"the repro did not end in {CHECK_SECONDS:.0f} s: python {_relative(str(path))}"
+    return f"the repro did not end in {CHECK_SECONDS:.0f} s: {_command(path)}"
 
 
 def show_written(passing: Mapping[Path, bool]) -> None:
     """Print the paths of the scripts, and on stderr those that do not pass."""
     for path, passes in passing.items():
         if not passes:
-            note(f"{path.name} does not pass: python {_relative(str(path))}")
+            note(f"{path.name} does not pass: {_command(path)}")
     for path in passing:
         write(f"{_relative(str(path))}\n")
+
+
+def _command(path: Path) -> str:
+    """The command that runs a repro script."""
+    return f"{python_command()} {_relative(str(path))}"
 
 
 def _relative(path: str) -> str:

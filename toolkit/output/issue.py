@@ -19,6 +19,7 @@ from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
+from tcdebug.minifier.repros.standalone import standalone
 from tcdebug.output.triage import filing
 from tcdebug.reading.run_dir import Record, Run, runs
 from tcdebug.since.history import SINCE, VersionHistory
@@ -122,7 +123,7 @@ def _script(fault: ReportedFault, script: Path) -> Iterator[str]:
         return
     yield "The script needs only " + _needs(script) + ". It exits with 1 if it fails in this way, "
     yield "with 0 if it does not fail, and with 125 if it cannot tell."
-    yield from ("", "```python", script.read_text().rstrip(), "```")
+    yield from ("", "```python", standalone(script.read_text()).rstrip(), "```")
 
 
 def _report(run: Run) -> Report:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tcdebug.minifier.investigation.report import Report, ReportedFault
+from tcdebug.minifier.repros.verify import python_command
 from tcdebug.output.formats import Heading, Result
 from tcdebug.reading.explanation import Explanation
 
@@ -37,7 +38,7 @@ def _fault(fault: ReportedFault) -> Result:
         message=fault.failure.message or fault.failure.signature,
         path=path,
         line=line,
-        command=f"python {repro}" if repro else "",
+        command=f"{python_command()} {repro}" if repro else "",
         identity=fault.failure.signature,
         details=(
             (named, ", ".join([*fault.misregistered, *(c.unit for c in fault.culprits)])),

@@ -9,7 +9,7 @@ import msgspec
 
 from tcdebug.minifier.investigation.report import Report, ReportedFault
 
-GRAPH = re.compile(r"^class Graph\(.*?(?=^def cotangents\()", re.DOTALL | re.MULTILINE)
+GRAPH = re.compile(r"^class Graph\(.*?^    return \[[^\n]*\]$", re.DOTALL | re.MULTILINE)
 """The graph and the inputs in a repro script."""
 MOST_LINES = 40
 """Lines of a diff that are shown; the tab of the stages has all."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,13 +13,15 @@ from pathlib import Path
 from tcdebug.minifier.processes.job import SCRIPT_FAILED
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
+from tcdebug.minifier.repros.as_test import write_standalone
+from tcdebug.minifier.repros.script_repro import judges_script
+from tcdebug.minifier.repros.standalone import judges_graph, standalone
 from tcdebug.minifier.subjects.script import outcome_of
 from tcdebug.since.environments import Environments, NotInstalled
 
-JUDGES_ITSELF = "def is_expected(found):"
-"""The line that a repro script has and other scripts do not have."""
-PASSES, FAILS = 0, 1
+PASSES, FAILS, UNRESOLVED = 0, 1, 125
 """Exit statuses of a repro script. Any other means that it cannot tell."""
+DIFFERENT = "undecided: it fails in a different way"
 MISSING = ("ModuleNotFoundError", "ImportError")
 """Exceptions of a script whose packages are not installed."""
 
@@ -63,13 +66,24 @@ class Trials:
             found = self.environments.interpreter(version)
         except NotInstalled as problem:
             return Trial(version, Standing.UNKNOWN, f"no environment: {problem}")
-        status, output = self._end(found.path)
+        with self._runnable() as script:
+            status, output = self._end(found.path, script)
         standing, detail, signature = self._judged(status, output)
         return Trial(version, standing, detail, found.torch, found.python, signature)
 
-    def _end(self, python: Path) -> tuple[int | None, str]:
+    @contextlib.contextmanager
+    def _runnable(self) -> Iterator[Path]:
+        """Yield the script, or a copy of a repro that contains its judge: tcdebug is not there."""
+        text = self.script.read_text(errors="replace")
+        if standalone(text) == text:
+            yield self.script
+            return
+        with tempfile.TemporaryDirectory(prefix="tcdebug-since-") as folder:
+            yield write_standalone(self.script, Path(folder))
+
+    def _end(self, python: Path, script: Path) -> tuple[int | None, str]:
         """Return the exit status, None after the time limit, and the output."""
-        command = [str(python), str(self.script), *self.args]
+        command = [str(python), str(script), *self.args]
         limits = Limits(self.seconds, memory=None)
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder) / "output"
@@ -80,11 +94,12 @@ class Trials:
         last = (output.strip().splitlines() or [""])[-1]
         if status is None:
             return Standing.SAME, f"no end after {self.seconds:.0f} s", "hang"
-        if JUDGES_ITSELF in self.script.read_text(errors="replace"):
+        text = self.script.read_text(errors="replace")
+        if judges_graph(text) or judges_script(text):
             if status in (PASSES, FAILS):
                 return (Standing.PASSES if status == PASSES else Standing.SAME), last, "repro"
-            cannot = "undecided: eager fails" in output or status not in (PASSES, FAILS, 125)
-            return (Standing.UNKNOWN if cannot else Standing.OTHER), _found(output) or last, ""
+            told = status == UNRESOLVED and (DIFFERENT in output or "undecided: " not in output)
+            return (Standing.OTHER if told else Standing.UNKNOWN), _found(output) or last, ""
         outcome = outcome_of(SCRIPT_FAILED if _raised(status, output) else status, output)
         if not outcome.failed:
             return Standing.PASSES, "", ""

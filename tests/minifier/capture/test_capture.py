@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from captured import captured
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture, every_backend, simplest
 from tcdebug.minifier.repros.as_test import is_repro, write_test
+from tcdebug.minifier.repros.judge.graph_judge import GraphJudge
 from tcdebug.minifier.repros.verify import verify
 
 
@@ -27,7 +27,7 @@ def written(folder: Path, program: Callable[[], Any], **options: Any) -> Capture
 
 def namespace(path: Path) -> dict[str, Any]:
     names: dict[str, Any] = {"__file__": str(path), "__name__": "repro"}
-    exec(compile(path.read_text(), str(path), "exec"), names)
+    exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), names)
     return names
 
 
@@ -49,21 +49,18 @@ def test_each_graph_between_breaks_is_a_script_that_passes(tmp_path: Path) -> No
     assert (done.status, done.output.splitlines()[-1]) == (0, "it does not fail")
 
 
-def test_a_healthy_script_exits_with_one_for_any_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_healthy_script_exits_with_one_for_any_failure(tmp_path: Path) -> None:
     compiled = torch.compile(torch.tanh, backend="aot_eager")
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths
     names = namespace(path)
-    monkeypatch.setattr(sys, "argv", [str(path)])
+    judge = GraphJudge(*(names[k] for k in ("Graph", "inputs", "EXPECTED", "CALL")))
     for found, status in (
         ({"kind": "ok"}, 0),
         ({"kind": "crash", "phase": "compile", "signal": 6}, 1),
         ({"kind": "wrong", "what": "forward | wrong value"}, 1),
         ({"kind": "unknown", "phase": "eager"}, 125),
     ):
-        names["outcome"] = lambda off, found=found: found
-        assert names["main"]() == status
+        assert judge.exit_status(found) == status
 
 
 def test_another_backend_can_be_named(tmp_path: Path) -> None:

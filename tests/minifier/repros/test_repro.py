@@ -57,14 +57,15 @@ ENDLESS = Outcome(Kind.HANG, "forward", "forward | hang", "a kernel does not end
 def namespace_of(path: Path) -> dict[str, Any]:
     """Return what a repro script defines, without running it."""
     names: dict[str, Any] = {"__file__": str(path), "__name__": "repro"}
-    exec(compile(path.read_text(), str(path), "exec"), names)
+    exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), names)
     return names
 
 
 def imported(text: str) -> set[str]:
     """Return what a script always imports. With --off it may import more."""
     roots: set[str] = set()
-    for node in ast.parse(text).body:
+    body = ast.parse(text).body
+    for node in [*body, *(n for tried in body if isinstance(tried, ast.Try) for n in tried.body)]:
         if isinstance(node, ast.Import):
             roots |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -79,9 +80,11 @@ def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 # -- the text -------------------------------------------------------------------------------
 
 
-def test_a_script_needs_only_torch_and_reveals_nothing_about_this_machine(tmp_path: Path) -> None:
+def test_a_standalone_script_needs_only_torch_and_reveals_nothing_about_this_machine(
+    tmp_path: Path,
+) -> None:
     case = captured(linear, torch.randn(2, 3), torch.randn(3, 4))
-    content = Repro(WRONG, EAGER, ambient=Ambient(deterministic=True))
+    content = Repro(WRONG, EAGER, ambient=Ambient(deterministic=True), standalone=True)
     text, kind = written(seeded(case), tmp_path / "repro.py", content)
     assert kind == "seeded"
     assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
@@ -172,7 +175,7 @@ def test_what_a_script_expects(outcome: Outcome, expectation: dict[str, str]) ->
 def test_a_script_sets_the_state_of_torch(ambient: Ambient, line: str, tmp_path: Path) -> None:
     case = captured(torch.sin, torch.ones(2))
     text, _ = written(case, tmp_path / "repro.py", Repro(WRONG, EAGER, ambient=ambient))
-    here = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "judge")
+    here = next(n for n in ast.parse(text).body if getattr(n, "name", "") == "prepare")
     assert line in (ast.get_source_segment(text, here) or "").replace("    ", "")
     assert Ambient().text() == ""
 
@@ -195,7 +198,7 @@ def test_inductor_runs_without_its_caches(tmp_path: Path) -> None:
 def test_dynamic_dimensions_are_marked(tmp_path: Path) -> None:
     case = captured(linear, torch.randn(2, 3), torch.randn(3, 4), dynamic=True)
     text, _ = written(case, tmp_path / "repro.py")
-    assert "torch._dynamo.maybe_mark_dynamic(values[0], 0)" in text
+    assert "        dynamic=[(0, 0)" in text
 
 
 @pytest.mark.usefixtures("warm")
@@ -410,10 +413,10 @@ DTYPES = [
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what any repro script defines."""
+    """Return what any standalone repro script defines."""
     torch._dynamo.reset()
     path = tmp_path_factory.mktemp("repro") / "repro.py"
-    write(captured(torch.sin, torch.ones(2)), Repro(WRONG, EAGER), path)
+    write(captured(torch.sin, torch.ones(2)), Repro(WRONG, EAGER, standalone=True), path)
     return namespace_of(path)
 
 
@@ -612,7 +615,7 @@ def test_if_no_variant_fails_the_plain_one_is_kept(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("warm")
 def test_a_repro_that_does_not_end_is_not_said_to_pass(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, HANG, "import time; time.sleep(1000)")
-    path.write_text(path.read_text().replace("SECONDS = 2.0", "SECONDS = 600.0"))
+    path.write_text(path.read_text().replace("seconds=2.0", "seconds=600.0"))
     assert settle(path, seconds=1.0) is Settled.UNKNOWN
     assert (tmp_path / "repro.log").read_text() == "the repro script did not end"
 
@@ -630,5 +633,5 @@ def test_a_repro_of_an_endless_kernel_watches_the_device_and_passes_once_kernels
 ) -> None:
     path = tmp_path / "repro.py"
     text, _ = written(captured(torch.sin, torch.ones(2)), path, Repro(ENDLESS, EAGER))
-    assert "threading.Thread(target=watch, args=(least,), daemon=True).start()" in text
+    assert "        watch=watch,\n" in text
     assert verify(path).status == 0

@@ -118,8 +118,8 @@ def test_a_search_opens_on_the_failure_the_culprit_the_diff_and_the_repro(bisect
 def test_without_a_short_form_the_graph_of_the_repro_is_shown(bisected: Run) -> None:
     (bisected.path / "short.py").unlink()
     assert faults(report_of(bisected))[0].code == ""
-    graph = "class Graph(torch.nn.Module):\n    pass\n"
-    text = f"import torch\n\n{graph}\n\ndef cotangents(o):\n    pass\n"
+    graph = "class Graph(torch.nn.Module):\n    pass\n\ndef inputs():\n    return []\n"
+    text = f"import torch\n\n{graph}\n\ndef main():\n    return [1]\n"
     (bisected.path / "repro.py").write_text(text)
     assert faults(report_of(bisected))[0].code == graph
 

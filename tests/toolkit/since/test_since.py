@@ -10,17 +10,37 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
+from torch import fx
 
 from tcdebug.compiler.events import run_folder
+from tcdebug.minifier.cases.case import Case, CaseInput
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.repros.repro import Repro, write
+from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.since.environments import Environments, NotInstalled
 from tcdebug.since.trials import Standing, Trials
 
 REPRO = """
 import sys
-def is_expected(found): ...
+class GraphJudge:
+    "stands for the judge"
 print("found   ", {found!r})
 print({last!r})
 sys.exit({status})
+"""
+
+
+WITHOUT_TCDEBUG = """
+import os, runpy, sys
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+sys.modules["tcdebug"] = None
+sys.argv[:] = sys.argv[1:]
+if sys.argv[0] == "-c":
+    exec(sys.argv[1])
+else:
+    runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -99,6 +119,36 @@ def is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_the_repro_of_a_whole_script_judges_itself(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import torch, sys\nsys.exit(3 if torch.__version__ > '2.13' else 4)\n")
+    job = Job("search", str(script), [], "")
+    failure = Outcome(Kind.EXCEPTION, "script", "script | exit 3", "exit status 3")
+    write_repro(job, failure, (), tmp_path / "repro.py")
+    given = {v: interpreter(tmp_path, f"{v}.0") for v in ("2.12", "2.13")}
+    trials = Trials(tmp_path / "repro.py", (), Environments(given), 60.0)
+    assert trials.run("2.13").standing is Standing.SAME
+    assert trials.run("2.12").standing is Standing.OTHER
+    script.write_text("")
+    (tmp_path / "repro_script.py").unlink(missing_ok=True)
+    assert trials.run("2.13").standing is Standing.UNKNOWN
+
+
+def test_a_repro_runs_where_tcdebug_is_not_installed(tmp_path: Path) -> None:
+    graph = fx.symbolic_trace(lambda x: (x.tanh(),))
+    case = Case(graph, (CaseInput("x", torch.ones(3)),))
+    failure = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    write(case, Repro(failure, {"backend": "eager"}), tmp_path / "repro.py")
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/without.py "$@"\n')
+    (tmp_path / "without.py").write_text(WITHOUT_TCDEBUG)
+    path.chmod(0o755)
+    minor = ".".join(torch.__version__.split(".")[:2])
+    environments = Environments({minor: str(path)})
+    trial = Trials(tmp_path / "repro.py", (), environments, 120.0).run(minor)
+    assert (trial.standing, trial.detail) == (Standing.PASSES, "it does not fail")
 
 
 def test_a_script_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Calls a graph, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+SEED, FURTHER_SEEDS = 1234, (1235, 1236)
+
+
+def run(
+    call: Callable[..., Any],
+    values: Sequence[Any],
+    report_phase: Callable[[str], None],
+    seed: int = SEED,
+) -> dict[str, list[Any]]:
+    """Return outputs, the inputs afterwards, and gradients if any are required."""
+    wanted = leaves(values)
+    torch.manual_seed(seed)
+    report_phase("forward")
+    outputs = flatten(call(*values))
+    synchronize()
+    results = {"forward": [detached(value) for value in (*outputs, *values)]}
+    roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
+    if wanted and roots and torch.is_grad_enabled():
+        report_phase("backward")
+        given = cotangents(roots)
+        results["backward"] = list(torch.autograd.grad(roots, wanted, given, allow_unused=True))
+        synchronize()
+    return results
+
+
+def detached(value: Any) -> Any:
+    """Return a tensor without its history. Other values do not change."""
+    return value.detach() if torch.is_tensor(value) else value
+
+
+def leaves(values: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the autograd leaves behind values, without duplicates: the targets of gradients."""
+    found = {}
+    for value in values:
+        if torch.is_tensor(value) and value.requires_grad:
+            node: Any = value.grad_fn
+            while node is not None and not hasattr(node, "variable"):
+                node = next((n for n, _ in node.next_functions if n is not None), None)
+            leaf = value if node is None else node.variable
+            found[id(leaf)] = leaf
+    return list(found.values())
+
+
+def flatten(value: Any) -> list[Any]:
+    """Return the leaves of nested lists, tuples and dictionaries."""
+    if isinstance(value, (tuple, list)):
+        return [leaf for part in value for leaf in flatten(part)]
+    if isinstance(value, dict):
+        return [leaf for part in value.values() for leaf in flatten(part)]
+    return [value]
+
+
+def cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return random gradients of outputs, the same for each call."""
+    noise = torch.Generator().manual_seed(SEED)
+    return [
+        torch.randn(o.shape, generator=noise, dtype=torch.float64).to(o.device, o.dtype)
+        for o in outputs
+    ]
+
+
+def synchronize() -> None:
+    """Wait for the kernels of a GPU, so that their errors are raised here."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
+        torch.cuda.synchronize()

@@ -1,0 +1,75 @@
+"""Compares the speed of a graph with eager, for a repro of the perf oracle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tcdebug.minifier.repros.judge.calls import cotangents, flatten, synchronize
+
+LEAST_SECONDS, LEAST_RUNS, MOST_RUNS = 1.0, 5, 200
+NOISE = 1e-4
+"""The difference in seconds that is never slow."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Judges whether a graph recompiles unnecessarily or is slower than eager."""
+
+    slower_than: float
+    """The limit, as a multiple of the time of eager."""
+    dynamic: Sequence[tuple[int, int]] = ()
+    """The dynamic dimensions, as pairs of input and dimension."""
+
+    def __call__(
+        self, eager: Callable[..., Any], compiled: Callable[..., Any], inputs: Callable[[], Any]
+    ) -> dict[str, Any]:
+        """Return the result of a comparison. The best time counts."""
+        try:
+            with torch.compiler.set_stance("fail_on_recompile"):
+                compiled(*inputs())
+                compiled(*self._larger(inputs))
+        except RuntimeError:
+            return {"kind": "recompile", "phase": "forward"}
+        best, end = [(9e9, 9e9), (9e9, 9e9)], time.monotonic() + LEAST_SECONDS
+        for count in range(MOST_RUNS):
+            if count >= LEAST_RUNS and time.monotonic() > end:
+                break
+            for k, call in enumerate((eager, compiled)):
+                forward, backward = timed(call, inputs())
+                best[k] = (min(best[k][0], forward), min(best[k][1], backward))
+        for phase, wanted, taken in zip(("forward", "backward"), *best, strict=True):
+            if taken > self.slower_than * wanted + NOISE:
+                return {"kind": "slow", "phase": phase, "times": round(taken / wanted, 1)}
+        return {"kind": "ok"}
+
+    def _larger(self, inputs: Callable[[], Any]) -> list[Any]:
+        """Return the inputs with dynamic dimensions twice as long."""
+        values: list[Any] = list(inputs())
+        for k, dim in self.dynamic:
+            longer = torch.cat([values[k].detach()] * 2, dim)
+            values[k] = longer.requires_grad_(values[k].requires_grad)
+        return values
+
+
+def timed(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
+    """Return the seconds of forward and of backward."""
+    synchronize()
+    start = time.perf_counter()
+    outputs = flatten(call(*values))
+    synchronize()
+    forward = time.perf_counter() - start
+    wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
+    roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
+    if not (wanted and roots and torch.is_grad_enabled()):
+        return forward, 0.0
+    given = cotangents(roots)
+    synchronize()
+    start = time.perf_counter()
+    torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    synchronize()
+    return forward, time.perf_counter() - start
