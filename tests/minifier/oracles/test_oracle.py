@@ -342,7 +342,7 @@ def test_a_failure_of_another_kind_is_kept_as_a_separate_case(tmp_path: Path) ->
     text = path.read_text()
     assert "'kind': 'exception', 'class': 'Planted'" in text
     assert "2 nodes" in text
-    assert "OFF = ['fuse']" in text
+    assert "off=['fuse']," in text
     (first, second) = events(tmp_path, "failure.other")
     assert (first["nodes"], second["nodes"], second["path"]) == (3, 2, str(path))
 
