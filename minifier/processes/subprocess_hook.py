@@ -67,8 +67,9 @@ def environment_without_hook() -> dict[str, str]:
     """Return the environment of this process for a process that does not belong to the script."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     if VARIABLE in os.environ:
-        _, *others = environment["PYTHONPATH"].split(os.pathsep)
-        environment["PYTHONPATH"] = os.pathsep.join(others)
+        _, *others = environment.pop("PYTHONPATH").split(os.pathsep)
+        if others:
+            environment["PYTHONPATH"] = os.pathsep.join(others)
     return environment
 
 

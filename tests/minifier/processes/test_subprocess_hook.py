@@ -53,6 +53,7 @@ def test_without_a_sitecustomize_python_starts_as_it_would(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     with hook_installed("off:", tmp_path):
         assert python(SEEN).splitlines() == ["None False", "['AfterImport'] False"]
+        assert "PYTHONPATH" not in environment_without_hook()
     assert "PYTHONPATH" not in os.environ
 
 
