@@ -13,6 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tcdebug.minifier.processes.subprocess_hook import hook_installed
+from tcdebug.minifier.repros.verify import verify
+
 SHOWS = """
 import os, sys
 import helper
@@ -71,6 +74,23 @@ def test_torch_is_there_before_a_script_imports_it_and_not_in_another_environmen
     other = {"SEEN": "1", "TORCH_LOGS": "dynamo"}
     done = subprocess.run([warm_python, "-c", text], env=other, capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_where_torch_keeps_kernels_needs_no_other_interpreter(
+    warm_python: str, tmp_path: Path
+) -> None:
+    """torch sets the variable in a test process that compiles with Triton."""
+    place = {"SEEN": "1", "TRITON_CACHE_DIR": str(tmp_path)}
+    text = "import sys; print('torch' in sys.modules)"
+    done = subprocess.run([warm_python, "-c", text], env=place, capture_output=True, text=True)
+    assert done.stdout == "True\n"
+
+
+def test_a_repro_that_a_session_verifies_finds_torch_imported(warm: None, tmp_path: Path) -> None:
+    repro = tmp_path / "repro.py"
+    repro.write_text("import sys; print('torch' in sys.modules)")
+    with hook_installed("off:", tmp_path / "run"):
+        assert verify(repro).output == "True\n"
 
 
 def test_a_module_of_tcdebug_is_run_and_no_other(warm_python: str, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ READ_AT_IMPORT = (
 )  # fmt: skip
 MODULES = {"pytest", "tcdebug"}
 """Packages whose modules `python -m` runs on the server."""
-READ_LATER = {"TORCHINDUCTOR_CACHE_DIR"}
+READ_LATER = {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
+"""Variables that torch also sets, on its first use of a cache."""
 
 
 def fresh(arguments: list[str], environment: dict[str, str], settings: dict[str, str]) -> bool:
