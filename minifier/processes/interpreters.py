@@ -17,9 +17,12 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits, finished, h
 from tcdebug.minifier.processes.spawn import spawn
 
 PROGRAM = """
-import importlib, json, os, runpy, sys, time
+import gc, importlib, json, os, runpy, sys, time
+gc.disable()  # imports make a million objects that stay
 for name in sys.argv[2:]:
     importlib.import_module(name)
+gc.freeze()
+gc.enable()
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
 with open(sys.argv[1]) as file:
