@@ -36,8 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep kernels between runs, and collect garbage rarely: compiles make a million objects.
 
     All tests share one cache, apart from the user's. That of inductor lies where tcdebug itself has
-    it. In an empty one, inductor first compiles seven programs, which takes some 10 CPU-seconds.
-    Bytecode is kept even where the environment forbids it. Otherwise each process that imports
+    it. Bytecode is kept even where the environment forbids it. Otherwise each process that imports
     a session compiles the source of tcdebug anew, which takes 0.7 CPU-seconds.
 
     A developer's CXX, which conda sets, would be a changed setting of inductor in every test.
@@ -77,6 +76,18 @@ def untimed_guards() -> None:
 
     given: Any = guards
     given.profile_guard_manager = lambda *_: 0.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def believed_instructions() -> None:
+    """Skip inductor's check that g++ can use the CPU's vector instructions: 10 CPU-seconds.
+
+    It compiles six programs for each new cache. An old g++ fails at the first kernel instead.
+    """
+    from torch._inductor import cpu_vec_isa  # noqa: PLC0415 # collection stays fast
+
+    given: Any = cpu_vec_isa.VecISA
+    given.check_build = lambda *_: True
 
 
 @dataclass(frozen=True)
