@@ -28,7 +28,13 @@ FLAGS = (
     # a bug of gcc 12: vectorized loops load zeros if several values depend on one comparison of the
     # index, as in `cat`, and gcc knows the range of the index
     "-fno-tree-vrp",
+    # g++ copies the code after a choice of a constant, once for each side; a function in a copy is
+    # called in a branch, for which libmvec has no vector version
+    "-fno-thread-jumps",
 )  # fmt: skip
+
+WIDE_VECTORS = "-mprefer-vector-width=512"
+"""g++ uses half of the vector registers of some processors with AVX-512 unless it is told."""
 
 
 class NoCompiler(Coded, RuntimeError):
@@ -59,18 +65,27 @@ class Toolchain:
 
     def command(self, source: Path, output: Path) -> list[str]:
         """The command line that builds a shared object from a source file."""
-        native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
         math = ["-DTCD_VECTOR_MATH"] if self.vector_math else []
         libraries = ["-lmvec", "-lm"] if self.vector_math else ["-lm"]
         return [
-            self.path, *FLAGS, native, *math, *self.extra, str(source), "-o", str(output),
-            *libraries,
+            self.path, *FLAGS, *_machine_flags(), *math, *self.extra,
+            str(source), "-o", str(output), *libraries,
         ]  # fmt: skip
 
     def key(self, source: str) -> str:
         """The content address of the shared object of a source."""
-        parts = (self.version, self.target, str(self.vector_math), *FLAGS, *self.extra, source)
+        parts = (self.version, self.target, str(self.vector_math), *FLAGS, *_machine_flags())
+        parts = (*parts, *self.extra, source)
         return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _machine_flags() -> tuple[str, ...]:
+    """The flags that depend on the architecture."""
+    if platform.machine() == "aarch64":
+        return ("-mcpu=native",)
+    if platform.machine() == "x86_64":
+        return ("-march=native", WIDE_VECTORS)
+    return ("-march=native",)
 
 
 @lru_cache(maxsize=4)

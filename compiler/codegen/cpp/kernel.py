@@ -22,6 +22,8 @@ from tcdebug.compiler.codegen.cpp.accumulator import (
 )
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
 from tcdebug.compiler.codegen.cpp.index_sets import Choice, Split
+from tcdebug.compiler.codegen.cpp.scan_pieces import PIECE as PIECE_OF_SCAN
+from tcdebug.compiler.codegen.cpp.scan_pieces import ScanPieces, scan_pieces
 from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.cpp.text import CHECKED, TYPES, CppIndex, element
 from tcdebug.compiler.codegen.cpp.transposed_loads import COLUMNS, ROWS, Tiling, block_start
@@ -345,7 +347,10 @@ class CppKernelWriter:
                 self.emit.enter(_loop(axis, *bounds[position]), (axis,))
             if here and not folds_at:
                 folds_at = self._declare_parts(chunked)
-        if self.choices.index_sets is None:
+        pieces = self._scan_pieces(segment)
+        if pieces is not None:
+            self._scan_in_pieces(pieces, accumulators, *bounds[-1])
+        elif self.choices.index_sets is None:
             self._innermost_loop(segment, accumulators, *bounds[-1])
         else:
             self._parts(self.choices.index_sets)
@@ -434,6 +439,49 @@ class CppKernelWriter:
         emit.missed = ""
         if missed:
             emit.innermost.add(f"if ({missed}) tcd_report(status, TCD_INDEX_OUT_OF_RANGE);")
+
+    def _scan_pieces(self, segment: Segment) -> ScanPieces | None:
+        """The loops of a sweep with scans, if its values are worth vectors."""
+        if not self.choices.vectorize or not self.kernel.scans or self.lane is not None:
+            return None
+        if sum(s.sweep for s in self.plan) > 1 or self._reports(segment.nodes):
+            return None
+        return scan_pieces(segment.nodes)
+
+    def _scan_in_pieces(
+        self, pieces: ScanPieces, accumulators: Sequence[CppAccumulator], low: str, high: str
+    ) -> None:
+        """Write a scan in pieces: vectors before it, the scan in order, vectors after it."""
+        emit, block = self.emit, _BlockedAxis(self.kernel.inner[-1], PIECE_OF_SCAN)
+        last, start = block.axis, block_start(block.axis)
+        emit.enter(_loop(start, low, high, block.step), (start,))
+        emit.innermost.add(f"const int64_t {block.high} = {block.end};")
+        nodes = (*pieces.before, *pieces.scans, *pieces.after)
+        crossing = [n for n in nodes if n.name in pieces.crossing]
+        for node in crossing:
+            emit.innermost.add(f"{TYPES[node.dtype]} piece_{node.name}[{block.step}];")
+        for loop in (pieces.before, pieces.scans, pieces.after):
+            if not loop:
+                continue
+            emit.enter(_loop(last, block.low, block.high), (last,))
+            for node in loop:
+                if node.scans:
+                    (state,) = (a for a in accumulators if a.name == node.name)
+                    value = emit.value(node.body).text
+                    emit.innermost.items += state.update(value, self._linear())
+                    self._running(node, state.result())
+                else:
+                    self._point(node)
+                if node in crossing:
+                    where = _text(to_index(last) - to_index(start))
+                    text = f"piece_{node.name}[{where}] = {emit.values[node.name].text};"
+                    emit.innermost.add(text)
+            emit.leave("" if loop is pieces.scans else "#pragma omp simd")
+            for node in loop:
+                del emit.values[node.name]
+                pointer = f"piece_{node.name}"
+                emit.kept[node.name] = (pointer, to_index(last) - to_index(start))
+        emit.leave()
 
     def _note_misses(
         self, nodes: Sequence[FlatNode], accumulators: Sequence[CppAccumulator]

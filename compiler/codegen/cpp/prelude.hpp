@@ -134,14 +134,15 @@ static inline float exp_(float x) {
 
 template <typename T> static inline T sign_(T x) { return (T)((x > 0) - (x < 0)); }
 // These use two separate choices: with the conditions joined, g++ 12 emits branches in sequences.
+// The first choice is one instruction of x86. The second one is free if b is a constant.
 // NaN wins. Of equal values, such as zeros of both signs, the first wins.
 template <typename T> static inline T maximum_(T a, T b) {
-  T m = a >= b ? a : b;
-  return a != a ? a : m;
+  T m = b > a ? b : a;
+  return b != b ? b : m;
 }
 template <typename T> static inline T minimum_(T a, T b) {
-  T m = a <= b ? a : b;
-  return a != a ? a : m;
+  T m = b < a ? b : a;
+  return b != b ? b : m;
 }
 // NaN loses.
 template <typename T> static inline T fmax_(T a, T b) {

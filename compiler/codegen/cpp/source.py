@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
+from tcdebug.compiler.codegen.cpp.loop_order import by_strides
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import tiling
 from tcdebug.compiler.codegen.cpp.variants import (
@@ -53,6 +54,9 @@ def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Ga
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelCall:
+    ordered = by_strides(kernel, buffers)
+    if ordered != kernel and gate.allows("codegen.loop_order", kernel.subject):
+        kernel = ordered
     collapse = gate.allows("codegen.collapse", kernel.subject)
     flat = flatten(kernel, buffers, collapse=collapse)
     choices = _choose(flat, kernel.subject, gate)

@@ -20,6 +20,10 @@ EXPENSIVE = 8
 """The arithmetic (see schedule/cost.py) from which keeping a value pays."""
 GATHER = 8.0
 NEAR = 0.25
+ROW_END = 30.0
+"""The cost of adding the lanes of a vector at the end of a row."""
+SCALAR = 10.0
+"""The cost of an operation on one number, such as a row's sum, instead of on a vector."""
 VECTOR = 16
 """The lanes of a vector of floats."""
 GRAIN = 1 << 15
@@ -65,15 +69,17 @@ def addresses(kernel: FlatKernel) -> list[Index]:
 def lane_axis(kernel: FlatKernel) -> Axis | None:
     """The outer axis for vector lanes; None if the last inner axis is better.
 
-    The cost of an axis is the cycles per point that the inner loops access memory:
+    The cost of an axis is the time per point for which the inner loops access memory, in that of an
+    element next to that of the neighbouring lane:
 
-    - 1 for an element next to that of the neighbouring lane, 0 for one that all lanes share;
+    - 0 for an element that all lanes share, s if neighbours are s elements apart and s is small;
     - GATHER for any other element, since each lane touches a cache line of its own;
     - all of it divided by the share of the vector that a short axis fills.
 
     Lanes along the last inner axis load an element that does not depend on the inner axes once per
     row, which costs nothing. Lanes along an outer axis load it again at each point, from the first
-    level of the cache, and keep their accumulators in memory. These cost NEAR each.
+    level of the cache, and keep their accumulators in memory. These cost NEAR each. At the end of a
+    row, the lanes of its sum are added, and what follows is done for one number at a time.
     """
     if not kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
@@ -86,7 +92,10 @@ def lane_axis(kernel: FlatKernel) -> Axis | None:
 def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
     """The cost of memory per point with lanes along the last inner axis."""
     last = kernel.inner[-1]
-    return sum(_access_cost(address, last) for address in touched) / _filled(last)
+    ends = ROW_END * sum(n.reduces for n in kernel.nodes)
+    after = SCALAR * sum(arithmetic(n.body) for n in kernel.nodes if not n.inside)
+    cost = sum(_access_cost(address, last) for address in touched) / _filled(last)
+    return cost + (ends + after) / _length(kernel)
 
 
 def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis) -> float:
@@ -96,13 +105,22 @@ def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis) -> fl
     for address in touched:
         access = _access_cost(address, axis)
         cost += access if inner & address.axes else min(access, NEAR)
+    for node in kernel.nodes:
+        if node.name in kernel.stored and (node.reduces or not node.inside):
+            cost += _access_cost(node.address, axis) / _length(kernel)
     return cost / _filled(axis)
 
 
+def _length(kernel: FlatKernel) -> int:
+    """The estimated points of a row."""
+    return max(1, estimate(product(a.size for a in kernel.inner)))
+
+
 def _access_cost(address: Index, axis: Axis) -> float:
-    if axis not in address.axes:
-        return 0
-    return 1 if address.coefficient(axis) == 1 else GATHER
+    stride = address.coefficient(axis)
+    if stride is None or stride.constant is None:
+        return GATHER
+    return min(GATHER, abs(stride.constant))
 
 
 def _filled(axis: Axis) -> float:

@@ -223,6 +223,12 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
     "relu in float16": (lambda x: x.relu(), torch.float16),
     "sum in float16": (lambda x: x.sum(-1), torch.float16),
     "softmax in float16": (lambda x: x.softmax(-1), torch.float16),
+    "log of sigmoid": (lambda x: F.logsigmoid(x), torch.float32),
+    "log of a sum of exponentials": (lambda x: torch.logaddexp(x, -x), torch.float32),
+    "softplus in bfloat16": (lambda x: F.softplus(x), torch.bfloat16),
+    "selu": (lambda x: F.selu(x), torch.float32),
+    "functions of bounded numbers": (lambda x: x.clamp(-1, 1).exp().log1p(), torch.float32),
+    "hard functions": (lambda x: F.hardswish(x) + F.hardtanh(x), torch.bfloat16),
 }
 
 
@@ -255,3 +261,40 @@ def test_remainders_are_exact_for_all_magnitudes(y: float) -> None:
         math.fmod(v, divisor) if math.isfinite(v) and divisor else math.nan for v in x.tolist()
     ]
     assert_same(found, torch.tensor(expected), exact=True)
+
+
+SCANS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
+    "of a function": (lambda x: x.tanh().cumsum(1), torch.float32),
+    "before a function": (lambda x: F.gelu(x.cumsum(1)), torch.float32),
+    "between functions": (
+        lambda x: (x.exp().cumsum(1), x.sigmoid().cumsum(1).tanh()),
+        torch.float32,
+    ),
+    "of bfloat16": (lambda x: F.gelu((x.tanh() + x).cumsum(1)) + x, torch.bfloat16),
+    "products": (lambda x: (x.tanh() * 0.1 + 1).cumprod(1), torch.float32),
+    "positions": (lambda x: x.sin().cummax(1), torch.float32),
+    "of columns": (lambda x: x.tanh().cumsum(0), torch.float32),
+    "of planes": (lambda x: x.view(8, 8, 300).exp().cumsum(2), torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_what_a_scan_reads_is_computed_in_vectors(tmp_path: Path, name: str) -> None:
+    function, dtype = SCANS[name]
+    x = NUMBERS.clamp(-4, 4).to(dtype)
+    text = kernels(function, x)
+    assert "#pragma omp simd" in text
+    assert scalar_loops(text, tmp_path) == []
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [x])
+
+
+def test_a_scan_that_overwrites_its_input_reads_it_first() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        sums = x.tanh().cumsum(1)
+        x.copy_(sums.tanh())
+        return sums + x
+
+    x, y = NUMBERS.clone(), NUMBERS.clone()
+    assert_same(compiled(function)(x), function(y))
+    assert_same(x, y)

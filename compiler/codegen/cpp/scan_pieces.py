@@ -1,0 +1,64 @@
+"""Divides the loop of a scan into loops that can be vectorized and one that runs in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.codegen.kernels.sweeps import reads_of
+from tcdebug.compiler.ir.expr import Load
+from tcdebug.compiler.schedule.cost import arithmetic
+
+PIECE = 256
+"""The points of a piece of a scan. Its values stay in the first level of the cache."""
+WORTH = 8
+"""The arithmetic per point (see schedule/cost.py) from which separate loops pay."""
+
+
+@dataclass(frozen=True)
+class ScanPieces:
+    """Three loops over the same points. Only the second one must run in order."""
+
+    before: tuple[FlatNode, ...]
+    """The values that are scanned, and all others that read no state of a scan."""
+    scans: tuple[FlatNode, ...]
+    """The scans, whose bodies only read a value from `before`."""
+    after: tuple[FlatNode, ...]
+
+    @property
+    def crossing(self) -> frozenset[str]:
+        """The values that a later loop reads."""
+        loops = (self.before, self.scans, self.after)
+        return frozenset(
+            node.name
+            for position, loop in enumerate(loops)
+            for node in loop
+            if any(node.name in reads_of(n) for later in loops[position + 1 :] for n in later)
+        )
+
+
+def scan_pieces(nodes: Sequence[FlatNode]) -> ScanPieces | None:
+    """The loops of the nodes of a sweep with scans; None if one loop costs no more.
+
+    A node that overwrites an input may run only after all reads of a point, so it needs one loop.
+    """
+    if sum(arithmetic(n.body) for n in nodes) < WORTH or any(n.reduces or n.into for n in nodes):
+        return None
+    states = {n.name for n in nodes if n.scans}
+    before: list[FlatNode] = []
+    scans: list[FlatNode] = []
+    after: list[FlatNode] = []
+    for node in nodes:
+        if reads_of(node) & states:
+            if node.scans:
+                return None
+            states.add(node.name)
+            after.append(node)
+        elif node.scans:
+            value = replace(node, name=f"scanned_{node.name}", kind="", dtype=node.body.dtype)
+            before.append(value)
+            scans.append(replace(node, body=Load(node.body.dtype, value.name, ())))
+        else:
+            before.append(node)
+    return ScanPieces(tuple(before), tuple(scans), tuple(after))
