@@ -3,7 +3,7 @@
 A launch takes several microseconds, which is longer than a small kernel runs. The kernels of a
 combo keep their loops and tiles: some programs of the launch run the first kernel, the next ones
 the second. Only kernels between two calls of ATen are combined, so that memory is not held long.
-Copies into inputs do not count, as an optimizer has one after each kernel.
+Copies into inputs do not count. They are left where a kernel does not store into the input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.graph import Buffer, Extern, Node, Scatter
+from tcdebug.compiler.ir.graph import Buffer, Extern, Node, Scatter, written
 from tcdebug.compiler.ir.index import product
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
@@ -31,7 +31,7 @@ MOST_ARGUMENTS = 480
 LARGEST = 1 << 20
 """The most points of a kernel in a combo. Beyond it, the time of a launch does not matter."""
 HELD = 64 << 20
-"""The most bytes that a combo fills, which are all held when it runs."""
+"""The most bytes that a combo allocates, which are all held when it runs."""
 
 
 def with_combo_kernels(schedule: Schedule, gate: Gate) -> Schedule:
@@ -113,8 +113,9 @@ def _combos(
     members: list[Kernel] = []
     arguments = held = 0
     for kernel in (k for k in kernels if gate.allows(UNIT, k.subject)):
-        count = len(kernel.loaded()) + len(kernel.stored)
-        filled = sum(bytes_of(buffers[name]) for name in kernel.stored)
+        over = {n.name: memory for n in kernel.nodes for memory in written(n)}
+        count = len(kernel.loaded() - set(over.values())) + len(kernel.stored)
+        filled = sum(bytes_of(buffers[name]) for name in kernel.stored - over.keys())
         if arguments + count > MOST_ARGUMENTS or held + filled > HELD:
             if len(members) > 1:
                 yield members

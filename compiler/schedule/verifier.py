@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tcdebug.compiler.ir.expr import Call, loads
-from tcdebug.compiler.ir.graph import LoopNode, Reduction, reads, written
+from tcdebug.compiler.ir.graph import LoopNode, Reduction, memory_of, reads, written
 from tcdebug.compiler.ir.index import product
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -39,7 +39,10 @@ def _problems(schedule: Schedule) -> Iterator[str]:
 
 
 def _combo_problems(schedule: Schedule) -> Iterator[str]:
-    """The kernels of a combo follow each other, and none touches what another one writes."""
+    """The kernels of a combo follow each other, and none touches memory that another one writes."""
+    root = memory_of(
+        n for s in schedule.steps for n in (s.nodes if isinstance(s, Kernel) else (s,))
+    )
     places: dict[str, list[int]] = {}
     for position, step in enumerate(schedule.steps):
         if isinstance(step, Kernel) and step.combo:
@@ -48,12 +51,12 @@ def _combo_problems(schedule: Schedule) -> Iterator[str]:
         if found != [*range(found[0], found[0] + len(found))]:
             yield f"the kernels of {combo} do not follow each other"
         kernels = [s for s in schedule.steps[found[0] : found[-1] + 1] if isinstance(s, Kernel)]
-        for one in kernels:
-            filled = {t for n in one.nodes for t in written(n)} | one.stored
-            for other in kernels:
-                used = other.loaded() | {t for n in other.nodes for t in written(n)}
-                if other is not one and filled & used:
-                    yield f"{other.name} depends on {one.name} in {combo}"
+        filled = {k.name: {root.get(name, name) for name in k.stored} for k in kernels}
+        read = {k.name: {root.get(name, name) for name in k.loaded()} for k in kernels}
+        for one in filled:
+            for other in filled:
+                if other != one and filled[one] & (read[other] | filled[other]):
+                    yield f"{other} depends on {one} in {combo}"
 
 
 def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:

@@ -33,6 +33,7 @@ from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, render, to_index
 
 TOP, LOOP = 0, 1
 """The level of a statement: before the loops over a row, or inside one."""
+BARRIER = "tl.debug_barrier()"
 INNER = frozenset(("r", "k"))
 """The dimensions that a loop runs along. k is the dimension r of a tile that has it first."""
 
@@ -52,8 +53,9 @@ NOWHERE = TritonValue("")
 class TritonEmitter:
     """Writes the expressions of one kernel as statements, each value once.
 
-    `lines[TOP]` and `lines[LOOP]` are the statements so far. `end_loop` ends a loop. The emitters
-    of one function share `names`, which numbers its variables.
+    `lines[TOP]` and `lines[LOOP]` are the statements so far. `end_loop` ends a loop, and
+    `overwrite` ends a kernel without rows. The emitters of one function share `names`, which
+    numbers its variables.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class TritonEmitter:
         self.spread_loads: dict[frozenset[str], frozenset[str]] = {}  # dimensions -> wider ones
         self.values: dict[str, TritonValue] = {}  # nodes of the kernel that have been computed
         self.recompute: dict[str, FlatNode] = {}  # nodes that a later sweep recomputes
+        self.read: set[str] = set()  # the memory that was loaded so far
+        self._overwriting: list[tuple[str, str]] = []  # (memory, store) that `overwrite` writes
         self._storage = storage
         self._known: tuple[dict[tuple[str, str], TritonValue], ...] = ({}, {})
         self._guard = NOWHERE
@@ -205,6 +209,7 @@ class TritonEmitter:
     # -- indices ----------------------------------------------------------------------------
 
     def _load(self, node: Load) -> TritonValue:
+        self.read.add(node.buffer)
         address, dims, level = self.address(node.index[0])
         dims = self.spread_loads.get(dims, dims) | self._guard.dims
         level = max(level, self._guard.level)
@@ -292,7 +297,12 @@ class TritonEmitter:
         return f"tl.broadcast_to({address}, {self.shape(dims)})"
 
     def store(self, node: FlatNode, value: TritonValue) -> None:
-        """Store the value of a node in its buffer."""
+        """Store the value of a node in its buffer, or over other memory when all reads are done.
+
+        Triton may divide a tile among threads for a store in another way than for a load, and a
+        small tile is held by several warps. A barrier therefore separates the loads of memory from
+        the stores over it. Without rows, these stores wait for `overwrite`, so that one suffices.
+        """
         every = frozenset(g.name for g in self.tile.groups)
         dims = every if node.inside and not node.reduces else frozenset("x")
         address, _, level = self.address(node.address)
@@ -302,10 +312,19 @@ class TritonEmitter:
         streamed = ', cache_modifier=".cs"' if self.eviction else ""
         text = f"tl.store({place}, {value.text}{masked}{streamed})"
         at = self.level(dims, max(level, value.level))
-        if node.into and any(g.name == "r" for g in self.tile.groups):
-            # several threads may hold the same element of a row, and must read it first
-            self.add("tl.debug_barrier()", at)
+        if node.into and not any(g.name == "r" for g in self.tile.groups):
+            self._overwriting.append((node.into, text))
+            return
+        if node.into in self.read:
+            self.add(BARRIER, at)
         self.add(text, at)
+
+    def overwrite(self) -> None:
+        """Write the stores that wait until the program has loaded what they overwrite."""
+        if any(memory in self.read for memory, _ in self._overwriting):
+            self.add(BARRIER, TOP)
+        for _, text in self._overwriting:
+            self.add(text, TOP)
 
     def scatter(self, node: FlatNode) -> None:
         """Store a value at an indirect index, or combine it atomically with the element there."""

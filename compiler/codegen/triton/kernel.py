@@ -63,6 +63,7 @@ class TritonKernelWriter:
         if not self.kernel.accumulates:
             for node in self.kernel.nodes:
                 self._point(node)
+            self.emit.overwrite()
         elif self.tile.persistent:
             self._inner_indices("0", TOP)
             for node in self.kernel.nodes:

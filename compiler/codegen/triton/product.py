@@ -131,6 +131,7 @@ class ProductWriter:
         self.storage = storage
         self.arguments = arguments
         self._names = count(1)
+        self._read: set[str] = set()  # the memory that the operands load
 
     def write(self) -> str:
         """The source of the function."""
@@ -193,6 +194,7 @@ class ProductWriter:
         if not varying.isdisjoint(INNER):  # Triton does not pipeline a load that is broadcast
             emitter.spread_loads[varying] = whole
         value = emitter.value(operand)
+        self._read |= emitter.read
         name = emitter.name("o")
         spread = f"tl.broadcast_to({value.text}, {emitter.shape(whole)})"
         emitter.add(f"{name} = {spread}", LOOP)
@@ -208,12 +210,14 @@ class ProductWriter:
         emitter = TritonEmitter(
             Tile(self.tile.groups, self.tile.alone, 1), self.storage, self._names
         )
+        emitter.read |= self._read
         for position, node in enumerate(self.kernel.nodes):
             point = replace(node, inside=True, kind="")
             value = emitter.value(point.body) if position else TritonValue("total", RESULT)
             emitter.values[node.name] = value
             if node.name in self.kernel.stored:
                 emitter.store(point, value)
+        emitter.overwrite()
         return emitter.lines[TOP]
 
 

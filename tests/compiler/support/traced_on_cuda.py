@@ -40,12 +40,17 @@ def cuda(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def triton_of(
     program: Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]],
+    device: str = "cuda",
     **options: Any,
 ) -> TritonSource:
-    """The kernels of a function of fake tensors. `program` makes the function and its inputs."""
+    """The kernels of a function of fake tensors. `program` makes the function and its inputs.
+
+    A torch without CUDA does not trace updates of inputs on a GPU. With "cpu" as the `device`, the
+    kernels of tensors on a CPU are written as for a GPU.
+    """
     recording = Recording()
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(), torch.no_grad():
-        patch.setitem(REGISTRY.devices, "cuda", recording)
+        patch.setitem(REGISTRY.devices, device, recording)
         function, inputs = program()
         try:
             torch.compile(function, backend="tcdebug", options=options)(*inputs)

@@ -14,6 +14,7 @@ from judge import assert_as_eager, assert_same, compiled, copies, gradients
 from programs import f32, i64, swizzled
 from property_settings import property_settings
 from stages import at_stage, capture
+from updates import STATEMENTS
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Pointwise, written
@@ -150,27 +151,6 @@ def test_a_step_of_an_optimizer_consists_of_kernels(optimizer: Any) -> None:
     torch.testing.assert_close(mine, theirs)
     assert mine._version == theirs._version
     assert left == {}
-
-
-STATEMENTS: list[Callable[[torch.Tensor, torch.Tensor], object]] = [
-    lambda x, y: x.add_(y),
-    lambda x, y: y.mul_(x.sum(0)),
-    lambda x, y: x[1:].sub_(y[:-1]),
-    lambda x, y: x.copy_(y.flip(1)),
-    lambda x, y: y.t().copy_(x * 2),
-    lambda x, y: x.sub_(x.mean(1, keepdim=True)),
-    lambda x, y: x.view(-1)[2:8].clamp_(-1, 1),
-    lambda x, y: y.copy_(x.t().cumsum(0)),
-    lambda x, y: y.diagonal().fill_(0.5),
-    lambda x, y: x.masked_fill_(y > 0, 0.25),
-    lambda x, y: x.div_(x.amax(0) + 2),
-    lambda x, y: x[1:3].copy_(y[2:4]),
-    lambda x, y: x[:, 1].add_(y[0]),
-    lambda x, y: y[0, 1:4].mul_(x[0, :3]),
-    lambda x, y: x.index_put_((torch.tensor([1, 3]),), y[:2]),
-    lambda x, y: y.index_add_(0, torch.tensor([2, 2, 0]), x[:3]),
-    lambda x, y: x.scatter_(1, torch.tensor([[0, 2]]), y * 3),
-]
 
 
 @property_settings(25)
