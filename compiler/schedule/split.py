@@ -3,6 +3,10 @@
 A GPU runs hundreds of programs at a time. A reduction with fewer rows is cut along an inner axis;
 each piece is reduced to a partial result, and a second reduction combines these. This is legal for
 reductions whose elements can be combined in any order.
+
+A reduction of everything to one result, such as the mean of a softmax, may read results of
+reductions of rows. Its pieces are then rows too, so that one kernel computes both and the elements
+between them are not stored.
 """
 
 from __future__ import annotations
@@ -15,7 +19,14 @@ import torch
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Guarded, Load, loads
-from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Graph,
+    Node,
+    Pointwise,
+    Reduction,
+    contiguous_strides,
+)
 from tcdebug.compiler.ir.index import Atom, Axis, Index, product, to_index
 from tcdebug.compiler.ir.operations import neutral
 from tcdebug.compiler.ir.size_estimate import estimate
@@ -36,18 +47,29 @@ def split_reductions(graph: Graph, gate: Gate) -> Graph:
     """The graph with reductions split that would give a GPU too few programs."""
     nodes: list[Node] = []
     buffers = graph.buffers()
+    summed: dict[str, Index] = {}  # value -> the length of the rows that it is reduced from
     taken = {node.name for node in graph.nodes}
-    for node in graph.nodes:
+    left: list[Node] = [*reversed(graph.nodes)]
+    while left:
+        node = left.pop()
         found = _pieces(node, buffers) if isinstance(node, Reduction) else None
-        if found is not None and gate.allows(UNIT, node.name):
-            assert isinstance(node, Reduction)
-            name = f"{node.name}_piece"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            nodes += _split(node, *found, name)
-        else:
+        if found is None or not gate.allows(UNIT, node.name):
             nodes.append(node)
+            if (length := _row_length(node, summed, buffers)) is not None:
+                summed[node.name] = length
+            continue
+        assert isinstance(node, Reduction)
+        name = f"{node.name}_piece"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        if rows := _rows_of_operands(node, summed):
+            first, last = _split_by_rows(node, rows, name)
+            buffers[name] = first.out
+            nodes.append(first)
+            left.append(last)  # it may have many rows to combine
+        else:
+            nodes += _split(node, *found, name)
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -125,3 +147,47 @@ def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reductio
     again = Axis(f"{cut.name}_again", to_index(pieces))
     load = Load(part.dtype, name, (to_index(again), *where[1:]))
     return first, replace(node, reduced=(again,), body=load)
+
+
+def _row_length(
+    node: Node, summed: Mapping[str, Index], buffers: Mapping[str, Buffer]
+) -> Index | None:
+    """The length of the rows that the elements of a value are computed from; None if unknown."""
+    if isinstance(node, Reduction):
+        return product(a.size for a in node.reduced)
+    if not isinstance(node, Pointwise):
+        return None
+    read = {load.buffer for load in loads(node.body) if load.buffer in summed}
+    lengths = {summed[name] for name in read if buffers[name].numel == node.out.numel}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _rows_of_operands(node: Reduction, summed: Mapping[str, Index]) -> tuple[Axis, ...]:
+    """The axes of the rows that operands of a reduction to one result are computed from.
+
+    Empty if there are none, or if they are computed from different rows.
+    """
+    if node.axes:
+        return ()
+    found: set[tuple[Axis, ...]] = set()
+    for load in loads(node.body):
+        if load.buffer not in summed:
+            continue
+        used = frozenset[Axis]().union(*(index.axes for index in load.index))
+        inner = product(a.size for a in node.reduced if a not in used)
+        rows = tuple(a for a in node.reduced if a in used)
+        found.add(rows if inner != 1 and inner == summed[load.buffer] else ())
+    return found.pop() if len(found) == 1 else ()
+
+
+def _split_by_rows(
+    node: Reduction, rows: tuple[Axis, ...], name: str
+) -> tuple[Reduction, Reduction]:
+    """The reduction of each row, and the reduction of their results."""
+    size = tuple(a.size for a in rows)
+    part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
+    where = tuple(to_index(a) for a in rows)
+    inner = tuple(a for a in node.reduced if a not in rows)
+    first = replace(node, out=part, axes=rows, reduced=inner, index=where)
+    load = Load(part.dtype, name, where)
+    return first, replace(node, reduced=rows, body=load)
