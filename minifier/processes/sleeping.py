@@ -39,18 +39,22 @@ ENTRANCES = ("torch.accelerator", patching.__name__)
 class Sleeping:
     """CUDA is asleep in this process until `wake` is called.
 
-    `waking` is called when the script is about to initialise CUDA. It may call `wake`.
+    `waking` is called when the script is about to initialise CUDA. It may call `wake`. A process
+    that has initialised CUDA already is awake.
     """
 
     def __init__(self, waking: Callable[[], None], log: EventLog) -> None:
         self._waking = waking
+        self._installed: tuple[Installed, ...] = ()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
+            return
         os.environ[NVML] = "1"
         found = (
             install(LAZY_INIT, self._announced, log),
             install(IS_AVAILABLE, _hidden_from_torch, log),
             install(GUARD, _nothing, log),
         )
-        self._installed: tuple[Installed, ...] = tuple(i for i in found if i is not None)
+        self._installed = tuple(i for i in found if i is not None)
 
     def wake(self) -> None:
         """Let torch see the devices, and clear what it has cached while there were none.

@@ -1,14 +1,14 @@
 """The process group of a rank that runs alone: torch's fake one, which needs no other process.
 
 Its collectives return at once. What other ranks would send is replaced by what this rank sends. The
-fake group of older versions of torch (2.11) leaves some results unwritten; `write_results` writes
-them.
+fake group of older versions of torch (2.11) leaves some results unwritten, and the futures of its
+collectives have no values, which DistributedDataParallel reads. `write_results` mends both.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,40 +40,68 @@ def results_are_written() -> bool:
 
 
 def write_results(rank: int) -> torch.library.Library:
-    """Write what the fake group of an older torch leaves unwritten, for a rank with this number.
+    """Give results and futures to the collectives of the fake group, for a rank with this number.
 
-    This lasts until `_destroy` of the result is called.
+    Results are written where the fake group of an older torch leaves them unwritten. This lasts
+    until `_destroy` of the result is called.
     """
+    writers = {} if results_are_written() else WRITERS
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call] # not annotated
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that kernels are replaced is what is wanted
-        for name, write in WRITERS.items():
+        kernels = {name: _writing(name, write, rank) for name, write in writers.items()}
+        kernels |= {name: _leaving(name) for name in IN_PLACE}
+        for name, kernel in kernels.items():
             for key in ("CPU", "CUDA"):
-                library.impl(name, _kernel(name, write, rank), key)  # type: ignore[no-untyped-call] # the same
+                left_alone = torch.compiler.disable(kernel)  # Dynamo would compile it
+                library.impl(name, left_alone, key)  # type: ignore[no-untyped-call] # the same
     return library
 
 
-def _kernel(name: str, write: Callable[[Any, Any, int], None], rank: int) -> Callable[..., Any]:
+def _writing(name: str, write: Callable[[Any, Any, int], None], rank: int) -> Callable[..., Any]:
     """Return a kernel of an operator of c10d: results first, then what is sent, then the group."""
-    returns = getattr(torch.ops.c10d, name).default._schema.returns
 
-    def kernel(received: Any, sent: Any, group: Any, *_others: Any, **_named: Any) -> Any:
+    def kernel(received: Any, sent: Any, *_others: Any, **_named: Any) -> Any:
         write(received, sent, rank)
-        nothing = torch.empty(0, device=_first(sent, received).device)
-        _, work = torch.ops.c10d._allgather_base_(nothing, nothing, group)
-        return (received, work) if len(returns) == 2 else work
+        return _answer(name, received, sent)
 
     return kernel
 
 
+def _leaving(name: str) -> Callable[..., Any]:
+    """Return a kernel of an operator whose results are what this rank gives."""
+    return lambda tensors, *_others, **_named: _answer(name, tensors, tensors)
+
+
+def _answer(name: str, received: Any, sent: Any) -> Any:
+    """Return what an operator of c10d returns: its results, if any, and a finished `Work`."""
+    from torch._C._distributed_c10d import (  # type: ignore[attr-defined] # noqa: PLC0415 - no stub has it before torch 2.15; not in every build
+        _create_work_from_future,
+    )
+
+    device = _first(sent, received).device
+    future: Any = torch.futures.Future(devices=[] if device.type == "cpu" else [device])
+    future.set_result(list(_tensors(received)))
+    work = _create_work_from_future(future).boxed()
+    returns = getattr(torch.ops.c10d, name).default._schema.returns
+    return (received, work) if len(returns) == 2 else work
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested lists."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    for part in value:
+        yield from _tensors(part)
+
+
 def _first(*values: Any) -> torch.Tensor:
     """Return the first tensor in nested lists."""
-    for value in values:
-        while isinstance(value, list | tuple) and value:
-            value = value[0]
-        if isinstance(value, torch.Tensor):
-            return value
-    raise ValueError("a collective without tensors")
+    found = next(_tensors(values), None)
+    if found is None:
+        raise ValueError("a collective without tensors")
+    return found
 
 
 def _copy_each(received: Sequence[torch.Tensor], sent: Sequence[torch.Tensor], _rank: int) -> None:
@@ -134,3 +162,6 @@ WRITERS: dict[str, Callable[[Any, Any, int], None]] = {
     "scatter_": _own_elements,
 }
 """What writes the results of each operator of c10d that torch 2.11 leaves unwritten."""
+
+IN_PLACE = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_")
+"""Operators of c10d that leave what this rank gives, as it is, but whose futures need values."""

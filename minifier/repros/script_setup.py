@@ -196,7 +196,22 @@ _GROUPING = """
     for name in ("", ".distributed_c10d", ".device_mesh"):
         module = importlib.import_module("torch.distributed" + name)
         replace(module, "init_process_group", fake_group(module.init_process_group))
-        replace(module, "new_group", like_the_default_group(module.new_group)){writing}"""
+        replace(module, "new_group", like_the_default_group(module.new_group))
+
+    @torch.compiler.disable
+    def finished(tensors, *others, **named):  # DistributedDataParallel reads the future's value
+        device = tensors[0].device
+        future = torch.futures.Future(devices=[] if device.type == "cpu" else [device])
+        future.set_result(tensors)
+        work = torch._C._distributed_c10d._create_work_from_future(future)
+        return tensors, work.boxed()
+
+    import warnings
+    collectives = torch.library.Library("c10d", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for key in ("CPU", "CUDA"):
+            collectives.impl("allreduce_", finished, key){writing}"""
 
 _WRITING = """
     from tcdebug.minifier.repros.fake_group import write_results

@@ -17,7 +17,7 @@ from typing import Any
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.processes.job import Rank
-from tcdebug.minifier.repros.fake_group import results_are_written, write_results
+from tcdebug.minifier.repros.fake_group import write_results
 
 MODULES = (
     "torch.distributed",
@@ -35,8 +35,7 @@ PATCHES = (*INIT, *NEW_GROUP)
 def one_rank(rank: Rank, log: EventLog) -> Iterator[None]:
     """Create fake process groups in this block, with the rank's place. Raises NoFakeGroup."""
     with contextlib.ExitStack() as stack:
-        if not results_are_written():
-            stack.callback(write_results(rank.rank)._destroy)
+        stack.callback(write_results(rank.rank)._destroy)
         for patch in INIT:
             stack.enter_context(patched(patch, functools.partial(_fake_init, rank), log))
         for patch in NEW_GROUP:

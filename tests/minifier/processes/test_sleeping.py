@@ -47,3 +47,10 @@ def test_the_call_that_initialises_cuda_is_announced(announced: list[str]) -> No
     with pytest.raises((AssertionError, RuntimeError)):
         torch.cuda.init()  # type: ignore[no-untyped-call] # torch has no annotation
     assert announced == ["initialises"]
+
+
+def test_a_process_that_has_initialised_cuda_stays_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    Sleeping(pytest.fail, EventLog(None))
+    assert asked_in("torch.distributed.fsdp")

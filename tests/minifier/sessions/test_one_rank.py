@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as collectives
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
 
 from tcdebug.compiler.events.log import EventLog
@@ -56,6 +57,33 @@ def test_groups_with_a_backend_and_meshes_do_not_wait_for_other_ranks(second_of_
     assert (dist.get_rank(pair), dist.get_backend(pair)) == (1, "fake")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
     assert list(mesh.get_coordinate() or ()) == [0, 1]
+
+
+def test_the_futures_of_collectives_hold_what_this_rank_has(second_of_four: None) -> None:
+    x = torch.tensor([1.0, 2.0])
+    for work in (
+        dist.all_reduce(x, async_op=True),
+        dist.broadcast(x, src=0, async_op=True),
+        dist.reduce(x, dst=0, async_op=True),
+    ):
+        assert work is not None
+        (held,) = work.get_future().value()
+        assert held.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("hook", [None, fp16_compress_hook], ids=["no hook", "hook"])
+def test_distributed_data_parallel_divides_gradients_of_this_rank_by_the_number_of_ranks(
+    hook: Any, second_of_four: None
+) -> None:
+    linear = torch.nn.Linear(3, 2)
+    model = torch.nn.parallel.DistributedDataParallel(linear)
+    if hook is not None:
+        model.register_comm_hook(None, hook)
+    for _ in range(2):
+        linear.zero_grad()
+        model(torch.ones(5, 3)).sum().backward()
+    assert linear.weight.grad is not None
+    assert linear.weight.grad.tolist() == [[1.25] * 3] * 2
 
 
 def test_process_groups_are_real_again_afterwards() -> None:
