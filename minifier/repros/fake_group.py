@@ -53,8 +53,8 @@ def write_results(rank: int) -> torch.library.Library:
         kernels |= {name: _leaving(name) for name in IN_PLACE}
         for name, kernel in kernels.items():
             for key in ("CPU", "CUDA"):
-                left_alone = torch.compiler.disable(kernel)  # Dynamo would compile it
-                library.impl(name, left_alone, key)  # type: ignore[no-untyped-call] # the same
+                alone = torch.compiler.disable(kernel)  # type: ignore[no-untyped-call] # the same; Dynamo would compile the kernel
+                library.impl(name, alone, key)  # type: ignore[no-untyped-call] # the same
     return library
 
 

@@ -78,7 +78,7 @@ def script_setup(
         entrances=ENTRANCES,
         entering=_ENTERING if entered else "",
         place=place,
-        grouping=_GROUPING.format(init=_init_text(rank), writing=_writing_text(rank))
+        grouping=_GROUPING.format(init=_init_text(rank), writing=_writing_text(rank) or _FINISHED)
         if rank
         else "",
     )
@@ -196,8 +196,9 @@ _GROUPING = """
     for name in ("", ".distributed_c10d", ".device_mesh"):
         module = importlib.import_module("torch.distributed" + name)
         replace(module, "init_process_group", fake_group(module.init_process_group))
-        replace(module, "new_group", like_the_default_group(module.new_group))
+        replace(module, "new_group", like_the_default_group(module.new_group)){writing}"""
 
+_FINISHED = """
     @torch.compiler.disable
     def finished(tensors, *others, **named):  # DistributedDataParallel reads the future's value
         device = tensors[0].device
@@ -211,7 +212,7 @@ _GROUPING = """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for key in ("CPU", "CUDA"):
-            collectives.impl("allreduce_", finished, key){writing}"""
+            collectives.impl("allreduce_", finished, key)"""
 
 _WRITING = """
     from tcdebug.minifier.repros.fake_group import write_results

@@ -1,8 +1,8 @@
 """Writes a combo kernel: one Triton function whose programs run several independent kernels.
 
 Each kernel is a function that takes the number of the program. The combo kernel finds the kernel of
-a program by comparing its number with bounds. Kernels with the same code, as for tensors of equal
-sizes, share one call, whose arguments are chosen before.
+a program by comparing its number with bounds. Kernels with the same code and as many programs, as
+for tensors of equal sizes, share one call, whose arguments are chosen before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class _SameCode:
-    """Kernels with the same code. `given` has the arguments of each."""
+    """Kernels with the same code and as many programs. `given` has the arguments of each.
+
+    Code that needs no mask is the same for all sizes that are multiples of its tile.
+    """
 
     code: str
     constants: Mapping[str, int]
@@ -95,15 +98,15 @@ def _tile(programs: int, warps: int) -> Tile:
 
 
 def _parts(kernels: Sequence[TritonKernel], argument_of: Mapping[str, str]) -> Iterator[_SameCode]:
-    same: dict[str, list[TritonKernel]] = {}
+    same: dict[tuple[str, int], list[TritonKernel]] = {}
     for kernel in kernels:
-        same.setdefault(kernel.call.code, []).append(kernel)
-    for code, found in same.items():
+        same.setdefault((kernel.call.code, _programs(kernel)), []).append(kernel)
+    for (code, programs), found in same.items():
         given = tuple(
             tuple(argument_of[v] for v in (*k.call.loads, *k.call.stores, *k.call.parameters))
             for k in found
         )
-        yield _SameCode(code, found[0].tile.constants, _programs(found[0]), given)
+        yield _SameCode(code, found[0].tile.constants, programs, given)
 
 
 def _programs(kernel: TritonKernel) -> int:

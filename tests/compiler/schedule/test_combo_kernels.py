@@ -61,6 +61,19 @@ def test_updates_of_a_list_are_one_launch_and_equal_sizes_share_code(source: Tri
     assert [call.combo.kernel.name for call in source.calls.values() if call.combo] == [name] * 4
 
 
+def test_kernels_with_the_same_code_and_other_sizes_have_their_own_programs() -> None:
+    """Without a mask, the code of a kernel is the same for all multiples of a tile."""
+    sizes = ((128, 64), (256, 64), (128, 64), (64, 64))
+    source = triton_of(
+        lambda: (lambda *t: torch._foreach_mul([*t], 2), tuple(cuda(*size) for size in sizes))
+    )
+    (combo,) = source.kernels.values()
+    assert len({part.call.code for part in source.parts.values()}) == 1
+    assert combo.call.before[2:] == ("288", "1", "1")  # 64, 128, 64 and 32
+    bounds = [line.strip() for line in combo.call.source.splitlines() if "if program" in line]
+    assert bounds == ["if program < 128:", "if program < 256:"]
+
+
 def test_a_kernel_that_the_gate_denies_stays_alone(source: TritonSource) -> None:
     assert [bool(k.combines) for k in written("fuse.combo").kernels.values()] == [False] * 5
     gate = Gate()

@@ -72,9 +72,8 @@ def updates(*given: torch.Tensor) -> Any:
     return torch._foreach_norm(z), torch._foreach_clamp_min(x, 0.5)
 
 
-def lists() -> tuple[torch.Tensor, ...]:
-    """Three lists of tensors, and numbers of steps."""
-    sizes = ((7, 9), (300,), (7, 9), (1,))
+def lists(*sizes: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+    """Three lists of tensors of these sizes, and numbers of steps."""
     found = [torch.randn(size) for _ in range(3) for size in sizes]
     return (*found, *(torch.tensor(float(k)) for k in range(len(sizes))))
 
@@ -88,9 +87,11 @@ def chains(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
 def combined() -> dict[str, Program]:
     """Programs with kernels that do not depend on each other."""
     r = torch.randn
+    ragged, multiples = ((7, 9), (300,), (7, 9), (1,)), ((4, 64), (128,), (1024,), (8, 32))
     return {
-        "updates of a list": (updates, lists(), ()),
-        "updates of a list with copies": (updates, lists(), ("lower.aten.copy_.default",)),
+        "updates of a list": (updates, lists(*ragged), ()),
+        "updates of a list with copies": (updates, lists(*ragged), ("lower.aten.copy_.default",)),
+        "updates of whole tiles": (updates, lists(*multiples), ()),
         "chains that do not depend on each other": (
             chains,
             (r(9, 9), r(9, 9), r(9, 9), r(9, 9)),
