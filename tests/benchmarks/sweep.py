@@ -24,6 +24,7 @@ import selectors
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
         calls = {"eager": caller(made, made.function)}
         torch.manual_seed(0)  # random operators draw alike in each first call
         start = time.perf_counter()
-        expected = calls["eager"]()
+        before = [t.detach().clone() for t in made.updated]
+        expected = calls["eager"](), _changes(made.updated, before)
         if time.perf_counter() - start > 1:
             return {**row, "status": "skipped", "why": "a call takes more than a second"}
     except Exception as error:
@@ -57,12 +59,15 @@ def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
     found: Any = None
     for backend in ("inductor", "tcdebug"):
         torch._dynamo.reset()
+        torch.manual_seed(0)
+        made = program.make() if made.updated else made
         calls[backend] = caller(made, torch.compile(made.function, backend=backend))
         try:
             torch.manual_seed(0)
             start = time.perf_counter()
             found = calls[backend]()
             first[backend] = time.perf_counter() - start
+            found = found, _changes(made.updated, before)
         except Exception as error:
             status = "failed" if backend == "tcdebug" else "skipped"
             why = f"{backend}: {type(error).__name__}: {error}"
@@ -98,6 +103,11 @@ def _memory(calls: dict[str, Any], device: str) -> dict[str, float]:
         torch.cuda.synchronize()
         peaks[name] = torch.cuda.max_memory_allocated() - before
     return {"memory_over": peaks["tcdebug"] / peaks["inductor"]} if peaks["inductor"] else {}
+
+
+def _changes(updated: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What a program added to the tensors that it updates."""
+    return [t.detach() - start for t, start in zip(updated, before, strict=True)]
 
 
 def _difference(expected: Any, found: Any) -> str:

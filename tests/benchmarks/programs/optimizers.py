@@ -34,7 +34,7 @@ def _made(place: Place, kind: str, options: dict[str, Any], sizes: list[tuple[in
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
     optimizer = getattr(torch.optim, kind)(parameters, lr=1e-3, **options)
-    return Made(optimizer.step, ())
+    return Made(optimizer.step, (), updated=tuple(parameters))
 
 
 def programs(device: str) -> Iterator[Program]:

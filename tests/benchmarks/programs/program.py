@@ -39,12 +39,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Made:
-    """A function with its inputs. `leaves` are what its outputs are differentiated by, if any."""
+    """A function with its inputs. `leaves` are what its outputs are differentiated by, if any.
+
+    `updated` are tensors that it updates. Each version of such a program is made anew.
+    """
 
     function: Callable[..., Any]
     inputs: tuple[Any, ...]
     leaves: tuple[Tensor, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()
+    updated: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
