@@ -292,7 +292,7 @@ RULES: dict[Any, Rule] = {
         (_at_corners(operator.add), ("add",)),
         (_at_corners(operator.sub), ("sub",)),
         (_at_corners(operator.mul), ("mul",)),
-        (_absolute, ("abs",)),
+        (_absolute, ("abs", "__abs__")),  # torch 2.11 calls the method
         (_ordered(operator.ge), ("ge",)),
         (_ordered(operator.gt), ("gt",)),
         (_flipped(operator.ge), ("le",)),

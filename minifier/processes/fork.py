@@ -108,6 +108,7 @@ def _child(
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         _redirect(output)
         ours.close()
+        _replace_thread_pool()
         parent = Parent(theirs)
         parent.answer(work(parent))
         status = 0
@@ -121,6 +122,16 @@ def _child(
         with contextlib.suppress(BaseException):
             _end_descendants()
         os._exit(status)
+
+
+def _replace_thread_pool() -> None:
+    """Let torch replace the thread pool that a fork loses, while this is the only thread.
+
+    Otherwise the threads of autograd do it. If two do it at a time, torch ends the process with
+    "Invalid thread pool!".
+    """
+    if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(torch.get_num_threads())
 
 
 def _end_descendants() -> None:

@@ -90,7 +90,7 @@ class ProfileRecording:
         activities = [ProfilerActivity.CPU]
         if torch.version.cuda is not None and torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
-        self.profiler = profile(activities=activities)
+        self.profiler = profile(activities=activities, acc_events=True)  # without it, 2.11 warns
 
     def start(self) -> None:
         """Begin to record."""

@@ -11,6 +11,7 @@ import torch
 import torch._dynamo.config
 import torch._inductor.config
 from torch._inductor import config
+from torch_versions import needs_torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases import environment
@@ -34,6 +35,7 @@ print(*assignments(), sep="; ")
 """
 
 
+@needs_torch("2.12", "no variable forces a setting")
 def test_a_value_from_an_environment_variable_is_not_a_default() -> None:
     given = {
         "TORCHINDUCTOR_NAN_ASSERTS": "1",

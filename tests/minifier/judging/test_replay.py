@@ -13,6 +13,7 @@ from captured import captured
 from torch import fx
 from torch._dynamo import guards
 from torch._higher_order_ops import scan
+from torch_versions import needs_torch
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.float64_graphs import in_float64
@@ -141,6 +142,7 @@ def test_a_graph_in_which_dynamo_finds_nothing_is_invalid(tmp_path: Path) -> Non
     assert phases == ["eager", "capture"]
 
 
+@needs_torch("2.12", "AOTAutograd rejects the program")
 @pytest.mark.parametrize("name", ["eager", "aot_eager"])
 def test_scans_one_after_another_are_judged_with_their_gradients(name: str, tmp_path: Path) -> None:
     weight = torch.tensor([0.5, 2.0, 1.0], requires_grad=True)

@@ -14,6 +14,7 @@ from torch._functorch import config
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.nn import functional as F
+from torch_versions import needs_torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
@@ -148,6 +149,7 @@ def test_a_wrongly_functionalised_operator_is_named() -> None:
     assert named == ["autograd.functionalization.aten.mul_.Tensor"]
 
 
+@needs_torch("2.12", "one_hot has no decomposition in Python")
 def test_a_planted_decomposition_is_named_among_others() -> None:
     kernels = torch.ops.aten.one_hot.default.py_kernels
     key = DispatchKey.CompositeImplicitAutograd

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
+from torch_versions import needs_torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -111,8 +112,10 @@ def compiled_without(
 
 
 PROGRAMS = (
-    writes_an_argument, writes_views, branches, loops, draws, has_sizes_of_its_data, normalizes,
-    asserts,
+    writes_an_argument, writes_views, branches, loops, has_sizes_of_its_data, normalizes, asserts,
+    pytest.param(
+        draws, marks=needs_torch("2.12", "inductor changes the order of random numbers")
+    ),
 )  # fmt: skip
 
 

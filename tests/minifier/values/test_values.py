@@ -32,6 +32,7 @@ def planted(fault: NumericalFault, folder: Path) -> ValuesReport:
     """Return the report about a fault that is planted in a forked process."""
     if (child := os.fork()) == 0:
         try:
+            torch.set_num_threads(1)  # before autograd has threads: they would race for a new pool
             fault.plant()
             step = partial(model, blocks=2, dtype=fault.dtype)
             observe(step, folder, fault.backend, twice=fault.twice)
