@@ -52,6 +52,15 @@ class GraphRounded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRaised(Event):
+    """A graph of the script raised an exception in eager, while its graphs were recorded."""
+
+    kind: ClassVar[str] = "graph.raised"
+    ordinal: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramExported(Event):
     """Something else ran in place of an exported program, or of one `packaged` by AOTInductor."""
 
@@ -257,6 +266,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     GraphFailure,
     OtherFailure,
     GraphRecorded,
+    GraphRaised,
     GraphRounded,
     ProgramExported,
     CodeLoaded,

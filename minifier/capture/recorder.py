@@ -29,6 +29,9 @@ Wrap = Callable[..., Any]
 Judge = Callable[[Case, Backend, int, int], None]
 """Called with a case, its backend, the ordinal of the graph in the script, and that of the call."""
 
+Raised = Callable[[int, Exception], None]
+"""Called with the ordinal of a graph that raises in eager, and with its exception."""
+
 CALLS = 3
 """Calls of a graph that are judged: the first ones, each with a new layout."""
 
@@ -47,6 +50,9 @@ class Recorder:
     """Whether the script gave a graph to inductor itself."""
     marks: CaptureMarks | None = None
     """Marks the captures of Dynamo, if someone looks at the marks."""
+    refusals: bool = False
+    """Whether only calls are judged that raise in eager."""
+    raised: Raised = lambda ordinal, error: None
 
     def wrap(self, backend: Any) -> Any:
         """Return the backend that replaces the one a script gave to torch.compile."""
@@ -166,17 +172,29 @@ class _RecordedGraph:
     eager: fx.GraphModule
     ordinal: int
     seen: set[Any] = field(default_factory=set)
+    refused: int = 0
+    """The number of calls that were judged because they raised in eager."""
 
     def __call__(self, *values: Any) -> Any:
         layout = (*map(_layout, values), *lineage(values).text())
-        if layout not in self.seen and len(self.seen) < CALLS:
+        recorder = self.recording.recorder
+        if not recorder.refusals and layout not in self.seen and len(self.seen) < CALLS:
             self.seen.add(layout)
-            case = from_captured(self.module, values)
-            if case.size:
-                recording = self.recording
-                call = len(self.seen) - 1
-                recording.recorder.judge(case, recording.backend, self.ordinal, call)
-        return self.eager(*values)
+            self._judge(values, len(self.seen) - 1)
+        try:
+            return self.eager(*values)
+        except Exception as error:
+            recorder.raised(self.ordinal, error)
+            if recorder.refusals and self.refused < CALLS:
+                self.refused += 1
+                self._judge(values, self.refused - 1)
+            raise
+
+    def _judge(self, values: Sequence[Any], call: int) -> None:
+        case = from_captured(self.module, values)
+        if case.size:
+            recording = self.recording
+            recording.recorder.judge(case, recording.backend, self.ordinal, call)
 
 
 def _layout(value: Any) -> Any:

@@ -8,7 +8,11 @@ import msgspec
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
-ORACLES = ("default", "crash", "eager", "fp64", "layout", "nan", "perf", "compile-time")
+VALIDATION = "validation"
+ORACLES = (
+    *("default", "crash", "eager", "fp64", "layout", "nan", "perf", "compile-time"),
+    VALIDATION,
+)
 """The values of `--oracle`. docs/oracles.md describes each."""
 
 SLOWER_THAN = 1.2
@@ -21,6 +25,7 @@ COUNTED = {
     "nan": (Kind.WRONG,),
     "perf": (Kind.SLOW, Kind.RECOMPILE),
     "compile-time": (Kind.SLOW,),
+    VALIDATION: (Kind.WRONG,),
 }
 """The kinds of failure that an oracle looks for. An oracle that is not listed looks for all."""
 
@@ -38,7 +43,8 @@ class Criteria(msgspec.Struct, frozen=True):
     @property
     def graphs_only(self) -> bool:
         """Whether only graphs can fail this way, so that a script's exit says nothing about it."""
-        return not self.check and self.oracle in ("nan", "perf", "compile-time")
+        graphs = ("nan", "perf", "compile-time", VALIDATION)
+        return not self.check and self.oracle in graphs
 
     @property
     def judges_draws(self) -> bool:

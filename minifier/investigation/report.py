@@ -119,6 +119,16 @@ class ReportedScript(msgspec.Struct, frozen=True):
     cpu_seconds: float
 
 
+def culprit_units(report: Report) -> list[str]:
+    """Return the units and layers with which switched off no fault of a report shows."""
+    named = (
+        unit
+        for fault in report.faults
+        for unit in [*(culprit.unit for culprit in fault.culprits), *fault.alternatives]
+    )
+    return list(dict.fromkeys(named))
+
+
 class Report(msgspec.Struct, frozen=True):
     """The result of bisect or minify.
 

@@ -56,6 +56,12 @@ AGAIN, AGAIN_IN_DOUBT = 1, 3
 """Further runs in eager of a script whose repro confirms its layer, and of one whose does not."""
 
 
+PLAIN = (
+    "it fails only without tcdebug in its process, which imports torch and its compiler before "
+    "the script. No layer was searched for"
+)
+
+
 @dataclass(frozen=True)
 class ScriptFailure:
     """A script that fails as it is, and the layer at fault."""
@@ -241,10 +247,19 @@ class ScriptFailure:
         )
 
 
+def _plain_report(job: Job, failure: Outcome, output: Path) -> Report:
+    """Report a script that passes only with tcdebug in its process."""
+    shown = ReportedFailure(failure.kind.value, failure.signature, "script", failure.message[:2000])
+    notes = [PLAIN, f"the output is in {output}"]
+    return Report("unconfirmed", shown, run_dir=job.run_dir, notes=notes)
+
+
 def judge_script(
     job: Job, log: EventLog, seconds: float, say: Callable[[str], None], *, stuck: bool = False
-) -> ScriptFailure | None:
+) -> ScriptFailure | Report | None:
     """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
+
+    A script that fails only without tcdebug in its process has a report at once.
 
     `stuck` says that Dynamo was seen not to end. The time of a run in eager then limits the others.
 
@@ -262,6 +277,8 @@ def judge_script(
         else:
             say("no graph fails alone; running the script as it is")
         failure = runs.as_it_is()
+        if runs.plain_failure is not None:
+            return _plain_report(job, runs.plain_failure, runs.plain_output)
         if not failure.failed:
             return None
         say("it fails; looking for the layer at fault")

@@ -21,15 +21,16 @@ from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.interpreters import Interpreters
-from tcdebug.minifier.processes.job import Job, check_session, start
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session, start, start_plain
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
-from tcdebug.minifier.subjects.script import outcome_of
+from tcdebug.minifier.subjects.script import LONGER, outcome_of
 
 POLL = 0.05
 """Seconds between checks of the budget."""
 SLOWER = 5.0
 LEAST = 60.0
 """A run may take SLOWER times as long as the failing run, plus LEAST seconds."""
+TRACEBACK = "Traceback (most recent call last):"
 NOT_ALONE = "judged"
 """Part of every event that says that a graph was not judged alone."""
 
@@ -57,6 +58,11 @@ class ScriptRuns:
     """The output of the last run of each question."""
     left: int = 0
     """Processes that the last question did not need, because an earlier one failed."""
+    last_is_plain: bool = False
+    """Whether the last process runs the script without tcdebug."""
+    plain_failure: Outcome | None = None
+    """How the script fails without tcdebug, if it passes with tcdebug in its process."""
+    plain_output: Path = Path()
 
     def ask(self, questions: tuple[Off, ...]) -> Mapping[Off, Outcome]:
         """Return how the script ends without these layers.
@@ -80,11 +86,19 @@ class ScriptRuns:
     def as_it_is(self) -> Outcome:
         """Return how the script ends in one process and in a second one with the same caches.
 
-        The failure becomes the hunted one. Later questions use as many processes as it took, and a
-        hang limit derived from its duration.
+        The second process is one without tcdebug, which imports parts of torch early. If it fails,
+        the script runs again with tcdebug in both. The failure becomes the hunted one. Later
+        questions use as many processes as it took, and a hang limit derived from its duration.
         """
         self.processes = 2
+        self.last_is_plain = not (self.job.backend or self.job.toggles or self.job.rank)
         failure = self.ask(((),))[()]
+        if self.last_is_plain and failure.failed and self.left == 0:
+            self.last_is_plain, plain = False, failure
+            self.plain_output = self.logs[()]
+            failure = self.ask(((),))[()]
+            self.plain_failure = None if failure.failed else plain
+        self.last_is_plain = False
         self.processes = 2 - self.left
         self._tighten(failure)
         return failure
@@ -174,6 +188,31 @@ class ScriptRuns:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Remaining:
+    """How a script ends with the culprits of its graphs off, and how it ends in eager."""
+
+    outcome: Outcome
+    eager: Outcome | None = None
+    """None if the script does not fail with the culprits off."""
+
+    @property
+    def fails_compiled_only(self) -> bool:
+        """Whether something else than the script itself still makes it fail."""
+        return self.outcome.failed and self.eager is not None and self.eager.kind is Kind.OK
+
+
+def remaining_failure(job: Job, log: EventLog, seconds: float, units: Sequence[str]) -> Remaining:
+    """Run the script with these units off, and in eager if it still fails. Raises BudgetUsed."""
+    longest = max(job.limits.seconds * LONGER, LEAST)
+    runs = ScriptRuns(job, log, longest, time.monotonic() + seconds)
+    off = tuple(units)
+    outcome = runs.ask((off,))[off]
+    if not outcome.failed:
+        return Remaining(outcome)
+    return Remaining(outcome, runs.ask(((DYNAMO,),))[(DYNAMO,)])
+
+
 class _Going:
     """One active question: a process, or several one after another."""
 
@@ -198,17 +237,28 @@ class _Going:
             "TORCHINDUCTOR_CACHE_DIR": str(self.caches),
         }
         limits = Limits(self.runs.seconds, None)
+        if self.is_plain:
+            self.child = start_plain(self.job, self.output, variables, limits)
+            return
         self.child = start(self.job, self.output, variables, limits, self.runs.interpreters)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the process that was started last runs without tcdebug."""
+        return self.runs.last_is_plain and self.left == 0
 
     def take(self, ended: Ended) -> None:
         """Record how a process ended, and start the next if it did not fail."""
         self.child = None
-        check_session(self.job, ended, self.output)
+        if not self.is_plain:
+            check_session(self.job, ended, self.output)
         if ended.timed_out:
             message = f"no end after {self.runs.seconds:.0f} s"
             outcome = Outcome(Kind.HANG, "script", "script | hang", message)
         else:
-            outcome = outcome_of(ended.returncode, self.output.read_text(errors="replace"))
+            text, status = self.output.read_text(errors="replace"), ended.returncode
+            raised = self.is_plain and status == 1 and TRACEBACK in text
+            outcome = outcome_of(SCRIPT_FAILED if raised else status, text)
         outcome = replace(outcome, seconds=ended.seconds)
         if outcome.failed and not self.runs.job.wanted.counts(outcome):
             outcome = replace(outcome, kind=Kind.INVALID)

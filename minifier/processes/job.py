@@ -217,6 +217,13 @@ def start(
     return spawn([executable, *arguments], variables, output=output, limits=limits)
 
 
+def start_plain(job: Job, output: Path, environment: Mapping[str, str], limits: Limits) -> Child:
+    """Start the script of a job as the user does, without tcdebug in its process."""
+    given = {name: value for name, value in environment.items() if not name.startswith("TCDEBUG_")}
+    variables = {**os.environ, **own_caches(), **given}
+    return spawn([sys.executable, job.script, *job.args], variables, output=output, limits=limits)
+
+
 @contextlib.contextmanager
 def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
     """Keep `ready` interpreters waiting for sessions in this block; by default one per 4 cores."""

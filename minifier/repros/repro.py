@@ -28,6 +28,7 @@ from tcdebug.minifier.cases.placement import devices
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.stored import save_tensors
 from tcdebug.minifier.judging.further_calls import MOST_CALLS, can_be_repeated
+from tcdebug.minifier.judging.validation import ACCEPTED
 from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro_judging import (
     SpeedLimits,
@@ -45,6 +46,8 @@ MOST_CHANGES = 12
 """The number of lines shown of the difference from a passing graph."""
 VALUES = ("wrong value", "wrong nan", "wrong inf")
 """The ends of signatures of failures that a comparison of values has shown."""
+ACCEPTS = f"forward | {ACCEPTED} | "
+"""The beginning of the signature of inputs that compiled code accepts and eager does not."""
 ENDED = " | ended"
 """The end of a signature if the process ended in an unknown way."""
 
@@ -98,6 +101,9 @@ def expected(outcome: Outcome) -> dict[str, Any]:
             return {}  # the user's command judges
         case Kind.CRASH if outcome.signature.endswith(ENDED):
             return {"kind": ["crash", "hang"]}
+        case Kind.WRONG if outcome.signature.startswith(ACCEPTS):
+            name, _, what = outcome.signature.removeprefix(ACCEPTS).partition(" | ")
+            return {"kind": "accepted", "class": name, "what": what}
         case Kind.WRONG:
             return {"kind": "wrong", "what": outcome.signature}
         case Kind.EXCEPTION:
@@ -157,6 +163,7 @@ def _judging_texts(case: Case, repro: Repro, given: InputsText, name: str) -> di
         "units": repr(list(repro.culprits)) if repro.culprits else "",
         "added": repr(dict(repro.added)) if repro.added else "",
         "own_draws": "nonfinite" if repro.own_draws else "",
+        "validation": "accepted" if repro.outcome.signature.startswith(ACCEPTS) else "",
         "on_device": "True" if devices(case) else "",
         "widens": "" if given.can_be_widened else "False",
         **judging_arguments(case, repro.outcome, repro.limits),
@@ -207,6 +214,7 @@ OPTIONAL = {
     "layout": ("layout", "layout"),
     "watch": ("endless", "watch"),
     "own_draws": ("nonfinite", "nonfinite"),
+    "validation": ("validation", "accepted"),
 }
 """Argument of the judge -> the module and the name that a script imports for it."""
 

@@ -52,6 +52,7 @@ def write_repro(
     template = (resources.files(__package__) / "script_repro.py.tmpl").read_text()
     off = " ".join(f"--off={u}" for u in units)
     text = string.Template(template).substitute(
+        off=job.toggles,
         title=f"{outcome.kind.value} of a script: {outcome.signature}".replace('"', "'"),
         culprit=", ".join(units) or "not found",
         name=path.name,

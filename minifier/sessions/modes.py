@@ -24,7 +24,6 @@ from tcdebug.minifier.capture.exports import (
     packages_replaced,
 )
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.watcher import Watcher
 from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
 from tcdebug.minifier.cases.settings import assignments
@@ -90,9 +89,9 @@ def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 
 def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
-    """Compile as the script says, without the layers that the environment switches off."""
-    log = EventLog(Path(job.run_dir))
-    patches.enter_context(layers_off(Options.from_env().toggles, log))
+    """Compile as the script says, without the layers and units that the environment names."""
+    log = EventLog(Path(job.run_dir), artifacts=False)
+    patches.enter_context(switched(Options.from_env().toggles, log))
     if forced := job.backend:
         patches.enter_context(compile_patched(lambda backend: forced, log))
 

@@ -19,12 +19,13 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.events.search_events import GraphRecorded, GraphRounded
+from tcdebug.compiler.events.search_events import GraphRaised, GraphRecorded, GraphRounded
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.capture_marks import CaptureMarks
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.criteria import VALIDATION
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
@@ -90,12 +91,17 @@ class Session:
         self.answers = Answers(self.folder / answers, earlier)
         self.recorder = Recorder(self.judge, job.run_dir, job.backend)
         self.recorder.marks = CaptureMarks(self.folder, lambda: self.recorder.active)
+        self.recorder.refusals = job.wanted.oracle == VALIDATION
+        self.recorder.raised = self._raised
         self.spending = Spending(Budget(job.seconds, job.reruns))
         self.others = OtherFailures(self.folder / "other", self.log)
         self.warm: set[str] = set()
         """Names of backends that have been set up."""
         self.interpreters: Interpreters | None = None
         """Interpreters for the repros of the graph that was judged last."""
+
+    def _raised(self, ordinal: int, error: Exception) -> None:
+        self.log.emit(GraphRaised(ordinal, f"{type(error).__name__}: {error}"[:2000]))
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph. If it fails, investigate it and leave the script."""
@@ -170,9 +176,11 @@ class Session:
         The script has those of the backend. They decide, unless values were compared and found
         wrong. Raises BudgetUsed.
         """
-        what = f"graph {ordinal}, call {call}"
+        what, own = f"graph {ordinal}, call {call}", backend.with_own_draws()
+        if self.job.wanted.oracle == VALIDATION:
+            return self._asked_of(own or backend, case, ordinal, what)
         asked = self._asked_of(backend, case, ordinal, what)
-        own, outcome = backend.with_own_draws(), asked.outcome
+        outcome = asked.outcome
         if own is None or not self.job.wanted.judges_draws or outcome.kind is Kind.WRONG:
             return asked
         if not (

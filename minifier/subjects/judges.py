@@ -16,7 +16,7 @@ import msgspec
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.autograd_stage import STAGE
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.criteria import VALIDATION, Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import file_version
 from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
@@ -25,6 +25,7 @@ from tcdebug.minifier.judging.compare import Referee
 from tcdebug.minifier.judging.compile_time import CompileTime, Interrupted
 from tcdebug.minifier.judging.perf import judge_speed
 from tcdebug.minifier.judging.replay import judge
+from tcdebug.minifier.judging.validation import judge_validation
 from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.targets.ladder import only_autograd
 
@@ -79,6 +80,8 @@ class Replay:
         oracle, target = self.wanted.oracle, self.candidates.target
         if oracle == "compile-time":
             return self._compile_time(case, toggles, notify)
+        if oracle == VALIDATION:
+            return judge_validation(case, target, toggles, notify, str(self.path))
         referee = None if oracle in ("crash", "perf") else Referee(oracle)
         speed = partial(judge_speed, slower_than=self.wanted.slower_than)
         extra = speed if oracle == "perf" else None

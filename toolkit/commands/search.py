@@ -14,6 +14,7 @@ from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
 from tcdebug.supervision.refusal import refused
+from tcdebug.supervision.remaining_faults import with_remaining_faults
 from tcdebug.supervision.script_reduction import with_small_script
 from tcdebug.supervision.supervisor import begin
 
@@ -67,6 +68,7 @@ def search(
     try:
         with supervisor.progress:
             report = with_small_script(supervisor, supervisor.search())
+            report = with_remaining_faults(supervisor, report)
     except UnknownBackend as problem:
         return refused(supervisor, problem)
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")

@@ -25,6 +25,11 @@ def slow_graph(folder: Path) -> str:
     return next((f["message"] for f in failures if f["failure"] == "slow"), "")
 
 
+def graph_raised(folder: Path) -> bool:
+    """Whether a graph of the script raised in eager."""
+    return any(r["event"] == "graph.raised" for r in find(str(folder)).events())
+
+
 def candidates_run(folder: Path) -> int:
     """The number of runs of candidates, in all steps of the command together."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]

@@ -29,7 +29,7 @@ from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
-from tcdebug.minifier.investigation.whole_script import investigate_script, passes_without
+from tcdebug.minifier.investigation.whole_script import investigate_script
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import (
     PARTIAL,
@@ -45,14 +45,14 @@ from tcdebug.reading.run_dir import Tail, find
 from tcdebug.supervision.descendants import Descendants
 from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, syntax_error
 from tcdebug.supervision.environment import environment
+from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
 from tcdebug.supervision.ranks_alone import search_ranks
 from tcdebug.supervision.recorded_graphs import (
     STUCK,
     candidates_run,
     fallbacks,
+    graph_raised,
     recording_notes,
-    slow_graph,
-    slowest_graph,
 )
 from tcdebug.supervision.resuming import interrupted, job_key
 
@@ -65,11 +65,6 @@ GRACE = 5.0
 """Seconds that a session may take to end after its budget is used up."""
 LATE = -9
 """The exit status of a session that had to be killed."""
-
-SLOW_GRAPH = 8.0
-"""A graph that takes this many CPU-seconds may be what is wrong with a script."""
-MUCH_LONGER = 8.0
-"""The fault in such a graph must account for more than this fraction of the seconds."""
 
 ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "eager": {},
@@ -123,9 +118,13 @@ class Supervisor:
         """The result of the search, with the cost of the whole command, repro checks included."""
         report = syntax_error(self.job.script, str(self.folder)) or self._search()
         report = msgspec.structs.replace(report, notes=[*stdin_notes(report), *report.notes])
+        notes = list(dict.fromkeys([*report.notes, *fallbacks(self.folder)]))
+        return self.costed(msgspec.structs.replace(report, notes=notes))
+
+    def costed(self, report: Report) -> Report:
+        """Return the report with the cost of the command so far."""
         return msgspec.structs.replace(
             report,
-            notes=list(dict.fromkeys([*report.notes, *fallbacks(self.folder)])),
             reruns=max(report.reruns, candidates_run(self.folder)),
             seconds=round(time.monotonic() - self.started, 3),
             cpu_seconds=round(_cpu_seconds(), 3),
@@ -145,7 +144,7 @@ class Supervisor:
             if report := search_ranks(self):
                 return report
             wanted = self.job.wanted
-            if not (self.job.toggles or wanted.check or wanted.graphs_only):
+            if not (wanted.check or wanted.graphs_only):
                 return self._by_layers(recorded)
             self.progress.say("no graph fails alone: running the script in eager")
             status = self.session("eager")
@@ -242,10 +241,12 @@ class Supervisor:
             failed = judge_script(
                 self.job, self.log, self.seconds_left, self.progress.say, stuck=recorded == STUCK
             )
+            if isinstance(failed, Report):
+                return failed
             if failed is None:
                 return self._healthy(recorded)
             if self.job.bisect and failed.in_backend:
-                slow, notes = self._slow_compile(failed)
+                slow, notes = slow_compile(self, failed)
                 if slow is not None and slow.confirmed:
                     return slow
                 known += notes
@@ -256,6 +257,11 @@ class Supervisor:
                 return slow
         except BudgetUsed:
             return self._unfinished("budget", "the script ran as a whole", known)
+        if self.job.bisect and failed.has_units and graph_raised(self.folder):
+            lost, notes = lost_validation(self, failed)
+            if lost is not None:
+                return lost
+            known += notes
         if self.job.bisect and failed.has_units:
             units = self._whole_script(recorded, failed)
             if units.status == "confirmed":
@@ -283,41 +289,6 @@ class Supervisor:
             return report
         note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"
         return msgspec.structs.replace(report, notes=[note, *report.notes])
-
-    def _slow_compile(self, failed: ScriptFailure) -> tuple[Report | None, list[str]]:
-        """The report of a slow graph, and notes on it; None and no notes if no graph is slow.
-
-        It is confirmed if the script passes without the unit that makes the graph slow.
-        """
-        seconds = slowest_graph(self.folder)
-        if seconds < SLOW_GRAPH:
-            return None, []
-        self.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: searching for the cause")
-        wanted = msgspec.structs.replace(
-            self.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
-        )
-        self.session("search", wanted=wanted, minimise=False)
-        report = self.read_report(REPORT)
-        (self.folder / REPORT).unlink(missing_ok=True)
-        slow = slow_graph(self.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
-        if report is None or report.status != "confirmed":
-            return None, [slow]
-        units = [culprit.unit for culprit in report.culprits]
-        off = ", ".join(units)
-        self.progress.say(f"running the script with {off} off")
-        found = msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
-        if not passes_without(self.job, self.log, self.seconds_left, units):
-            faster = f"it compiles faster with {off} off; the script was not seen to pass then"
-            faults = [msgspec.structs.replace(f, confirmed=False) for f in report.faults]
-            notes = [f"the script fails with {failed.failure.signature}", slow, faster]
-            changes = {"status": "budget", "confirmed": False, "faults": faults}
-            found = msgspec.structs.replace(found, **changes, notes=[*notes, *report.notes])
-            return found, [slow, faster]
-        notes = [
-            f"the script fails with {failed.failure.signature}; with {off} off it passes",
-            "the graph was not minimised: use tcdebug minify --oracle compile-time",
-        ]
-        return msgspec.structs.replace(found, notes=[*notes, *report.notes]), []
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Notes for a report of the whole script on how its graphs were judged."""
@@ -361,11 +332,18 @@ def _cpu_seconds() -> float:
 
 
 def begin(
-    command: str, job: Job, *, quiet: bool, fresh: bool = False, notes: bool = True
+    command: str,
+    job: Job,
+    *,
+    quiet: bool,
+    fresh: bool = False,
+    notes: bool = True,
+    progress: ProgressDisplay | None = None,
 ) -> Supervisor:
     """Create a run folder and its supervisor, or continue an interrupted run of the same job.
 
-    Without `notes`, it does not say which runs were pruned.
+    Without `notes`, it does not say which runs were pruned. `progress` is a display that is shared
+    with another run.
     """
     key = job_key(job)
     earlier = None if fresh else interrupted(key)
@@ -374,7 +352,7 @@ def begin(
     (folder / "job.key").write_text(key)
     resume = str(earlier) if earlier else None
     job = msgspec.structs.replace(job, run_dir=str(folder.resolve()), resume=resume)
-    progress = ProgressDisplay(quiet=quiet)
+    progress = progress or ProgressDisplay(quiet=quiet)
     if notes:
         show_removed(folder)
     if earlier is not None:

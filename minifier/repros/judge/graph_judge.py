@@ -99,6 +99,8 @@ class GraphJudge:
     speed: Callable[..., dict[str, Any]] | None = None
     own_draws: Callable[[Sequence[Results], Sequence[Results]], str] | None = None
     """Compares runs with several seeds, if the compiled graph draws its own random numbers."""
+    validation: Callable[..., dict[str, Any]] | None = None
+    """Judges instead, if the failure is that the compiled graph accepts what eager rejects."""
     watch: Callable[[Callable[[Mapping[str, Any]], None], float], None] | None = None
 
     def run_here(self, off: Sequence[str], quiet: bool = False) -> None:
@@ -116,6 +118,8 @@ class GraphJudge:
             self._warm_up()
         if self.prepare is not None:
             self.prepare()
+        if self.validation is not None:
+            return self._report(lambda: self._validated(off, to_parent), to_parent)
         to_parent.phase("eager")
         began = time.monotonic()
         module = self.graph()
@@ -132,14 +136,36 @@ class GraphJudge:
         if self.watch is not None:
             self.watch(to_parent.result, eager_seconds)
         torch._dynamo.reset()
+        self._report(
+            lambda: self._compiled(module, values, off, eager, exact, to_parent), to_parent
+        )
+
+    def _report(self, judged: Callable[[], dict[str, Any]], to_parent: ChildReport) -> None:
+        """Report a result, or the exception that was raised instead."""
         try:
-            found = self._compiled(module, values, off, eager, exact, to_parent)
+            found = judged()
         except Exception as error:
             if type(error).__name__ == "BadToggle":
                 return to_parent.result({"kind": "usage", "message": str(error)})
             to_parent.traceback(error)
             return to_parent.result({"kind": "exception", **exception_result(error)})
         to_parent.result(found)
+
+    def _validated(self, off: Sequence[str], to_parent: ChildReport) -> dict[str, Any]:
+        """Return whether the compiled graph accepts what eager rejects."""
+
+        def inputs() -> list[Any]:
+            values = self.inputs()
+            for k, dim in self.dynamic:
+                torch._dynamo.maybe_mark_dynamic(values[k], dim)
+            return values
+
+        module = self.graph()
+        to_parent.phase("compile")
+        torch._dynamo.reset()
+        assert self.validation is not None
+        with self._with_added(), self._switched(off) as call:
+            return self.validation(module, torch.compile(module, **call), inputs)
 
     def _compiled(
         self,

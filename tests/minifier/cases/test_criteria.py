@@ -20,6 +20,7 @@ NAN = Outcome(Kind.WRONG, "backward", "backward | wrong nan", "gradient 0: 3 of 
         ("nan", {Kind.WRONG}),
         ("perf", {Kind.SLOW, Kind.RECOMPILE}),
         ("compile-time", {Kind.SLOW}),
+        ("validation", {Kind.WRONG}),
     ],
 )
 def test_an_oracle_counts_kinds(oracle: str, kinds: set[Kind]) -> None:
@@ -49,5 +50,5 @@ def test_everything_that_a_check_calls_bad_counts() -> None:
 
 def test_the_exit_of_a_script_says_nothing_about_numbers_and_speed() -> None:
     graphs_only = [name for name in ORACLES if Criteria(name).graphs_only]
-    assert graphs_only == ["nan", "perf", "compile-time"]
+    assert graphs_only == ["nan", "perf", "compile-time", "validation"]
     assert not Criteria("nan", check="false").graphs_only

@@ -19,7 +19,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.float64_graphs import in_float64
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, CaseInput
-from tcdebug.minifier.cases.criteria import ORACLES, Criteria
+from tcdebug.minifier.cases.criteria import ORACLES, VALIDATION, Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Referee
@@ -261,11 +261,15 @@ def test_an_oracle_looks_for_its_own_kind_of_failure(
     assert {name for name, outcome in found.items() if outcome.failed} == wrong_for
 
 
-def test_an_exception_fails_under_every_oracle_and_counts_under_some(tmp_path: Path) -> None:
+def test_an_exception_fails_under_most_oracles_and_counts_under_some(
+    tmp_path: Path,
+) -> None:
     case = captured(lambda x: (x + 1).tanh(), torch.ones(3))
     candidates = Candidates(backends.target(backends.raises), Ambient())
     counted = set()
     for name in ORACLES:
+        if name == VALIDATION:
+            continue
         wanted = Criteria(name)
         outcome = judge_of(wanted, candidates, tmp_path)(case, Toggles(), lambda phase: None)
         assert outcome.kind is Kind.EXCEPTION

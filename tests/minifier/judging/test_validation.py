@@ -1,0 +1,59 @@
+"""The oracle `validation`: eager raises, and compiled code accepts the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import backends
+import pytest
+import torch
+from captured import captured
+from torch import fx
+
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.case import Case, CaseInput
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.judging.validation import judge_validation
+
+ACCEPTED = "forward | accepted | NotImplementedError | <name> not implemented for <name>"
+
+
+def flags(function: Callable[..., Any] = torch.ceil) -> Case:
+    """Return a case that eager rejects: the ceiling of booleans."""
+    case = captured(function, torch.ones(3))
+    return case.with_inputs({i.name: CaseInput(i.name, torch.ones(3) > 0) for i in case.inputs})
+
+
+def accepting(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Copies what it should round."""
+    for node in module.graph.nodes:
+        if node.target is torch.ceil:
+            node.target = torch.clone
+    module.recompile()
+    return module.forward
+
+
+def judged(backend: Any, case: Case, folder: Path) -> Outcome:
+    name = str(folder / "case.py")
+    return judge_validation(case, backends.target(backend), Toggles(), lambda phase: None, name)
+
+
+def test_accepted_inputs_are_wrong_and_named_by_the_exception(tmp_path: Path) -> None:
+    outcome = judged(accepting, flags(), tmp_path)
+    assert (outcome.kind, outcome.signature) == (Kind.WRONG, ACCEPTED)
+    assert outcome.message.startswith("eager raises NotImplementedError: ")
+
+
+@pytest.mark.parametrize(
+    ("backend", "case"),
+    [
+        (backends.right, flags()),
+        (accepting, captured(torch.ceil, torch.ones(3))),
+        (backends.raises, flags(lambda x: torch.tanh(torch.ceil(x)))),
+    ],
+    ids=["both raise", "both accept", "the backend raises"],
+)
+def test_anything_else_passes(backend: Any, case: Case, tmp_path: Path) -> None:
+    assert judged(backend, case, tmp_path).kind is Kind.OK

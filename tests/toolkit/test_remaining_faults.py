@@ -1,0 +1,115 @@
+"""tcdebug bisect on scripts that still fail without the first culprit, or only without tcdebug."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+NEGATE = """
+import tcdebug
+
+@tcdebug.gated("negate")
+def negate(graph):
+    for node in list(graph.find_nodes(op="call_function", target=torch.sin)):
+        node.target = torch.cos
+
+def backend(module, inputs):
+    negate(module.graph)
+    module.recompile()
+    return module.forward
+
+right = torch.compile(lambda x: torch.sin(x) + 1, backend=backend)(torch.zeros(2))[0] == 1
+"""
+
+UNGUARDED = """
+FACTOR = {0: 2.0}
+
+@torch._dynamo.assume_constant_result
+def factor():
+    return FACTOR[0]
+
+f = torch.compile(lambda x: x * factor(), backend="eager")
+results = [f(torch.ones(2))[0].item()]
+FACTOR[0] = 3.0
+results.append(f(torch.ones(2))[0].item())
+"""
+
+UNCHECKED = """
+import tcdebug
+
+@tcdebug.gated("unchecked")
+def unchecked(graph):
+    for node in list(graph.find_nodes(op="call_function", target=torch.ceil)):
+        node.target = torch.clone
+
+def backend(module, inputs):
+    unchecked(module.graph)
+    module.recompile()
+    return module.forward
+
+f = torch.compile(lambda x: torch.ceil(x) + 1, backend=backend)
+f(torch.ones(3))
+try:
+    f(torch.ones(3) > 0)
+except NotImplementedError:
+    pass
+else:
+    raise AssertionError("eager rejects booleans")
+"""
+
+WITHOUT_TCDEBUG = """
+import sys
+torch.compile(torch.tanh, backend="eager")(torch.ones(3))
+assert "tcdebug.minifier" in sys.modules, "nothing has imported it"
+"""
+
+AS_IT_IS = ("--script-seconds", "0", "--json")
+
+
+@pytest.mark.slow
+def test_the_report_says_that_the_script_passes_without_the_culprit(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", *AS_IT_IS, script(NEGATE + "assert right"))
+    assert (done.status, [c["unit"] for c in done.json["culprits"]]) == (0, ["user.negate"])
+    assert "the script passes with user.negate off" in done.json["notes"]
+
+
+@pytest.mark.slow
+def test_a_fault_of_a_graph_and_one_of_dynamo_are_both_found(
+    tcdebug: Command, script: Script
+) -> None:
+    text = NEGATE + UNGUARDED + "assert right and results == [2.0, 3.0], results"
+    report = tcdebug("bisect", *AS_IT_IS, script(text)).json
+    units = [c["unit"] for c in report["culprits"]]
+    assert (report["status"], units) == ("confirmed", ["user.negate", "layer.dynamo.guards"])
+    assert [fault["confirmed"] for fault in report["faults"]] == [True, True]
+    assert report["faults"][0]["repro"] != report["faults"][1]["repro"]
+    still = "with user.negate off the script still fails, and passes in eager: AssertionError"
+    assert any(note.startswith(still) for note in report["notes"])
+
+
+@pytest.mark.slow
+def test_inputs_that_only_compiled_code_accepts_lead_to_the_unit(
+    tcdebug: Command, script: Script
+) -> None:
+    report = tcdebug("bisect", *AS_IT_IS, script(UNCHECKED)).json
+    assert (report["status"], report["layer"]) == ("confirmed", "layer.backend")
+    assert [c["unit"] for c in report["culprits"]] == ["user.unchecked"]
+    assert report["failure"]["message"].startswith("eager raises NotImplementedError")
+    assert report["nodes_after"] == 1
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_only_without_tcdebug_is_not_healthy(
+    cold: Command, script: Script
+) -> None:
+    done = cold("-m", "tcdebug", "bisect", *AS_IT_IS, script(WITHOUT_TCDEBUG))
+    assert (done.status, done.json["status"]) == (1, "unconfirmed")
+    assert done.json["failure"]["message"] == "AssertionError: nothing has imported it"
+    assert done.json["notes"][0].startswith("it fails only without tcdebug in its process")

@@ -1,0 +1,91 @@
+"""Searches the graphs of a script that fails as a whole again, with another oracle."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from tcdebug.minifier.cases.criteria import VALIDATION
+from tcdebug.minifier.investigation.report import Report, culprit_units
+from tcdebug.minifier.investigation.script_failure import ScriptFailure
+from tcdebug.minifier.investigation.whole_script import passes_without
+from tcdebug.minifier.processes.job import REPORT, Job
+from tcdebug.supervision.ranks_alone import Sessions
+from tcdebug.supervision.recorded_graphs import slow_graph, slowest_graph
+
+SLOW_GRAPH = 8.0
+"""A graph that takes this many CPU-seconds may be what is wrong with a script."""
+MUCH_LONGER = 8.0
+"""The fault in such a graph must account for more than this fraction of the seconds."""
+
+
+class JobSessions(Sessions, Protocol):
+    """Sessions of a job."""
+
+    job: Job
+
+
+def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report | None, list[str]]:
+    """The report of a slow graph, and notes on it; None and no notes if no graph is slow.
+
+    It is confirmed if the script passes without the unit that makes the graph slow.
+    """
+    seconds = slowest_graph(sessions.folder)
+    if seconds < SLOW_GRAPH:
+        return None, []
+    sessions.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: searching for the cause")
+    wanted = msgspec.structs.replace(
+        sessions.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
+    )
+    sessions.session("search", wanted=wanted, minimise=False)
+    report = sessions.read_report(REPORT)
+    (sessions.folder / REPORT).unlink(missing_ok=True)
+    slow = slow_graph(sessions.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
+    if report is None or report.status != "confirmed":
+        return None, [slow]
+    units = [culprit.unit for culprit in report.culprits]
+    off = ", ".join(units)
+    sessions.progress.say(f"running the script with {off} off")
+    found = msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
+    if not passes_without(sessions.job, sessions.log, sessions.seconds_left, units):
+        faster = f"it compiles faster with {off} off; the script was not seen to pass then"
+        faults = [msgspec.structs.replace(f, confirmed=False) for f in report.faults]
+        notes = [f"the script fails with {failed.failure.signature}", slow, faster]
+        changes = {"status": "budget", "confirmed": False, "faults": faults}
+        found = msgspec.structs.replace(found, **changes, notes=[*notes, *report.notes])
+        return found, [slow, faster]
+    notes = [
+        f"the script fails with {failed.failure.signature}; with {off} off it passes",
+        "the graph was not minimised: use tcdebug minify --oracle compile-time",
+    ]
+    return msgspec.structs.replace(found, notes=[*notes, *report.notes]), []
+
+
+def lost_validation(
+    sessions: JobSessions, failed: ScriptFailure
+) -> tuple[Report | None, list[str]]:
+    """The report of a graph that accepts what eager rejects, if the script passes without it.
+
+    Otherwise None, and a note if there is such a graph.
+    """
+    sessions.progress.say("a graph raises in eager: asking whether it does when compiled")
+    sessions.session(
+        "search", wanted=msgspec.structs.replace(sessions.job.wanted, oracle=VALIDATION)
+    )
+    report = sessions.read_report(REPORT)
+    (sessions.folder / REPORT).unlink(missing_ok=True)
+    if report is None or report.failure is None:
+        return None, []
+    accepts = f"graph {report.graph} accepts inputs: {report.failure.message[:300]}"
+    units = culprit_units(report)
+    if report.status != "confirmed" or not units:
+        return None, [accepts]
+    off = ", ".join(units)
+    sessions.progress.say(f"running the script with {off} off")
+    if not passes_without(sessions.job, sessions.log, sessions.seconds_left, units):
+        return None, [accepts, f"the script was not seen to pass with {off} off"]
+    notes = [f"the script fails with {failed.failure.signature}", *report.notes]
+    return msgspec.structs.replace(
+        report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes
+    ), []
