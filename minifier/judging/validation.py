@@ -7,7 +7,13 @@ from typing import Any
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.outcome import Kind, Outcome, normalised, root_cause
+from tcdebug.minifier.cases.outcome import (
+    Kind,
+    Outcome,
+    exception_signature,
+    normalised,
+    root_cause,
+)
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.replay import Notify, Progress, fresh_capture, run
 from tcdebug.minifier.targets import Target
@@ -22,7 +28,8 @@ def judge_validation(
     """Run a case that eager may reject through a target under toggles.
 
     It is wrong if eager raises in forward and the compiled graph returns. The signature names the
-    exception, so that a smaller case must be rejected for the same reason.
+    exception, so that a smaller case must be rejected for the same reason. An exception of another
+    class in the compiled graph is another failure.
     """
     notify("eager")
     refused = _raised(load(case, filename), case)
@@ -39,10 +46,14 @@ def judge_validation(
             raised = error
     if at.phase == "capture":
         return Outcome(Kind.INVALID, at.phase, message="Dynamo did not capture it again")
-    if raised is not None:
-        return Outcome(Kind.OK)
     cause = root_cause(refused)
     name, what = type(cause).__name__, str(cause)
+    if raised is not None:
+        other = root_cause(raised)
+        if type(other) is type(cause):
+            return Outcome(Kind.OK)
+        message = f"{type(other).__name__}: {other}"
+        return Outcome(Kind.EXCEPTION, at.phase, exception_signature(raised, at.phase), message)
     signature = f"forward | {ACCEPTED} | {name} | {normalised(what)}"
     message = f"eager raises {name}: {what.strip()}"
     return Outcome(Kind.WRONG, "forward", signature, f"{message}; compiled code accepts the inputs")

@@ -93,7 +93,7 @@ def _capture(job: Job, output: Path | None, *, as_test: bool) -> int:
     folder = (output or supervisor.folder).resolve()
     job = msgspec.structs.replace(supervisor.job, output=str(folder))
     child = start_in_foreground(job, {"TCDEBUG_RUN_DIR": str(supervisor.folder)})
-    status = status_of(child)
+    status = status_of(child, job)
     if missing := backend_missing(supervisor):
         return refused(supervisor, missing)
     if status is None:

@@ -63,7 +63,7 @@ def run(
     if off:
         environment["TCDEBUG_OFF"] = ",".join(off)
     child = start_in_foreground(supervisor.job, environment)
-    status = status_of(child)
+    status = status_of(child, supervisor.job)
     if missing_backend := backend_missing(supervisor):
         return refused(supervisor, missing_backend)
     if status is None:

@@ -43,7 +43,7 @@ def run(
     if off:
         environment["TCDEBUG_OFF"] = ",".join(off)
     log = folder / SCRIPT_LOG
-    status = status_of(start_in_foreground(supervisor.job, environment, log))
+    status = status_of(start_in_foreground(supervisor.job, environment, log), supervisor.job)
     try:
         check_backend(supervisor.job)
     except UnknownBackend as problem:

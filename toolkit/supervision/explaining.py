@@ -46,7 +46,9 @@ def explained(supervisor: Supervisor) -> ExplainedScript:
     """
     folder = supervisor.folder
     environment = {"TCDEBUG_RUN_DIR": str(folder)}
-    status = status_of(start_in_foreground(supervisor.job, environment, folder / SCRIPT_LOG))
+    status = status_of(
+        start_in_foreground(supervisor.job, environment, folder / SCRIPT_LOG), supervisor.job
+    )
     check_backend(supervisor.job)
     run = find(str(folder))
     ended = INTERRUPTED if status is None else status

@@ -6,22 +6,26 @@ import signal
 import sys
 
 from tcdebug.display.console import note
+from tcdebug.minifier.processes.job import Job, SessionFault, started_marker
 from tcdebug.minifier.processes.process import Child, finished
 from tcdebug.minifier.processes.tree import send_signal
 
 
-def status_of(child: Child) -> int | None:
+def status_of(child: Child, job: Job) -> int | None:
     """The exit status of a script in the foreground, negative for a signal; None after Ctrl-C.
 
-    The first Ctrl-C is passed to the script. A second one kills it.
+    The first Ctrl-C is passed to the script. A second one kills it. Raises SessionFault if the
+    session of the job ended before it reached the script.
     """
     try:
         status = finished(child).returncode
-        assert status is not None, "a script in the foreground has no limits"
-        return status
     except KeyboardInterrupt:
         _stop(child)
         return None
+    assert status is not None, "a script in the foreground has no limits"
+    if status != 0 and not started_marker(job, child.pid).exists():
+        raise SessionFault(f"the session ended with {status} before it reached the script")
+    return status
 
 
 def _stop(child: Child) -> None:

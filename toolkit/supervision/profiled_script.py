@@ -66,7 +66,7 @@ def profiled(supervisor: Supervisor, off: Sequence[str], *, hidden: bool) -> Pro
     if off:
         environment["TCDEBUG_OFF"] = ",".join(off)
     output = folder / SCRIPT_LOG if hidden else None
-    status = status_of(start_in_foreground(supervisor.job, environment, output))
+    status = status_of(start_in_foreground(supervisor.job, environment, output), supervisor.job)
     check_backend(supervisor.job)
     result = _read(folder, _ended(status))
     supervisor.finish(result.exit_status, healthy=result.ended == 0)

@@ -14,11 +14,15 @@ from tcdebug.minifier.repros.judge.exceptions import exception_result
 def accepted(
     eager: Callable[..., Any], compiled: Callable[..., Any], inputs: Callable[[], list[Any]]
 ) -> dict[str, Any]:
-    """Return the result: accepted, with the exception of eager, or ok."""
+    """Return the result: accepted, with the exception of eager; another exception; or ok."""
     refused = raised(eager, inputs())
-    if refused is None or raised(compiled, inputs()) is not None:
+    if refused is None:
         return {"kind": "ok"}
-    return {"kind": "accepted", "class": refused["class"], "what": refused["what"]}
+    other = raised(compiled, inputs())
+    if other is None:
+        return {"kind": "accepted", "class": refused["class"], "what": refused["what"]}
+    same = other["class"] == refused["class"]
+    return {"kind": "ok"} if same else {"kind": "exception", **other}
 
 
 def raised(call: Callable[..., Any], values: Sequence[Any]) -> dict[str, Any] | None:

@@ -17,6 +17,8 @@ REQUIRED = frozenset(
         "move_constructors_to_cuda",
         "remove_assert_ops",
         "remove_profiler_ops",
+        "replace_randint",
+        "replace_random",
         "respecialize_current_device",
         "stable_sort",
     }
