@@ -16,6 +16,7 @@ from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import ConfigSnapshot
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.units import is_of_program
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.minifier.capture.entries import as_it_is, entries_replaced
 from tcdebug.minifier.capture.exports import (
@@ -24,8 +25,9 @@ from tcdebug.minifier.capture.exports import (
     packages_replaced,
 )
 from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.watcher import Watcher
-from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
+from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, PROGRAM_PASSES, is_layer
 from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.threads import one_thread
@@ -90,8 +92,12 @@ def compiled(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
 
 def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Compile as the script says, without the layers and units that the environment names."""
-    log = EventLog(Path(job.run_dir), artifacts=False)
-    patches.enter_context(switched(Options.from_env().toggles, log))
+    log, toggles = EventLog(Path(job.run_dir), artifacts=False), Options.from_env().toggles
+    others = [t for t in toggles.texts() if not (is_layer(t) or is_of_program(t))]
+    if {*others} <= {CUDAGRAPHS}:  # the caches stay on
+        patches.enter_context(layers_off(toggles, log))
+    else:
+        patches.enter_context(switched(toggles, log))
     if forced := job.backend:
         patches.enter_context(compile_patched(lambda backend: forced, log))
 
