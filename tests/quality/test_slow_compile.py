@@ -40,4 +40,4 @@ def test_the_unit_of_a_slow_compile_is_named(tmp_path: Path) -> None:
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.tanh.default"]
     assert (report["layer"], report["failure"]["kind"]) == ("layer.backend", "slow")
     assert report["faults"][0]["stages"] is None, "the texts of stages would take even longer"
-    assert any("it passes" in note for note in report["notes"])
+    assert any("the script passes with" in note for note in report["notes"])

@@ -20,6 +20,11 @@ MUCH_LONGER = 8.0
 """The fault in such a graph must account for more than this fraction of the seconds."""
 
 
+def passes_with(off: str) -> str:
+    """The note on a script that was seen to pass without its culprits."""
+    return f"the script passes with {off} off"
+
+
 class JobSessions(Sessions, Protocol):
     """Sessions of a job."""
 
@@ -56,7 +61,8 @@ def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report |
         found = msgspec.structs.replace(found, **changes, notes=[*notes, *report.notes])
         return found, [slow, faster]
     notes = [
-        f"the script fails with {failed.failure.signature}; with {off} off it passes",
+        f"the script fails with {failed.failure.signature}",
+        passes_with(off),
         "the graph was not minimised: use tcdebug minify --oracle compile-time",
     ]
     return msgspec.structs.replace(found, notes=[*notes, *report.notes]), []
@@ -85,7 +91,8 @@ def lost_validation(
     sessions.progress.say(f"running the script with {off} off")
     if not passes_without(sessions.job, sessions.log, sessions.seconds_left, units):
         return None, [accepts, f"the script was not seen to pass with {off} off"]
-    notes = [f"the script fails with {failed.failure.signature}", *report.notes]
+    fails = f"the script fails with {failed.failure.signature}"
+    notes = [fails, passes_with(off), *report.notes]
     return msgspec.structs.replace(
         report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes
     ), []

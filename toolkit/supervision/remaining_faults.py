@@ -10,6 +10,7 @@ from tcdebug.minifier.investigation.report import Report, culprit_units
 from tcdebug.minifier.investigation.script_runs import Remaining, remaining_failure
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import REPORT
+from tcdebug.supervision.graph_behind_script import passes_with
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 MOST_SEARCHES = 3
@@ -38,6 +39,8 @@ def _extended(supervisor: Supervisor, report: Report) -> Report:
         if not supervisor.job.bisect or supervisor.job.wanted != Criteria():
             return report
         off = ", ".join(units)
+        if passes_with(off) in report.notes:
+            return report
         supervisor.progress.say(f"running the script with {off} off")
         try:
             left = remaining_failure(supervisor.job, supervisor.log, supervisor.seconds_left, units)
@@ -54,7 +57,7 @@ def _extended(supervisor: Supervisor, report: Report) -> Report:
 
 def _ending(left: Remaining, off: str) -> str:
     if left.outcome.kind is Kind.OK:
-        return f"the script passes with {off} off"
+        return passes_with(off)
     return f"with {off} off the script fails as it does in eager: {_message(left)}"
 
 
