@@ -25,7 +25,8 @@ from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import flatten, from_captured, size_at_capture
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.judging.replay import compare, run
+from tcdebug.minifier.judging.draws import drawn_since
+from tcdebug.minifier.judging.replay import SEED, compare, compare_draws, run
 from tcdebug.minifier.repros.script_setup import Script, sets_up
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.targets.backends import Backend
@@ -231,11 +232,15 @@ class _WatchedGraph:
 
         module = load(case, str(self.scene.path.with_name("graph.py")))
         eager = run(module, case)
+        own_draws = drawn_since(SEED) and not self.scene.backend.as_in_script().draws_as_eager
         try:
             actual = run(compiled, case)
         except Exception:
             return  # the call itself will raise it
-        outcome = compare(case, module, eager, actual)
+        if own_draws:
+            outcome = compare_draws([eager], [actual])
+        else:
+            outcome = compare(case, module, eager, actual)
         if outcome.failed:
             self.watched.watcher.keep(self.scene, outcome)
 

@@ -166,6 +166,11 @@ class Backend:
         """Return this backend with its own random numbers; None if they are not replaced."""
         return replace(self, own_draws=True) if self.added() else None
 
+    def as_in_script(self) -> Backend:
+        """Return this backend with the random numbers that it draws where the script compiles."""
+        own = self.with_own_draws()
+        return self if own is None or torch._inductor.config.fallback_random else own
+
     def warm_up(self, log: EventLog) -> None:
         """Import and set up in this process what every candidate of this backend needs."""
         if self.name != EMBEDDED:

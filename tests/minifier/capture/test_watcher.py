@@ -63,6 +63,13 @@ def test_the_embedded_compiler_succeeds(tmp_path: Path) -> None:
     assert watcher.repros == []
 
 
+def test_the_random_numbers_of_inductor_are_not_compared(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    with watched(tmp_path, check=True) as watcher:
+        torch.compile(lambda x: torch.rand_like(x) + x)(torch.ones(5))
+    assert (watcher.graphs, left(tmp_path)) == (1, [])
+
+
 def test_an_exception_in_a_compile_leaves_a_repro_and_names_its_path(tmp_path: Path) -> None:
     with watched(tmp_path) as watcher:
         compiled = torch.compile(program, backend=backends.raises)
