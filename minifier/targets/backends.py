@@ -95,6 +95,7 @@ class Backend:
             return self._entered()
         if self.name == INDUCTOR:
             return _inductor({**self.added(), **_mode_options(self.mode), **self.options})
+        stack.enter_context(torch._inductor.config.patch(self.added()))
         return self._resolved(self.mode, inductor.allowed_options(gate, options))
 
     def _log(self) -> EventLog:
@@ -148,7 +149,9 @@ class Backend:
 
         Values can be compared only if random numbers are drawn as in eager.
         """
-        given = self.name not in (INDUCTOR, *ENTRIES) or FALLBACK_RANDOM in self.options
+        of_script = not isinstance(self.backend, str)  # it may be built on inductor
+        inductor = self.name in (INDUCTOR, *ENTRIES) or of_script
+        given = not inductor or FALLBACK_RANDOM in self.options
         return {} if given or self.own_draws else {FALLBACK_RANDOM: True}
 
     @property

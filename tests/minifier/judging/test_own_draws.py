@@ -10,6 +10,7 @@ import pytest
 import torch
 from captured import captured
 from torch import fx
+from torch._inductor.compile_fx import compile_fx
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Outcome
@@ -67,6 +68,19 @@ def test_what_does_not_depend_on_the_numbers_is_compared(
 ) -> None:
     outcome = judged(change, tmp_path, torch.rand_like)
     assert (outcome.signature, outcome.drew) == (f"forward | wrong {what}", True)
+
+
+def test_a_backend_of_the_script_draws_as_eager_if_it_is_built_on_inductor(
+    tmp_path: Path,
+) -> None:
+    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = compile_fx(module, inputs)
+        return compiled
+
+    target = Backend(backend, "planted")
+    case = captured(lambda x: torch.rand_like(x) + x, torch.ones(4, 3))
+    outcome = judge(case, target, Toggles(), lambda phase: None, str(tmp_path / "case.py"))
+    assert not outcome.failed, outcome.message
 
 
 def test_zero_drawn_numbers_are_drawn_too(tmp_path: Path) -> None:
