@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.processes.job import Rank, saved_ranks
 from tcdebug.minifier.repros.fake_group import NoFakeGroup
+from tcdebug.minifier.repros.script_setup import Script, script_setup
 from tcdebug.minifier.sessions.one_rank import one_rank
 
 SECOND = Rank("train.py", ["--steps", "2"], {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
@@ -167,6 +169,38 @@ def test_results_that_an_older_torch_leaves_unwritten_are_written(written_by_tcd
     assert torch.cat(received).tolist() == [3.0, 3.0, 3.0, 3.0]
     dist.reduce_scatter_tensor(out, x, async_op=True).wait()
     assert out.tolist() == [2.0]
+
+
+TRAINING = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+linear = torch.nn.Linear(3, 2)
+model = torch.nn.parallel.DistributedDataParallel(linear)
+model(torch.ones(5, 3)).sum().backward()
+print(linear.weight.grad.tolist())
+torch.compile(torch.sin)(torch.ones(4))
+"""
+REPRO = """
+import contextlib, importlib, os, sys, torch
+CALL = {"backend": None}
+"""
+
+
+@pytest.mark.parametrize("group", ["this torch", "an older torch"])
+def test_the_set_up_of_a_repro_runs_a_backward_of_distributed_data_parallel(
+    group: str, warm_python: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script, repro = tmp_path / "train.py", tmp_path / "out" / "repro.py"
+    script.write_text(TRAINING)
+    repro.parent.mkdir()
+    if group == "an older torch":
+        monkeypatch.setattr("torch._C._distributed_c10d.FakeProcessGroup", GathersOnly)
+    text = script_setup(Script(str(script)), 0, repro.parent, rank=SECOND)
+    repro.write_text(f"{REPRO}{text}\nset_up(lambda: print('reached'))\n")
+    done = subprocess.run(
+        [warm_python, str(repro)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.splitlines() == [str([[1.25] * 3] * 2), "reached"], done.stderr
 
 
 def test_ranks_are_found_in_the_run_folder_in_order(
