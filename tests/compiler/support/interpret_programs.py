@@ -87,7 +87,7 @@ def chains(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -
 def combined() -> dict[str, Program]:
     """Programs with kernels that do not depend on each other."""
     r = torch.randn
-    ragged, multiples = ((7, 9), (300,), (7, 9), (1,)), ((4, 64), (128,), (1024,), (8, 32))
+    ragged, multiples = ((7, 9), (300,), (7, 9), (1,)), ((2, 64), (16, 64), (2, 64), (8, 64))
     return {
         "updates of a list": (updates, lists(*ragged), ()),
         "updates of a list with copies": (updates, lists(*ragged), ("lower.aten.copy_.default",)),
