@@ -24,7 +24,8 @@ from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.inductor import fusion
 from tcdebug.minifier.targets.inductor.settings import units
 
-PROPERTY = property_settings(4)
+PROPERTY = property_settings(2)
+"""Each example compiles several kernels of inductor, one to two seconds each."""
 FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse",
             "codegen")  # fmt: skip
 
@@ -116,8 +117,8 @@ def test_the_result_is_right_without_a_family(family: str) -> None:
 @PROPERTY
 @given(st.data())
 def test_the_result_is_right_whatever_units_are_off(data: st.DataObject) -> None:
-    off = data.draw(st.lists(st.sampled_from(units_asked()), unique=True))
-    assert_right(compiled_under(*off)[0])
+    off = data.draw(st.sets(st.sampled_from(units_asked()), min_size=20))
+    assert_right(compiled_under(*sorted(off))[0])
 
 
 def test_one_lowering_alone_writes_one_kernel() -> None:
