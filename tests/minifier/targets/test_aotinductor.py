@@ -21,9 +21,10 @@ def test_it_refuses_to_lose_gradients() -> None:
     torch._dynamo.reset()
 
 
-def test_a_repro_has_the_backend_and_needs_no_tcdebug(tmp_path: Path) -> None:
+def test_a_repro_has_the_backend_and_needs_no_tcdebug_if_standalone(tmp_path: Path) -> None:
     case = captured(lambda x: x + 1, torch.ones(2))
-    write(case, Repro(Outcome(Kind.OK), {"backend": "aotinductor"}), tmp_path / "repro.py")
+    repro = Repro(Outcome(Kind.OK), {"backend": "aotinductor"}, standalone=True)
+    write(case, repro, tmp_path / "repro.py")
     text = (tmp_path / "repro.py").read_text()
     assert "@torch._dynamo.register_backend\ndef aotinductor(module: Any, inputs: Any" in text
     assert "\n        from tcdebug" not in text.partition("def switched")[0]
