@@ -74,7 +74,8 @@ CODES = (
     Code(
         "TCD008",
         "no repro can be made from what was named",
-        "`tcdebug repro` takes a script. From a repro script or a run it can only make a test.",
+        "`tcdebug repro` takes a script. From a repro script or a run, it makes only a test or a "
+        "standalone repro.",
         "`tcdebug repro script.py`, or `tcdebug repro --as-test REPRO`.",
     ),
     Code(
@@ -159,6 +160,14 @@ CODES = (
         "the script is not valid Python",
         "Python cannot compile the file, so nothing of it was run.",
         "The message has the line. `python -m py_compile script.py` shows the same error.",
+    ),
+    Code(
+        "TCD021",
+        "a module that the script imports is not installed",
+        "The script imports it before it does anything else. The interpreter that runs tcdebug "
+        "also runs the script, and has no such module. Nothing of the script was run.",
+        "Install the module for the interpreter that the message names, or install tcdebug in the "
+        "environment in which the script runs.",
     ),
     Code(
         "TCD101",

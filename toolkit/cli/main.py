@@ -157,7 +157,7 @@ SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 @click.group(cls=SuggestingGroup, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="tcdebug")
 def cli() -> None:
-    """Find out why torch.compile fails: the compiler step, the graph, and a repro.
+    """Find the compiler step that makes torch.compile fail, and write a small repro.
 
     Start with: tcdebug bisect script.py
     """
@@ -248,10 +248,10 @@ def repro(**arguments: Any) -> None:
     """Write repro scripts on demand.
 
     \b
-    tcdebug repro SCRIPT [ARGS]     a repro of each graph that SCRIPT compiles, healthy or not
-    tcdebug repro --as-test REPRO   a pytest test from a repro script or a RUN
-    tcdebug repro --standalone REPRO   a repro script that runs without tcdebug
-    tcdebug repro issue [RUN]       a bug report for the failure of a RUN
+    tcdebug repro SCRIPT [ARGS]        a repro of each graph that SCRIPT compiles, healthy or not
+    tcdebug repro --as-test REPRO      a pytest test from a repro script or a RUN
+    tcdebug repro --standalone REPRO   a repro that runs without tcdebug, from another or a RUN
+    tcdebug repro issue [RUN]          a bug report for the failure of a RUN
 
     Exit status: 0 written, 1 a graph does not pass, 2 usage, 3 internal error, 4 no graph,
     5 SCRIPT fails in eager, 130 Ctrl-C.
@@ -262,7 +262,7 @@ def repro(**arguments: Any) -> None:
 
 
 @click.command(context_settings=CONTEXT)
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Output.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
 @RUN
 def issue(**arguments: Any) -> None:
     """Fill in PyTorch's bug report form.
@@ -346,7 +346,7 @@ def diff(**arguments: Any) -> None:
     help="Output file.",
 )
 def report(**arguments: Any) -> None:
-    """Write RUNs as one HTML file.
+    """Write a report of RUNs as one HTML file.
 
     RUN defaults to the newest run. The file works offline.
 

@@ -18,13 +18,13 @@ PYTHON = click.option(
     "--python",
     multiple=True,
     metavar="[VERSION=]PATH",
-    help="An interpreter that has this version of torch, or the one to make environments with.",
+    help="An interpreter that has this version of torch, or the one that makes environments.",
 )
 PACKAGES = click.option(
     "--with", "packages", multiple=True, metavar="PACKAGE", help="Also install this package."
 )
 INDEX_URL = click.option(
-    "--index-url", default="", metavar="URL", help="Install from this index; otherwise as pip does."
+    "--index-url", default="", metavar="URL", help="Install packages from this index."
 )
 TIMEOUT = click.option(
     "--timeout", "seconds", default=600.0, show_default=True, help="Time limit of a run in seconds."
@@ -35,15 +35,17 @@ EVERY = click.option("--all", "every", is_flag=True, help="Run every version ins
 @click.command(context_settings={**CONTEXT, **PASS_ON})
 @options(TORCH, PYTHON, PACKAGES, INDEX_URL, TIMEOUT, EVERY, JSON, SCRIPT, ARGS)
 def since(**arguments: Any) -> None:
-    """Find the version of torch in which a failure began, or in which it was mended.
+    """Find the version of torch in which a failure began or ended.
 
-    Runs a repro or script with several versions, in virtual environments that uv or pip makes and
-    that are kept. A repro judges itself. Another script fails if it raises, crashes or hangs.
+    Runs a repro or a script with several versions of torch. uv or pip makes a virtual environment
+    for each, which is kept. A repro judges itself. Another script fails if it raises, crashes or
+    hangs.
 
     \b
     tcdebug since repro.py --torch 2.11..2.15
     tcdebug since repro.py --torch 2.12,2.15 --python 2.15=~/conda/envs/new/bin/python
 
-    Exit status: 0 some version fails, 1 a version could not be run, 4 no version fails.
+    Exit status: 0 some version fails, 1 a version could not be run, 2 usage, 3 internal error,
+    4 no version fails.
     """
     call("since", **arguments)

@@ -30,7 +30,7 @@ class VersionHistory(msgspec.Struct, frozen=True):
     verdict: str
     since: list[str]
     """The versions in which the failure begins."""
-    mended: list[str]
+    fixed: list[str]
     """The versions in which it ends."""
     trials: list[Trial]
 
@@ -104,7 +104,7 @@ def history(script: str, trials: Sequence[Trial]) -> VersionHistory:
     """Return what the trials of a script show."""
     known = [t for t in trials if t.standing in KNOWN]
     since: list[str] = []
-    mended: list[str] = []
+    fixed: list[str] = []
     words: list[str] = []
     for before, after in itertools.pairwise(known):
         if before.standing is after.standing:
@@ -115,11 +115,11 @@ def history(script: str, trials: Sequence[Trial]) -> VersionHistory:
             since.append(after.version)
             words.append(f"fails since {after.version} ({before.version} passes{unsettled})")
         else:
-            mended.append(after.version)
-            words.append(f"mended in {after.version} ({before.version} fails{unsettled})")
+            fixed.append(after.version)
+            words.append(f"fixed in {after.version} ({before.version} fails{unsettled})")
     if not words:
         words = [_alike(known)]
-    return VersionHistory(script, ", ".join(words), since, mended, [*trials])
+    return VersionHistory(script, ", ".join(words), since, fixed, [*trials])
 
 
 def _alike(known: Sequence[Trial]) -> str:

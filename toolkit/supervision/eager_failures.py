@@ -1,8 +1,12 @@
-"""Failures of a script that need no search: it is not valid Python, or it reads stdin."""
+"""Failures of a script that need no search: invalid Python, a missing module, no stdin."""
 
 from __future__ import annotations
 
+import ast
 import shlex
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tcdebug.display.console import error
@@ -14,35 +18,94 @@ NO_STDIN = (
 )
 
 
-def syntax_problem(script: str) -> str:
-    """Why Python cannot compile a script, with the line; empty if it can. Reads nothing else."""
+SAFE = ("torch", "numpy")
+"""Packages after whose import the same modules can be imported as before."""
+
+
+@dataclass(frozen=True)
+class ScriptProblem:
+    """Why a script fails before it does anything. Nothing of it was run."""
+
+    code: str
+    message: str
+    note: str
+    remedy: str
+
+
+def script_problem(script: str) -> ScriptProblem | None:
+    """Why a script cannot do anything; None if it may. Reads nothing but the script."""
     try:
-        compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
+        text = Path(script).read_bytes()
+        tree = ast.parse(text, script)
+        compile(text, script, "exec", dont_inherit=True)
     except SyntaxError as problem:
         line = "" if problem.lineno is None else f", line {problem.lineno}"
-        return f"{type(problem).__name__}: {problem.msg} ({script}{line})"
+        return _invalid(script, f"{type(problem).__name__}: {problem.msg} ({script}{line})")
     except ValueError as problem:
-        return f"{type(problem).__name__}: {problem} ({script})"
-    return ""
+        return _invalid(script, f"{type(problem).__name__}: {problem} ({script})")
+    return _missing_module(script, tree)
 
 
-def syntax_error(script: str, run_dir: str) -> Report | None:
-    """The report of a script that Python cannot compile; None if it can."""
-    message = syntax_problem(script)
-    if not message:
+def _invalid(script: str, message: str) -> ScriptProblem:
+    check = f"python -m py_compile {shlex.quote(script)}"
+    remedy = f"correct the script; {check} compiles it without running it"
+    code = "TCD020"
+    return ScriptProblem(code, message, "the script is not valid Python", remedy)
+
+
+def _missing_module(script: str, tree: ast.Module) -> ScriptProblem | None:
+    """The first module imported at the start of a script that is not installed; None if none is.
+
+    Stops at the first statement, or module, that may change what can be imported.
+    """
+    folder = Path(script).resolve().parent
+    for node in tree.body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [str(node.module)]
+        else:
+            return None
+        for root in (name.partition(".")[0] for name in names):
+            if (folder / root).exists() or (folder / f"{root}.py").exists():
+                return None
+            if root in sys.stdlib_module_names or root in sys.builtin_module_names:
+                continue
+            if find_spec(root) is None:
+                return _not_installed(script, node.lineno, root)
+            if root not in SAFE:
+                return None
+    return None
+
+
+def _not_installed(script: str, line: int, module: str) -> ScriptProblem:
+    message = f"ModuleNotFoundError: No module named '{module}' ({script}, line {line})"
+    note = f"the module is not installed for {sys.executable}, which runs tcdebug and the script"
+    remedy = f"install it for {sys.executable}, or install tcdebug in the script's environment"
+    code = "TCD021"
+    return ScriptProblem(code, message, note, remedy)
+
+
+def eager_problem(script: str, run_dir: str) -> Report | None:
+    """The report of a script that fails before it does anything; None for other scripts."""
+    problem = script_problem(script)
+    if problem is None:
         return None
-    failure = ReportedFailure("exception", "syntax | SyntaxError", "script", message)
-    note = "the script is not valid Python: nothing of it was run"
+    kind = problem.message.partition(":")[0]
+    signature = "syntax | SyntaxError" if problem.code == "TCD020" else f"import | {kind}"
+    failure = ReportedFailure("exception", signature, "script", problem.message)
+    note = f"{problem.note}: nothing of it was run"
     return Report("fails_in_eager", failure, run_dir=run_dir, notes=[note])
 
 
 def said_invalid(script: str) -> bool:
-    """Print why a script is not valid Python, and return whether it is not."""
-    message = syntax_problem(script)
-    if message:
-        check = f"python -m py_compile {shlex.quote(script)}"
-        error("TCD020", message, f"correct the script; {check} compiles it without running it")
-    return bool(message)
+    """Print why a script fails before it does anything, and return whether it does."""
+    problem = script_problem(script)
+    if problem is not None:
+        error(problem.code, problem.message, problem.remedy)
+    return problem is not None
 
 
 def stdin_notes(report: Report) -> list[str]:

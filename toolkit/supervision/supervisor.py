@@ -43,7 +43,7 @@ from tcdebug.minifier.processes.job import (
 from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.reading.run_dir import Tail, find
 from tcdebug.supervision.descendants import Descendants
-from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes, syntax_error
+from tcdebug.supervision.eager_failures import culprit_notes, eager_problem, stdin_notes
 from tcdebug.supervision.environment import environment
 from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
 from tcdebug.supervision.ranks_alone import search_ranks
@@ -116,7 +116,7 @@ class Supervisor:
 
     def search(self) -> Report:
         """The result of the search, with the cost of the whole command, repro checks included."""
-        report = syntax_error(self.job.script, str(self.folder)) or self._search()
+        report = eager_problem(self.job.script, str(self.folder)) or self._search()
         report = msgspec.structs.replace(report, notes=[*stdin_notes(report), *report.notes])
         notes = list(dict.fromkeys([*report.notes, *fallbacks(self.folder)]))
         return self.costed(msgspec.structs.replace(report, notes=notes))

@@ -43,12 +43,12 @@ def test_one_change_is_found_by_a_binary_search() -> None:
     verdict, ran = result("...FFF")
     assert verdict == "fails since 2.12 (2.11 passes)"
     assert ran == ["2.14", "2.9", "2.11", "2.12"]
-    assert result("FFFF..")[0] == "mended in 2.13 (2.12 fails)"
+    assert result("FFFF..")[0] == "fixed in 2.13 (2.12 fails)"
 
 
 def test_every_version_runs_if_both_ends_are_alike() -> None:
     verdict, ran = result("..FF..")
-    assert verdict == "fails since 2.11 (2.10 passes), mended in 2.13 (2.12 fails)"
+    assert verdict == "fails since 2.11 (2.10 passes), fixed in 2.13 (2.12 fails)"
     assert len(ran) == 6
     assert result("FFFFFF")[0] == "fails in 2.9 to 2.14"
     assert result("......")[0] == "passes in 2.9 to 2.14"

@@ -73,7 +73,7 @@ def test_a_script_fails_since_a_version(since: Callable[..., Any]) -> None:
     done = since(script, "--json")
     assert done.status == 0
     assert done.json["verdict"] == "fails since 2.12 (2.11 passes)"
-    assert (done.json["since"], done.json["mended"]) == (["2.12"], [])
+    assert (done.json["since"], done.json["fixed"]) == (["2.12"], [])
     assert [(t["torch"], t["standing"]) for t in done.json["trials"]] == [
         ("2.11.0", "passes"),
         ("2.12.1", "fails in the same way"),
