@@ -20,7 +20,7 @@ from tcdebug.display import tables
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Hunt
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
-from tcdebug.supervision.eager_failures import culprit_notes, script_problem, stdin_notes
+from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes
 
 Command = Callable[..., Any]
 
@@ -84,27 +84,7 @@ def test_a_missing_module_is_said_before_a_process_starts(
     assert done.status == status
     said = done.stdout + done.stderr
     assert "ModuleNotFoundError: No module named 'not_there' (script.py, line 2)" in said
-    assert sys.executable in said
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "try:\n    import not_there\nexcept ImportError:\n    pass\n",
-        "import sys\nsys.path.append('lib')\nimport not_there\n",
-        "import paths\nimport not_there\n",
-        "import pytest\nimport not_there\n",
-        "def f():\n    import not_there\n",
-        "from . import not_there\n",
-        "from __future__ import annotations\nimport torch._C, os.path, paths\n",
-    ],
-)
-def test_a_module_that_the_script_may_provide_is_not_called_missing(
-    tmp_path: Path, text: str
-) -> None:
-    (tmp_path / "paths.py").write_text("")
-    (tmp_path / "script.py").write_text(text)
-    assert script_problem(str(tmp_path / "script.py")) is None
+    assert f"install it for {sys.executable}, or install tcdebug in the script's env" in said
 
 
 def test_a_module_that_does_not_exist_is_refused_before_a_process_starts(

@@ -14,7 +14,7 @@ from tcdebug.display.explanation import show_code, show_explanation
 from tcdebug.minifier.processes.job import UnknownBackend
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_explanation
-from tcdebug.supervision.eager_failures import said_invalid
+from tcdebug.supervision.eager_failures import print_script_problem
 from tcdebug.supervision.explaining import ExplainedScript, begin_explaining, explained
 from tcdebug.supervision.refusal import refused
 
@@ -29,7 +29,7 @@ def run(
     """Run the script and explain how it was compiled; 1 if it failed, 4 without a graph."""
     if codes.PATTERN.fullmatch(script.upper()) or not Path(script).is_file():
         return _code(script, as_json=style == "json")
-    if said_invalid(script):
+    if print_script_problem(script):
         return 1
     supervisor = begin_explaining(script, args, backend)
     try:

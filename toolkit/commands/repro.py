@@ -17,7 +17,7 @@ from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.minifier.repros.as_test import is_repro, write_standalone, write_test
 from tcdebug.minifier.repros.verify import PASSES, verify
 from tcdebug.reading.run_dir import NoRun, Run, find, runs
-from tcdebug.supervision.eager_failures import said_invalid
+from tcdebug.supervision.eager_failures import print_script_problem
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
@@ -87,7 +87,7 @@ def _repro_of(found: Run, graph: int | None) -> Path:
 
 def _capture(job: Job, output: Path | None, *, as_test: bool) -> int:
     """Run the script, and each repro that it leaves."""
-    if said_invalid(job.script):
+    if print_script_problem(job.script):
         return SCRIPT_RAISED
     supervisor = begin("repro", job, quiet=True, fresh=True)
     folder = (output or supervisor.folder).resolve()

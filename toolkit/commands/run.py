@@ -22,7 +22,7 @@ from tcdebug.minifier.processes.job import (
     start_in_foreground,
 )
 from tcdebug.reading.run_dir import find
-from tcdebug.supervision.eager_failures import said_invalid
+from tcdebug.supervision.eager_failures import print_script_problem
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.profiled_script import begin_profiling, profiled
 from tcdebug.supervision.recorded_graphs import fallbacks
@@ -48,7 +48,7 @@ def run(
     quiet: bool,
 ) -> int:
     """Run the script and watch its graphs, or profile them; the exit status."""
-    if said_invalid(script):
+    if print_script_problem(script):
         return 1
     if profile:
         supervisor = begin_profiling(script, args, backend, steps, notes=not quiet)

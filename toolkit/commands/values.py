@@ -20,7 +20,7 @@ from tcdebug.minifier.processes.job import (
     start_in_foreground,
 )
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
-from tcdebug.supervision.eager_failures import said_invalid
+from tcdebug.supervision.eager_failures import print_script_problem
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.refusal import refused
 from tcdebug.supervision.supervisor import begin
@@ -34,7 +34,7 @@ def run(
     twice: bool, calls: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Run the script with its graphs observed, and show what was found; the exit status."""
-    if said_invalid(script):
+    if print_script_problem(script):
         return UNEXPLAINED
     wanted = Criteria(oracle)
     job = Job("values", script, list(args), "", backend, wanted=wanted, twice=twice, calls=calls)

@@ -1,16 +1,20 @@
-"""Failures of a script that need no search: invalid Python, a missing module, no stdin."""
+"""Failures of a script that need no search: not Python, a missing module, no stdin."""
 
 from __future__ import annotations
 
 import ast
+import json
 import shlex
 import sys
+import warnings
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
+from zipfile import is_zipfile
 
 from tcdebug.display.console import error
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
+from tcdebug.supervision.missing_modules import MissingModule, missing_module
 
 NO_STDIN = (
     "the script reads stdin, and a search gives it none, because it runs the script several times: "
@@ -18,13 +22,9 @@ NO_STDIN = (
 )
 
 
-SAFE = ("torch", "numpy")
-"""Packages after whose import the same modules can be imported as before."""
-
-
 @dataclass(frozen=True)
 class ScriptProblem:
-    """Why a script fails before it does anything. Nothing of it was run."""
+    """Why a script cannot run: an error code, the message of Python, a note and a remedy."""
 
     code: str
     message: str
@@ -33,59 +33,66 @@ class ScriptProblem:
 
 
 def script_problem(script: str) -> ScriptProblem | None:
-    """Why a script cannot do anything; None if it may. Reads nothing but the script."""
+    """Why Python cannot run a script; None if it can, or if only running it shows that.
+
+    Runs and imports nothing.
+    """
+    path = Path(script)
+    text = path.read_bytes()
+    if text.startswith(MAGIC_NUMBER) or is_zipfile(path):  # Python runs these too
+        return None
+    if _is_notebook(text):
+        return _notebook(script)
     try:
-        text = Path(script).read_bytes()
-        tree = ast.parse(text, script)
-        compile(text, script, "exec", dont_inherit=True)
+        with warnings.catch_warnings(action="ignore"):
+            compile(text, script, "exec", dont_inherit=True)
+            tree = ast.parse(text, script)
     except SyntaxError as problem:
         line = "" if problem.lineno is None else f", line {problem.lineno}"
-        return _invalid(script, f"{type(problem).__name__}: {problem.msg} ({script}{line})")
+        message = f"{type(problem).__name__}: {problem.msg} ({script}{line})"
+        return _invalid(script, text, message)
     except ValueError as problem:
-        return _invalid(script, f"{type(problem).__name__}: {problem} ({script})")
-    return _missing_module(script, tree)
+        return _invalid(script, text, f"{type(problem).__name__}: {problem} ({script})")
+    except RecursionError:  # deeply nested code, which Python may still run
+        return None
+    missing = missing_module(path, tree)
+    return _not_installed(script, missing) if missing else None
 
 
-def _invalid(script: str, message: str) -> ScriptProblem:
-    check = f"python -m py_compile {shlex.quote(script)}"
-    remedy = f"correct the script; {check} compiles it without running it"
-    code = "TCD020"
-    return ScriptProblem(code, message, "the script is not valid Python", remedy)
+def _is_notebook(text: bytes) -> bool:
+    """Whether a file is a Jupyter notebook, which may be a valid Python expression too."""
+    if not text.lstrip().startswith(b"{"):
+        return False
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and {"cells", "nbformat"} <= document.keys()
 
 
-def _missing_module(script: str, tree: ast.Module) -> ScriptProblem | None:
-    """The first module imported at the start of a script that is not installed; None if none is.
-
-    Stops at the first statement, or module, that may change what can be imported.
-    """
-    folder = Path(script).resolve().parent
-    for node in tree.body:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            continue
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [str(node.module)]
-        else:
-            return None
-        for root in (name.partition(".")[0] for name in names):
-            if (folder / root).exists() or (folder / f"{root}.py").exists():
-                return None
-            if root in sys.stdlib_module_names or root in sys.builtin_module_names:
-                continue
-            if find_spec(root) is None:
-                return _not_installed(script, node.lineno, root)
-            if root not in SAFE:
-                return None
-    return None
+def _notebook(script: str) -> ScriptProblem:
+    message = f"{script} is a Jupyter notebook, not a Python script"
+    convert = f"jupyter nbconvert --to script {shlex.quote(script)}"
+    remedy = f"convert it with {convert}, or call tcdebug.bisect(f, x) in a cell"
+    return ScriptProblem("TCD020", message, "the script is not valid Python", remedy)
 
 
-def _not_installed(script: str, line: int, module: str) -> ScriptProblem:
-    message = f"ModuleNotFoundError: No module named '{module}' ({script}, line {line})"
+def _invalid(script: str, text: bytes, message: str) -> ScriptProblem:
+    interpreter = text.partition(b"\n")[0].decode(errors="replace").strip()
+    if interpreter.startswith("#!") and "python" not in interpreter:
+        remedy = f"the first line is {interpreter!r}: name the Python script that this file starts"
+    else:
+        check = f"python -m py_compile {shlex.quote(script)}"
+        remedy = f"correct the script; {check} compiles it without running it"
+    return ScriptProblem("TCD020", message, "the script is not valid Python", remedy)
+
+
+def _not_installed(script: str, missing: MissingModule) -> ScriptProblem:
+    at = f"{script}, line {missing.line}"
+    message = f"ModuleNotFoundError: No module named {missing.name!r} ({at})"
     note = f"the module is not installed for {sys.executable}, which runs tcdebug and the script"
     remedy = f"install it for {sys.executable}, or install tcdebug in the script's environment"
-    code = "TCD021"
-    return ScriptProblem(code, message, note, remedy)
+    return ScriptProblem("TCD021", message, note, remedy)
 
 
 def eager_problem(script: str, run_dir: str) -> Report | None:
@@ -93,14 +100,14 @@ def eager_problem(script: str, run_dir: str) -> Report | None:
     problem = script_problem(script)
     if problem is None:
         return None
-    kind = problem.message.partition(":")[0]
-    signature = "syntax | SyntaxError" if problem.code == "TCD020" else f"import | {kind}"
+    syntax = problem.code == "TCD020"
+    signature = "syntax | SyntaxError" if syntax else "import | ModuleNotFoundError"
     failure = ReportedFailure("exception", signature, "script", problem.message)
-    note = f"{problem.note}: nothing of it was run"
-    return Report("fails_in_eager", failure, run_dir=run_dir, notes=[note])
+    notes = [f"{problem.note}: nothing of it was run", problem.remedy]
+    return Report("fails_in_eager", failure, run_dir=run_dir, notes=notes)
 
 
-def said_invalid(script: str) -> bool:
+def print_script_problem(script: str) -> bool:
     """Print why a script fails before it does anything, and return whether it does."""
     problem = script_problem(script)
     if problem is not None:
