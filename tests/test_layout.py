@@ -42,7 +42,6 @@ LONGER_THAN_WANTED = {
     "compiler/ir/index.py": "index arithmetic: one algebra, each half needs the other",
     "compiler/lower/stage.py": "the lowering of a graph: loops, views and externs share one state",
     "compiler/lower/special_functions/chebyshev_rows.py": "a generated table: nothing but numbers",
-    "compiler/codegen/cpp/kernel.py": "a kernel as C++: row mode and column mode share one writer",
 }
 """Source files longer than wanted but allowed, each with its reason."""
 

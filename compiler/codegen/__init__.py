@@ -4,6 +4,7 @@ UNITS = {
     "codegen.collapse": "collapse nested loops over contiguous memory into one loop",
     "codegen.loop_order": "run the loops of a reduction from large strides to small ones",
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
+    "codegen.rows": "reduce several rows at once where columns are too few for vector lanes",
     "codegen.split": "split a reduction to a single value among threads",
     "codegen.tile": "load data that is strided along the innermost loop in blocks",
     "codegen.index_sets": "split a loop where its conditions change",

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.cpp.text import TYPES, integer
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.index import Axis, product
-from tcdebug.compiler.ir.operations import FLOATS, gives_place, neutral
+from tcdebug.compiler.ir.operations import FLOATS, SCANS, gives_place, neutral
 
 CHUNK = 1024
 """The most elements that are added in float."""
@@ -80,6 +81,9 @@ class CppAccumulator:
     spread: int = 0
     """The number of partial sums, one for each point of the innermost axis; 0 if there is one."""
 
+    narrow: bool = False
+    """Whether positions fit in 32 bits, as floats do, so that vectors of both have equal lanes."""
+
     @property
     def chunked(self) -> bool:
         """Whether partial sums in float are added to a total in double every CHUNK elements."""
@@ -109,7 +113,8 @@ class CppAccumulator:
         if self.dtype == torch.bool and not self.last_wins:
             return [("int", "part", self._neutral())]
         if self.by_place:
-            return [(ctype, "best", "0"), ("int64_t", "place", "-1")]
+            place = "int32_t" if self.narrow else "int64_t"
+            return [(ctype, "best", "0"), (place, "place", "-1")]
         if self.dtype in FLOATS and not self.last_wins:
             return [(ctype, "best", self._neutral()), ("int", "nan", "0")]
         return [(ctype, "best", self._neutral())]
@@ -187,15 +192,40 @@ class CppAccumulator:
 
     def _update_place(self, value: str, place: str, better: str, at: str) -> list[str]:
         best, here = self.variable("best") + at, self.variable("place") + at
+        if at:
+            return self._choose_place(value, place, better, at)
         wins = f"{value} {better} {best}"
         if self.dtype in FLOATS:  # the first NaN wins
             wins = f"({wins} && {best} == {best}) || ({value} != {value} && {best} == {best})"
         return [f"if ({here} < 0 || {wins}) {{ {best} = {value}; {here} = {place}; }}"]
 
+    def _choose_place(self, value: str, place: str, better: str, at: str) -> list[str]:
+        """The same without a branch, for vector lanes. Nothing is better than a NaN."""
+        best, here = self.variable("best") + at, self.variable("place") + at
+        wins, condition = f"wins_{self.name}", f"({here} < 0) | ({value} {better} {best})"
+        if self.dtype in FLOATS:
+            condition += f" | (({value} != {value}) & ({best} == {best}))"
+        return [
+            f"const bool {wins} = {condition};",
+            f"{best} = {wins} ? {value} : {best};",
+            f"{here} = {wins} ? {place} : {here};",
+        ]
+
     def close_chunk(self, at: str = "") -> str:
         """A statement that adds the partial sum to the total. `at` is the subscript of both."""
         total = self.variable("total") + ("" if self.spread else at)
         return f"{total} {self._sign}= {self.variable('part')}{at};"
+
+    def join(self, at: str, other: str) -> list[str]:
+        """Statements that merge the state with the subscript `other` into that with `at`."""
+        if self.chunked:
+            total = self.variable("total")
+            return [f"{total}{at} {self._sign}= {total}{other};"]
+        lines = self.update(f"{self.variable(self.state[0][1])}{other}", "0", at)
+        if len(self.state) > 1:
+            nan = self.variable("nan")
+            lines.append(f"{nan}{at} |= {nan}{other};")
+        return lines
 
     def merge(self, at: str) -> list[str]:
         """Statements that merge the state of another thread, which has the subscript `at`."""
@@ -225,3 +255,24 @@ class CppAccumulator:
             suffix = "f" if self.dtype == torch.float32 else ""
             return f'{self.variable("nan")}{at} ? __builtin_nan{suffix}("") : {field}'
         return field
+
+
+def accumulators_of(
+    kernel: FlatKernel, nodes: Sequence[FlatNode], lane: Axis | None
+) -> list[CppAccumulator]:
+    """The states of the reductions and scans among the nodes of a sweep."""
+    elements = product(a.size for a in kernel.inner).constant
+    few = elements is not None and elements <= CHUNK
+    spread = 0 if lane or kernel.scans else spread_of(kernel.inner)
+    return [
+        CppAccumulator(
+            n.name,
+            SCANS.get(n.kind, n.kind),
+            n.body.dtype,
+            in_one=few or n.scans,
+            narrow=elements is not None and elements < 1 << 31,
+            spread=spread if can_chunk(n.kind, n.body.dtype) else 0,
+        )
+        for n in nodes
+        if n.kind
+    ]

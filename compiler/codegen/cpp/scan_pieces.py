@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tcdebug.compiler.codegen.cpp.emit import CppEmitter
+from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
+from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, block_start
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of
 from tcdebug.compiler.ir.expr import Load
+from tcdebug.compiler.ir.index import to_index
 from tcdebug.compiler.schedule.cost import arithmetic
 
 PIECE = 256
@@ -62,3 +66,38 @@ def scan_pieces(nodes: Sequence[FlatNode]) -> ScanPieces | None:
         else:
             before.append(node)
     return ScanPieces(tuple(before), tuple(scans), tuple(after))
+
+
+def write_pieces(
+    emit: CppEmitter,
+    pieces: ScanPieces,
+    block: BlockedAxis,
+    bounds: tuple[str, str],
+    compute: Callable[[FlatNode], None],
+) -> None:
+    """Write the loops, piece by piece, between the bounds of the axis.
+
+    `compute` writes what a node does at the current point. Values that a later loop reads are kept
+    in an array.
+    """
+    start = block_start(block.axis)
+    place = to_index(block.axis) - to_index(start)
+    emit.enter(loop(start, *bounds, block.step), (start,))
+    emit.innermost.add(f"const int64_t {block.high} = {block.end};")
+    for node in (*pieces.before, *pieces.scans, *pieces.after):
+        if node.name in pieces.crossing:
+            emit.innermost.add(f"{TYPES[node.dtype]} piece_{node.name}[{block.step}];")
+    for nodes in (pieces.before, pieces.scans, pieces.after):
+        if not nodes:
+            continue
+        emit.enter(loop(block.axis, block.low, block.high), (block.axis,))
+        for node in nodes:
+            compute(node)
+            if node.name in pieces.crossing:
+                value = emit.values[node.name].text
+                emit.innermost.add(f"piece_{node.name}[{index_text(place)}] = {value};")
+        emit.leave("" if nodes is pieces.scans else "#pragma omp simd")
+        for node in nodes:
+            del emit.values[node.name]
+            emit.kept[node.name] = (f"piece_{node.name}", place)
+    emit.leave()

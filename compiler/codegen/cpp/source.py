@@ -8,6 +8,7 @@ from importlib import resources
 
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.loop_order import by_strides
+from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import tiling
 from tcdebug.compiler.codegen.cpp.variants import (
@@ -90,6 +91,9 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     lane = lane_axis(flat)
     if lane is not None and not gate.allows("codegen.column", subject):
         lane = None
+    rows = rows_together(flat, lane)
+    if rows > 1 and not gate.allows("codegen.rows", subject):
+        rows = 1
     split = lane is None and can_split(flat) and gate.allows("codegen.split", subject)
     tiled = tiling(flat)
     if tiled is not None and not gate.allows("codegen.tile", subject):
@@ -102,6 +106,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         vectorize=loops and gate.allows("codegen.vectorize", subject),
         parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
         lane=lane,
+        rows=rows,
         tiling=tiled,
         split=split,
         index_sets=sets,

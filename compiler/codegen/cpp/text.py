@@ -8,7 +8,15 @@ import torch
 
 from tcdebug.compiler.codegen.kernels.index_text import TruncatingText
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
-from tcdebug.compiler.ir.index import Atom, Extremum, Quotient, Remainder, render
+from tcdebug.compiler.ir.index import (
+    Atom,
+    Axis,
+    Extremum,
+    Index,
+    Quotient,
+    Remainder,
+    render,
+)
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS, POLYNOMIALS
 
 TYPES: dict[torch.dtype, str] = {
@@ -168,3 +176,15 @@ def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
         # undefined in C++ if out of range; through int32 it wraps around, as in eager
         return f"({TYPES[target]})(int32_t)({value})"
     return f"({TYPES[target]})({value})"
+
+
+def index_text(index: Index) -> str:
+    """An index in C++."""
+    return render(index, CppIndex())
+
+
+def loop(axis: Axis, low: str, high: str, step: int = 1) -> str:
+    """The head of a loop over an axis, with the variable of its name."""
+    name = axis.name
+    forward = f"++{name}" if step == 1 else f"{name} += {step}"
+    return f"for (int64_t {name} = {low}; {name} < {high}; {forward})"

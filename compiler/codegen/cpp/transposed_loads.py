@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tcdebug.compiler.codegen.cpp.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
@@ -47,6 +48,31 @@ class Tiling:
 def block_start(axis: Axis) -> Axis:
     """The variable for the start of the current block along an axis."""
     return Axis(f"{axis.name}_low", axis.size)
+
+
+@dataclass(frozen=True)
+class BlockedAxis:
+    """The C++ variables of an axis that is divided into blocks."""
+
+    axis: Axis
+    step: int
+
+    @property
+    def low(self) -> str:
+        return block_start(self.axis).name
+
+    @property
+    def high(self) -> str:
+        return f"{self.axis.name}_high"
+
+    @property
+    def end(self) -> str:
+        return f"index_min({self.low} + {self.step}, {index_text(self.axis.size)})"
+
+    @property
+    def loop(self) -> str:
+        """The loop over all blocks."""
+        return loop(block_start(self.axis), "0", index_text(self.axis.size), self.step)
 
 
 def tiling(kernel: FlatKernel) -> Tiling | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.cpp.index_sets import Split, split
+from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.transposed_loads import Tiling
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
@@ -37,6 +38,8 @@ class KernelVariant:
     vectorize: bool = False
     parallelize: bool = False
     lane: Axis | None = None
+    rows: int = 1
+    """The rows that are processed together if the lanes run along a short axis."""
     tiling: Tiling | None = None
     split: bool = False
     scratch: bool = False
@@ -108,7 +111,7 @@ def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis) -> fl
     for node in kernel.nodes:
         if node.name in kernel.stored and (node.reduces or not node.inside):
             cost += _access_cost(node.address, axis) / _length(kernel)
-    return cost / _filled(axis)
+    return cost / (1.0 if rows_together(kernel, axis) > 1 else _filled(axis))
 
 
 def _length(kernel: FlatKernel) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -153,6 +153,14 @@ def _last_inside(flat: FlatKernel) -> FlatKernel:
     return FlatKernel(flat.name, flat.outer[:-1], flat.outer[-1:], nodes, flat.stored)
 
 
+def row_major(axes: Iterable[Axis]) -> Index:
+    """The position of the current point of some loops, in row-major order."""
+    place = ZERO
+    for axis in axes:
+        place = place * axis.size + to_index(axis)
+    return place
+
+
 def flat_expressions(flat: FlatKernel) -> Iterator[Expr]:
     """All expressions of a kernel, including addresses, node by node."""
     for node in flat.nodes:
@@ -174,7 +182,7 @@ def _collapsed(flat: FlatKernel) -> FlatKernel:
         while position >= 0:
             first, second = axes[position], axes[position + 1]
             current = FlatKernel(flat.name, (), (), nodes, frozenset())
-            if all(_runs_on(index, first, second) for index in flat_indices(current)):
+            if all(runs_on(index, first, second) for index in flat_indices(current)):
                 joined = Axis(second.name, first.size * second.size)
                 values: dict[Atom, Index] = {first: ZERO, second: to_index(joined)}
                 nodes = tuple(
@@ -190,7 +198,7 @@ def _collapsed(flat: FlatKernel) -> FlatKernel:
     return FlatKernel(flat.name, tuple(outer), tuple(inner), nodes, flat.stored)
 
 
-def _runs_on(index: Index, first: Axis, second: Axis) -> bool:
+def runs_on(index: Index, first: Axis, second: Axis) -> bool:
     """Whether the index depends on the two axes only through first * size(second) + second."""
     per_first: Index = ZERO
     per_second: Index = ZERO
@@ -199,7 +207,7 @@ def _runs_on(index: Index, first: Axis, second: Axis) -> bool:
         for atom in monomial:
             if isinstance(atom, Indirect):
                 continue  # its expression is checked separately
-            if not all(_runs_on(child, first, second) for child in atom.children()):
+            if not all(runs_on(child, first, second) for child in atom.children()):
                 return False
         count = rest.count(first) + rest.count(second)
         if count > 1:

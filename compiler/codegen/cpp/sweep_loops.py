@@ -1,0 +1,387 @@
+"""Writes the sweeps of a kernel over its inner axes, along rows or across them in lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulators_of, chunk_of
+from tcdebug.compiler.codegen.cpp.data_errors import may_divide, may_report
+from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
+from tcdebug.compiler.codegen.cpp.index_sets import Choice, Split
+from tcdebug.compiler.codegen.cpp.lanes import Lanes
+from tcdebug.compiler.codegen.cpp.scan_pieces import (
+    PIECE,
+    ScanPieces,
+    scan_pieces,
+    write_pieces,
+)
+from tcdebug.compiler.codegen.cpp.text import TYPES, element, index_text, loop
+from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis
+from tcdebug.compiler.codegen.cpp.variants import (
+    EXPENSIVE,
+    GRAIN,
+    KernelVariant,
+    crossing,
+    points,
+    work_per_point,
+)
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
+from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
+from tcdebug.compiler.ir.expr import walk
+from tcdebug.compiler.ir.index import Axis, to_index
+
+
+class SweepWriter:
+    """Writes the loops over the inner axes of a kernel, and what is done once per outer point."""
+
+    def __init__(
+        self,
+        kernel: FlatKernel,
+        choices: KernelVariant,
+        storage: Mapping[str, str],
+        emit: CppEmitter,
+    ) -> None:
+        self.kernel = kernel
+        self.choices = choices
+        self.storage = storage
+        self.emit = emit
+        self.plan = segments(kernel)
+        self.crossing = crossing(kernel)
+        self.made = {n.name: n for n in kernel.nodes}
+        self.lane = choices.lane
+        self.lanes = Lanes(choices.lane, choices.rows, emit)
+        self._misses = 0
+        self._wholes = 0
+
+    def segment(self, segment: Segment) -> None:
+        """Write a sweep, or what is done once for each outer point."""
+        if segment.sweep:
+            self.sweep(segment)
+        elif self.lane is not None:
+            self._lane_segment(segment)
+        else:
+            for node in segment.nodes:
+                self.point(node)
+
+    def point(self, node: FlatNode) -> None:
+        """Compute a node at the current point of the loops, and store it if needed."""
+        value = self.emit.value(node.body)
+        self.emit.values[node.name] = value
+        if node.name in self.kernel.stored:
+            self.emit.store(node, value)
+
+    def parallel(self, loops: int) -> str:
+        """The pragma of nested loops whose points threads share; empty if they do not."""
+        if not self.choices.parallelize:
+            return ""
+        collapse = f" collapse({loops})" if loops > 1 else ""
+        return f"#pragma omp parallel for{collapse} num_threads(threads) if ({self.large()})"
+
+    def large(self) -> str:
+        """The condition under which several threads are worth it."""
+        return f"{index_text(points(self.kernel))} > {GRAIN}"
+
+    # -- a sweep ----------------------------------------------------------------------------
+
+    def sweep(self, segment: Segment) -> None:
+        """Write a sweep over the inner axes, and the results of its reductions."""
+        accumulators = accumulators_of(self.kernel, segment.nodes, self.lane)
+        self.declare(accumulators)
+        self._leave_earlier_sweeps(segment)
+        self._declare_scratch(segment)
+        self.inner_loops(segment, accumulators, "0", None)
+        self.results([a for a in accumulators if self.made[a.name].reduces])
+
+    def declare(self, accumulators: Sequence[CppAccumulator]) -> None:
+        """Declare the states of reductions, with their initial values."""
+        for accumulator in accumulators:
+            for ctype, field, initial in accumulator.state:
+                self._variable(ctype, accumulator.variable(field), initial)
+
+    def _variable(self, ctype: str, name: str, initial: str) -> None:
+        block = self.emit.innermost
+        if self.lane is None:
+            block.add(f"{ctype} {name} = {initial};")
+        else:
+            block.add(f"{ctype} {name}[{self.lanes.width}];")
+            block.add(f"for (int l = 0; l < {self.lanes.count}; ++l) {name}[l] = {initial};")
+
+    def _leave_earlier_sweeps(self, segment: Segment) -> None:
+        """Forget values of earlier sweeps, which must be loaded or recomputed."""
+        current = {n.name for n in segment.nodes}
+        for node in self.kernel.nodes:
+            if node.inside and not node.kind and node.name not in current:
+                self.emit.values.pop(node.name, None)
+                self.emit.recompute[node.name] = node
+                if node.name in self.kernel.stored:
+                    pointer = self.storage[node.name]
+                    self.emit.kept[node.name] = (pointer, node.address)
+
+    def _declare_scratch(self, segment: Segment) -> None:
+        """Declare a row for each expensive value that a later sweep reads and no kernel stores."""
+        if not self.choices.scratch:
+            return
+        for node in segment.nodes:
+            if node.name in self.crossing:
+                last = self.kernel.inner[-1]
+                name = f"scratch_{node.name}"
+                self.emit.innermost.add(f"{TYPES[node.dtype]} {name}[{index_text(last.size)}];")
+                self.emit.kept[node.name] = (name, to_index(last))
+
+    def inner_loops(
+        self,
+        segment: Segment,
+        accumulators: Sequence[CppAccumulator],
+        low: str,
+        high: str | None,
+    ) -> None:
+        """Write the loops of a sweep. `low` and `high` are the bounds of the first one."""
+        inner, depth = self.kernel.inner, len(self.emit.blocks)
+        bounds = [("0", index_text(a.size)) for a in inner] or [("0", "1")]
+        if inner and high is not None:
+            bounds[0] = (low, high)
+        chunked = [a for a in accumulators if a.chunked]
+        spread = any(a.spread for a in chunked)
+        chunk = chunk_of(inner[:-1] if spread else inner) if chunked else None
+        folds_at = self._declare_parts(chunked) if chunk is None else 0
+        for position, axis in enumerate(inner):
+            here = chunk is not None and position == chunk.position
+            if here and chunk is not None and chunk.length > 1:
+                bounds[position] = self._open_chunk(axis, chunk.length, bounds[position])
+                folds_at = self._declare_parts(chunked)
+            if position < len(inner) - 1:
+                self.emit.enter(loop(axis, *bounds[position]), (axis,))
+            if here and not folds_at:
+                folds_at = self._declare_parts(chunked)
+        pieces = self._scan_pieces(segment)
+        if pieces is not None:
+            block = BlockedAxis(inner[-1], PIECE)
+            states = {a.name: a for a in accumulators}
+            write_pieces(self.emit, pieces, block, bounds[-1], lambda n: self._state(n, states))
+        elif self.choices.index_sets is None:
+            self._innermost_loop(segment, accumulators, *bounds[-1])
+        else:
+            self._parts(self.choices.index_sets)
+        while True:
+            if len(self.emit.blocks) == folds_at:
+                for accumulator in chunked:
+                    self._fold(accumulator)
+            if len(self.emit.blocks) == depth:
+                return
+            self.emit.leave()
+
+    def _parts(self, split: Split) -> None:
+        """Write the parts of an innermost loop that was split by its conditions."""
+        if isinstance(split, Choice):
+            condition = self.emit.value(split.condition).text
+            for opening, side in ((f"if ({condition})", split.chosen), ("else", split.other)):
+                self.emit.enter(opening, conditional=True)
+                self._parts(side)
+                self.emit.leave()
+            return
+        for part in split:
+            self._innermost_loop(Segment(True, part.nodes), (), str(part.low), str(part.high))
+
+    def _open_chunk(self, axis: Axis, length: int, bounds: tuple[str, str]) -> tuple[str, str]:
+        """Open a loop over pieces of an axis. Returns the bounds of the axis in a piece."""
+        (start, end), name = bounds, axis.name
+        self.emit.enter(
+            f"for (int64_t {name}_low = {start}; {name}_low < {end}; {name}_low += {length})"
+        )
+        text = f"const int64_t {name}_high = index_min({name}_low + {length}, {end});"
+        self.emit.innermost.add(text)
+        return f"{name}_low", f"{name}_high"
+
+    def _declare_parts(self, chunked: Sequence[CppAccumulator]) -> int:
+        """Declare the partial sums of a chunk. Returns the depth at which the chunk ends."""
+        for accumulator in chunked:
+            if accumulator.part is None:
+                continue
+            ctype, field, initial = accumulator.part
+            name, count = accumulator.variable(field), accumulator.spread
+            if count:
+                self.emit.innermost.add(f"{ctype} {name}[{count}];")
+                self.emit.innermost.add(f"for (int l = 0; l < {count}; ++l) {name}[l] = {initial};")
+            else:
+                self._variable(ctype, name, initial)
+        return len(self.emit.blocks)
+
+    def _fold(self, accumulator: CppAccumulator) -> None:
+        block = self.emit.innermost
+        if accumulator.spread:
+            block.add(f"#pragma omp simd reduction({accumulator.fold_clause})")
+            loop = f"for (int l = 0; l < {accumulator.spread}; ++l)"
+            block.add(f"{loop} {accumulator.close_chunk('[l]')}")
+        elif self.lane is None:
+            block.add(accumulator.close_chunk())
+        else:
+            loop = f"for (int l = 0; l < {self.lanes.count}; ++l)"
+            block.add(f"{loop} {accumulator.close_chunk('[l]')}")
+
+    def _innermost_loop(
+        self, segment: Segment, accumulators: Sequence[CppAccumulator], low: str, high: str
+    ) -> None:
+        if self.choices.rows > 1:
+            step, self._wholes = self.choices.rows, self._wholes + 1
+            whole = f"whole{self._wholes}"
+            steps = f"({high} - {low}) / {step} * {step}"
+            self.emit.innermost.add(f"const int64_t {whole} = {low} + {steps};")
+            self._loop_of_points(segment, accumulators, low, whole, step)
+            self._loop_of_points(segment, accumulators, whole, high)
+        else:
+            self._loop_of_points(segment, accumulators, low, high)
+
+    def _loop_of_points(
+        self,
+        segment: Segment,
+        accumulators: Sequence[CppAccumulator],
+        low: str,
+        high: str,
+        rows: int = 1,
+    ) -> None:
+        """Write an innermost loop, of which each step processes one or several rows in lanes."""
+        emit, last = self.emit, self.kernel.inner[-1:]
+        state = {a.name: a for a in accumulators}
+        missed = self._note_misses(segment.nodes, accumulators)
+        for axis in last:
+            emit.enter(loop(axis, low, high, rows), (axis,))
+        if self.lane is not None:
+            self.lanes.enter(self.lanes.count if rows > 1 else "lanes")
+        for node in segment.nodes:
+            self._state(node, state)
+        if self.lane is not None:
+            self._leave_lanes(segment.nodes)
+        for _ in last:
+            emit.leave(self._simd(segment, accumulators))
+        emit.missed = ""
+        if missed:
+            emit.innermost.add(f"if ({missed}) tcd_report(status, TCD_INDEX_OUT_OF_RANGE);")
+
+    def _state(self, node: FlatNode, states: Mapping[str, CppAccumulator]) -> None:
+        """Compute a node, or the next state of a reduction or scan."""
+        if not node.kind:
+            self.point(node)
+            self._keep(node)
+            return
+        state = states[node.name]
+        value = self.emit.value(node.body).text
+        at = "" if self.lane is None else "[l]"
+        if state.spread:
+            at = f"[{self.kernel.inner[-1].name}]"
+        for line in state.update(value, index_text(row_major(self.kernel.inner)), at):
+            self.emit.innermost.add(line)
+        if node.scans:
+            self._running(node, state.result(at))
+
+    def _scan_pieces(self, segment: Segment) -> ScanPieces | None:
+        """The loops of a sweep with scans, if its values are worth vectors."""
+        if not self.choices.vectorize or not self.kernel.scans or self.lane is not None:
+            return None
+        if sum(s.sweep for s in self.plan) > 1 or self._reports(segment.nodes):
+            return None
+        return scan_pieces(segment.nodes)
+
+    def _note_misses(
+        self, nodes: Sequence[FlatNode], accumulators: Sequence[CppAccumulator]
+    ) -> str:
+        """Declare what notes an index out of range in the innermost loop; empty for none.
+
+        Without it, a loop that may find one runs in order. Vectors pay only if there is more to do
+        than to load, since a vector of elements from anywhere is loaded one by one.
+        """
+        if not self.choices.vectorize or not self.kernel.inner or may_divide(nodes):
+            return ""
+        if any(a.by_place for a in accumulators) or self.kernel.scans or not self._reports(nodes):
+            return ""
+        if work_per_point(nodes) < EXPENSIVE:
+            return ""
+        self._misses += 1
+        self.emit.missed = f"missed{self._misses}"
+        self.emit.innermost.add(f"int {self.emit.missed} = 0;")
+        return self.emit.missed
+
+    def _running(self, node: FlatNode, state: str) -> None:
+        """The value of a scan at the current point of the loops."""
+        name = f"running_{node.name}"
+        self.emit.innermost.add(f"const {TYPES[node.dtype]} {name} = {state};")
+        self.emit.values[node.name] = Place(name, INNERMOST)
+        if node.name in self.kernel.stored:
+            self.emit.store(node, self.emit.values[node.name])
+
+    def _keep(self, node: FlatNode) -> None:
+        pointer, address = self.emit.kept.get(node.name, ("", None))
+        if address is not None and pointer.startswith("scratch_"):
+            value = self.emit.values[node.name].text
+            self.emit.innermost.add(f"{pointer}[{index_text(address)}] = {value};")
+
+    def _simd(self, segment: Segment, accumulators: Sequence[CppAccumulator]) -> str:
+        """The pragma of the innermost loop; empty if it must run in order."""
+        if self.lane is not None:
+            return ""
+        in_order = any(a.by_place for a in accumulators) or self.kernel.scans
+        in_order |= self._reports(segment.nodes) and not self.emit.missed
+        noted = f" reduction(|:{self.emit.missed})" if self.emit.missed else ""
+        alone = not self.kernel.accumulates and not self.kernel.outer
+        if alone and self.choices.parallelize:
+            simd = " simd" if self.choices.vectorize and not in_order else ""
+            start = f"#pragma omp parallel for{simd}{noted}"
+            return f"{start} num_threads(threads) if ({self.large()})"
+        if in_order or not self.choices.vectorize:
+            return ""
+        clauses = [c for a in accumulators for c in a.clauses]
+        return "#pragma omp simd" + noted + "".join(f" reduction({c})" for c in clauses)
+
+    def _reports(self, nodes: Sequence[FlatNode]) -> bool:
+        """Whether the innermost loop may find an error in the data."""
+        last = self.lane or (self.kernel.inner[-1] if self.kernel.inner else None)
+        return any(may_report(expr, last) for node in nodes for expr in walk(node.body))
+
+    def results(self, accumulators: Sequence[CppAccumulator]) -> None:
+        """Compute the values of reductions after their loops, and store them if needed."""
+        if not accumulators:
+            return
+        if self.lane is not None:
+            self._lane_results(accumulators)
+            return
+        depth = len(self.emit.blocks) - 1
+        for accumulator in accumulators:
+            node = self.made[accumulator.name]
+            name = f"result_{node.name}"
+            text = accumulator.result()
+            self.emit.innermost.add(f"const {TYPES[node.dtype]} {name} = {text};")
+            self.emit.values[node.name] = Place(name, depth)
+            if node.name in self.kernel.stored:
+                self.emit.store(node, self.emit.values[node.name])
+
+    # -- column mode ------------------------------------------------------------------------
+
+    def _leave_lanes(self, nodes: Sequence[FlatNode]) -> None:
+        in_order = self._reports(nodes) and not self.emit.missed
+        self.lanes.leave(vectorize=self.choices.vectorize and not in_order)
+
+    def _lane_results(self, accumulators: Sequence[CppAccumulator]) -> None:
+        nodes = [self.made[a.name] for a in accumulators]
+        self.lanes.declare(nodes)
+        self.lanes.join(accumulators)
+        self.lanes.enter()
+        for accumulator, node in zip(accumulators, nodes, strict=True):
+            name = f"kept_{node.name}[l]"
+            self.emit.innermost.add(f"{name} = {accumulator.result('[l]')};")
+            kept = Place(element(name, node.dtype), INNERMOST)
+            self.emit.values[node.name] = kept
+            if node.name in self.kernel.stored:
+                self.emit.store(node, kept)
+        self._leave_lanes(())
+        self.lanes.repeat(nodes)
+
+    def _lane_segment(self, segment: Segment) -> None:
+        self.lanes.declare(segment.nodes)
+        self.lanes.enter()
+        for node in segment.nodes:
+            self.point(node)
+            self.emit.innermost.add(f"kept_{node.name}[l] = {self.emit.values[node.name].text};")
+        self._leave_lanes(segment.nodes)
+        self.lanes.repeat(segment.nodes)
+        for node in segment.nodes:
+            kept = element(f"kept_{node.name}[l]", node.dtype)
+            self.emit.values[node.name] = Place(kept, INNERMOST)

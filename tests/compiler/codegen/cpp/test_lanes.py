@@ -1,0 +1,73 @@
+"""Reductions with vector lanes along an outer axis: few columns, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cpp_kernels import kernels, scalar_loops
+from judge import assert_as_eager, compiled
+
+FEW_COLUMNS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "sum": (lambda x: x.sum(0), torch.randn(3001, 3)),
+    "sum of all rows": (lambda x: x.sum(0), torch.randn(4096, 2)),
+    "mean of planes": (lambda x: x.mean((0, 1, 2)), torch.randn(16, 64, 7, 28)),
+    "variance": (lambda x: torch.var_mean(x, 0), torch.randn(2003, 13)),
+    "extremes": (lambda x: (x.amax(0), x.amin(0)), torch.randn(1000, 5).round()),
+    "logsumexp": (lambda x: x.logsumexp(0), torch.randn(1501, 7)),
+    "softmax": (lambda x: x.softmax(0), torch.randn(1501, 7)),
+    "of bfloat16": (lambda x: x.logsumexp(0), torch.randn(1000, 28).bfloat16()),
+    "product": (lambda x: (1 + x * 1e-3).prod(0), torch.randn(1000, 13)),
+    "any and all": (lambda x: ((x > 3).any(0), (x > -5).all(0)), torch.randn(999, 6)),
+    "integers": (lambda x: (x.sum(0), x.amax(0)), torch.arange(9000).view(3000, 3) % 7),
+    "of each plane": (lambda x: x.sum(1), torch.randn(5, 801, 3)),
+    "scaled columns": (lambda x: (x * x[0]).sum(0), torch.randn(2000, 3)),
+    "positions": (lambda x: x.argmax(0), torch.randn(2000, 3)),
+    "places in the sum": (lambda x: (x * torch.arange(3)).sum(0), torch.randn(2000, 3)),
+}
+
+
+@pytest.mark.parametrize("name", FEW_COLUMNS)
+def test_reductions_of_few_columns_are_those_of_eager(name: str) -> None:
+    function, x = FEW_COLUMNS[name]
+    assert_as_eager(compiled(function), function, [x])
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("row", [0, 5, 2999, 3000])
+def test_a_special_number_in_any_row_reaches_its_column(value: float, row: int) -> None:
+    x = torch.randn(3001, 3)
+    x[row, 1] = value
+    for function in (lambda x: x.amax(0), lambda x: x.sum(0), lambda x: x.logsumexp(0)):
+        torch._dynamo.reset()
+        assert_as_eager(compiled(function), function, [x])
+
+
+@pytest.mark.parametrize("name", ["sum", "logsumexp", "of bfloat16", "softmax", "variance"])
+def test_several_rows_of_few_columns_fill_a_vector(tmp_path: Path, name: str) -> None:
+    function, x = FEW_COLUMNS[name]
+    text = kernels(function, x)
+    assert "int row = 1" in text
+    single_rows = "for (int l = 0; l < lanes; ++l) {"
+    assert [loop for loop in scalar_loops(text, tmp_path) if loop.strip() != single_rows] == []
+    assert "int row = 1" not in kernels(function, x, off=("codegen.rows",))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.float64])
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
+def test_positions_in_columns_are_found_in_vectors(
+    tmp_path: Path, name: str, dtype: torch.dtype
+) -> None:
+    x = (torch.randn(20, 130) * 3).round().to(dtype)
+    if dtype.is_floating_point:
+        x[3, 5], x[7, 5], x[:, 9], x[:, 10] = torch.nan, torch.nan, -torch.inf, torch.inf
+
+    def function(x: torch.Tensor) -> Any:
+        return getattr(x, name)(0)
+
+    assert scalar_loops(kernels(function, x), tmp_path) == []
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [x], exact=True)
