@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accuracy import difference
 from interleaved import ratio, times
 from programs.catalogue import catalogue
-from programs.program import Program, caller, tensors
+from programs.program import Program, caller
 from sweep_page import page
 
 WORKER = "--worker"
@@ -72,7 +73,7 @@ def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
             status = "failed" if backend == "tcdebug" else "skipped"
             why = f"{backend}: {type(error).__name__}: {error}"
             return {**row, "status": status, "why": why[:300]}
-    if why := _difference(expected, found):
+    if why := difference(made, expected, found):
         row["why"] = why
     rounds = times(calls, device, seconds)
     against = {other: ratio(rounds["tcdebug"], rounds[other]) for other in ("inductor", "eager")}
@@ -108,20 +109,6 @@ def _memory(calls: dict[str, Any], device: str) -> dict[str, float]:
 def _changes(updated: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """What a program added to the tensors that it updates."""
     return [t.detach() - start for t, start in zip(updated, before, strict=True)]
-
-
-def _difference(expected: Any, found: Any) -> str:
-    """How far results are from eager's, if that is more than 2 % of their norm."""
-    for number, (a, b) in enumerate(zip(tensors(expected), tensors(found), strict=False)):
-        if a.shape != b.shape:
-            return f"output {number} has size {tuple(b.shape)} instead of {tuple(a.shape)}"
-        if not a.is_floating_point() or not a.numel():
-            continue
-        a, b = a.double().nan_to_num(), b.double().nan_to_num()
-        error = float((a - b).norm() / (a.norm() + 1e-12))
-        if error > 0.02:
-            return f"output {number} differs by {error:.2g} of its norm"
-    return ""
 
 
 def work(device: str, seconds: float) -> None:

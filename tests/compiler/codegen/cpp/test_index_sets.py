@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from cpp_kernels import kernels, scalar_loops
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judge import assert_as_eager, compiled
 from torch.nn import functional as F
@@ -72,6 +72,7 @@ def test_a_loop_is_whole_with_the_unit_off() -> None:
 def test_joined_and_padded_tensors_are_those_of_eager(
     lengths: list[int], axis: int, padding: tuple[int, int], mode: str
 ) -> None:
+    assume(max(padding) < (12 if axis == 0 else sum(lengths)))  # eager refuses more
     sizes = [(n, 12) if axis == 0 else (12, n) for n in lengths]
     inputs = [torch.arange(a * b).view(a, b) + 1000 * k for k, (a, b) in enumerate(sizes)]
 
