@@ -28,9 +28,10 @@ FLAGS = (
     # a bug of gcc 12: vectorized loops load zeros if several values depend on one comparison of the
     # index, as in `cat`, and gcc knows the range of the index
     "-fno-tree-vrp",
-    # g++ copies the code after a choice of a constant, once for each side; a function in a copy is
-    # called in a branch, for which libmvec has no vector version
-    "-fno-thread-jumps",
+    # g++ copies the code after a choice of a constant, once for each side, or computes a function
+    # of the constant in advance; the function of the other side is then called in a branch, for
+    # which libmvec has no vector version
+    "-fno-thread-jumps", "-fno-tree-pre",
 )  # fmt: skip
 
 WIDE_VECTORS = "-mprefer-vector-width=512"

@@ -166,8 +166,22 @@ class CppEmitter:
         condition, *values = (self.value(o) for o in node.operands)
         texts = [condition.text, *(v.text for v in values)]
         if node.dtype != torch.bool and condition.depth < max(v.depth for v in values):
+            texts[0] = self._mask(node.args[0], condition, node.dtype)
             return f"blend<{TYPES[node.dtype]}>({', '.join(texts)})"
         return operation(node, texts)
+
+    def _mask(self, condition: Expr, place: Place, dtype: torch.dtype) -> str:
+        """The mask of a condition for elements of a dtype, where the condition is known."""
+        key = f"mask of {dtype.itemsize} bytes: {condition.key}"
+        known = self._known[place.depth].get(key)
+        if known is None:
+            name = f"m{self._count}"
+            self._count += 1
+            text = f"const auto {name} = mask_of<{TYPES[dtype]}>({place.text});"
+            self.blocks[place.depth].add(text)
+            known = Place(name, place.depth)
+            self._known[place.depth][key] = known
+        return known.text
 
     def _define(self, node: Expr, text: str, depth: int) -> Place:
         depth = self._clamped(depth)

@@ -22,10 +22,14 @@ template <> struct BitsOf<1> { typedef uint8_t type; };
 template <> struct BitsOf<2> { typedef uint16_t type; };
 template <> struct BitsOf<4> { typedef uint32_t type; };
 template <> struct BitsOf<8> { typedef uint64_t type; };
-// One of two values, without a comparison: a mask that is an invariant of a loop can be a vector.
-template <typename T> static inline T blend(bool first, T a, T b) {
+// One of two values, without a comparison: a mask that is an invariant of a loop can be a vector. It
+// is computed outside of the loop, since g++ has no vectors of invariant bools.
+template <typename T> static inline typename BitsOf<sizeof(T)>::type mask_of(bool first) {
   typedef typename BitsOf<sizeof(T)>::type Bits;
-  const Bits mask = (Bits)(0 - (Bits)first);
+  return (Bits)(0 - (Bits)first);
+}
+template <typename T> static inline T blend(typename BitsOf<sizeof(T)>::type mask, T a, T b) {
+  typedef typename BitsOf<sizeof(T)>::type Bits;
   return bits_as<T>((Bits)((bits_as<Bits>(a) & mask) | (bits_as<Bits>(b) & ~mask)));
 }
 // Reads the bits, because gcc 12 fails on __builtin_signbit of lanes that were bfloat16.

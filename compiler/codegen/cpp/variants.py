@@ -69,6 +69,17 @@ def addresses(kernel: FlatKernel) -> list[Index]:
     return list(found.values())
 
 
+def _loaded(kernel: FlatKernel) -> list[Index]:
+    """The addresses that the inner loops load from, once for each node that does."""
+    return [
+        expr.index[0]
+        for node in kernel.nodes
+        if node.inside
+        for expr in walk(node.body)
+        if isinstance(expr, Load) and expr.index
+    ]
+
+
 def lane_axis(kernel: FlatKernel) -> Axis | None:
     """The outer axis for vector lanes; None if the last inner axis is better.
 
@@ -83,11 +94,20 @@ def lane_axis(kernel: FlatKernel) -> Axis | None:
     row, which costs nothing. Lanes along an outer axis load it again at each point, from the first
     level of the cache, and keep their accumulators in memory. These cost NEAR each. At the end of a
     row, the lanes of its sum are added, and what follows is done for one number at a time.
+
+    Of axes with equal costs, the one with cheaper loads is better: each sweep repeats them.
     """
     if not kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     touched = addresses(kernel)
-    best = min(kernel.outer, key=lambda axis: _column_cost(kernel, touched, axis))
+    read = _loaded(kernel)
+    best = min(
+        kernel.outer,
+        key=lambda axis: (
+            _column_cost(kernel, touched, axis),
+            sum(_access_cost(address, axis) for address in read),
+        ),
+    )
     cheaper = _column_cost(kernel, touched, best) < _row_cost(kernel, touched)
     return best if cheaper else None
 

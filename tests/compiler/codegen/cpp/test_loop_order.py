@@ -41,6 +41,13 @@ def test_loops_go_from_large_strides_to_small_ones(off: tuple[str, ...], loops: 
     assert len(re.findall(r"for \(int64_t r", text)) == loops
 
 
+def test_of_equal_axes_lanes_run_along_that_of_the_loads() -> None:
+    """The sweeps of a softmax load an element three times and store it once."""
+    planes = torch.randn(28, 28, 64, 16).permute(3, 2, 1, 0)
+    text = kernels(lambda x: x.log_softmax(1), planes)
+    assert "const int64_t i0 = from + l;" in text
+
+
 def test_lanes_run_along_the_smallest_stride() -> None:
     x = torch.randn(70, 5, 200)[..., ::2]
     assert "const int64_t i1 = from + l;" in kernels(lambda x: x.sum(1), x)

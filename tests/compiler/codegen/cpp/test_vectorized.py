@@ -100,6 +100,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda x, t: torch.where(t == 0, 0.0, x.abs().log() * t).sum(-1),
         [ones(64, 300), ones(1)],
     ),
+    "function of a relu": (
+        lambda x: x.relu().tanh().clamp(-5, 5).exp().logsumexp(-1),
+        [ones(64, 300)],
+    ),
     "choice by a row": (
         lambda x, t: torch.where(t > 0, x.exp(), x * t),
         [ones(64, 300), ones(64, 1)],
@@ -228,6 +232,9 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
     "softplus in bfloat16": (lambda x: F.softplus(x), torch.bfloat16),
     "selu": (lambda x: F.selu(x), torch.float32),
     "functions of bounded numbers": (lambda x: x.clamp(-1, 1).exp().log1p(), torch.float32),
+    "function of a relu": (lambda x: x.relu().tanh().exp(), torch.float32),
+    "function of a choice": (lambda x: torch.where(x > 0, x, 1.0).log(), torch.float32),
+    "function of a bounded choice": (lambda x: x.clamp(1, 3).log().expm1(), torch.bfloat16),
     "hard functions": (lambda x: F.hardswish(x) + F.hardtanh(x), torch.bfloat16),
 }
 
