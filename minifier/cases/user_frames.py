@@ -9,6 +9,7 @@ from itertools import takewhile
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
 PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+TRACEBACK = "Traceback (most recent call last):"
 OF_THE_USER = "from user code:\n"
 """The text that Dynamo writes before the stack of the program it was capturing."""
 
@@ -29,7 +30,7 @@ def lines_of_error(text: str) -> list[str]:
     if not found:
         return []
     stack, _, _ = rest.partition("\n\n")
-    of_torch = _folders_of_torch()
+    of_torch = folders_of_torch()
     lines = [line for file, line in frames(stack) if not of_torch or not file.startswith(of_torch)]
     return lines[::-1]
 
@@ -40,12 +41,12 @@ def innermost_line(trace: str) -> str:
     A line inside torch counts only if all lines are.
     """
     found = [(match["file"], f"{match['file']}:{match['line']}") for match in PLACE.finditer(trace)]
-    of_torch = _folders_of_torch()
+    of_torch = folders_of_torch()
     outside = [line for file, line in found if not of_torch or not file.startswith(of_torch)]
     return (outside or [line for _, line in found] or [""])[-1]
 
 
-def _folders_of_torch() -> tuple[str, ...]:
+def folders_of_torch() -> tuple[str, ...]:
     spec = find_spec("torch")
     return tuple(spec.submodule_search_locations or ()) if spec else ()
 
@@ -55,7 +56,7 @@ def last_exception(text: str) -> str:
 
     Empty if there is no traceback.
     """
-    _, found, rest = text.rpartition("Traceback (most recent call last):")
+    _, found, rest = text.rpartition(TRACEBACK)
     lines = rest.splitlines() if found else []
     for place, line in enumerate(lines):
         if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):

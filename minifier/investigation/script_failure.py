@@ -239,9 +239,11 @@ class ScriptFailure:
         )  # fmt: skip
 
     def _eager_report(self, folder: Path) -> Report:
-        how = self.finding.runs[(DYNAMO,)].message.partition("\n")[0][:160]
-        report = eager_report(folder, self.runs.logs[(DYNAMO,)], how)
+        eager = self.finding.runs[(DYNAMO,)]
+        report = eager_report(folder, self.runs.logs[(DYNAMO,)], _first_line(eager))
         notes = [*([self.flaky] if self.flaky else []), *report.notes]
+        if not self.failure.same_bug(eager):
+            notes.append(f"compiled, it raises at the same place: {_first_line(self.failure)}")
         return msgspec.structs.replace(
             report, ladder=self.ladder, reruns=self.runs.runs, notes=notes
         )
@@ -282,7 +284,9 @@ def judge_script(
         if not failure.failed:
             return None
         say("it fails; looking for the layer at fault")
-        search = Search(runs.ask, failure, {**known, (): failure}, runs.used, stuck)
+        search = Search(
+            runs.ask, failure, {**known, (): failure}, runs.used, stuck, runs.raised_alike
+        )
         try:
             return ScriptFailure(job, failure, search.find(), runs, search)
         except BudgetUsed:
@@ -297,6 +301,10 @@ def _both(path: Path, off: Off, seconds: float) -> tuple[Verified, Verified | No
         failing = pool.submit(verify, path, (), seconds)
         passing = pool.submit(verify, path, off, seconds)
         return failing.result(), passing.result()
+
+
+def _first_line(outcome: Outcome) -> str:
+    return outcome.message.partition("\n")[0][:160]
 
 
 def _backend(off: Off) -> str:

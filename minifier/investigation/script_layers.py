@@ -104,6 +104,9 @@ class Search:
     """Which of export, AOTInductor and gated passes the script was seen to use."""
     stuck: bool = False
     """Whether a capture of Dynamo does not end. Code that was compiled before is not at fault."""
+    raised_alike: Callable[[], bool] = bool
+    """Whether the script raises at the same place in eager and as it is. The default: it does not.
+    """
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
@@ -114,6 +117,8 @@ class Search:
         if self._same(DYNAMO):
             if PROGRAM_PASSES in self.used() and self._passes_with(PROGRAM_PASSES):
                 return self._settled(PROGRAM_PASSES)
+            return self._settled(SCRIPT)
+        if self._both_raise() and self.raised_alike():
             return self._settled(SCRIPT)
         if self._passes(DYNAMO) and self._same("layer.autograd"):
             if EXPORT in self.used() and self._passes_with(EXPORT):
@@ -192,6 +197,10 @@ class Search:
 
     def _same(self, *off: str) -> bool:
         return off in self.runs and self.failure.same_bug(self.runs[off])
+
+    def _both_raise(self) -> bool:
+        """Return whether the script ends in an exception in eager and as it is."""
+        return self.runs[(DYNAMO,)].kind is self.failure.kind is Kind.EXCEPTION
 
     def _settled(self, layer: str, *also: str) -> ScriptLayer:
         notes = [words(layer)]

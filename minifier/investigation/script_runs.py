@@ -23,6 +23,7 @@ from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session, start, start_plain
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
+from tcdebug.minifier.subjects.own_errors import raised_alike
 from tcdebug.minifier.subjects.script import LONGER, outcome_of
 
 POLL = 0.05
@@ -119,6 +120,11 @@ class ScriptRuns:
                 elif record["event"] == PassRan.kind and record.get("stage") == PROGRAM_PASSES:
                     found.add(PROGRAM_PASSES)
         return frozenset(found)
+
+    def raised_alike(self) -> bool:
+        """Return whether the script raises at the same place in eager and as it is."""
+        eager, own = (self.logs[off].read_text(errors="replace") for off in ((DYNAMO,), ()))
+        return raised_alike(eager, own)
 
     def only_rounded(self) -> bool:
         """Return whether all graphs were judged alone and passed, some with a rounding error."""

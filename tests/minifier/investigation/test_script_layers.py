@@ -177,6 +177,20 @@ def test_a_fault_in_dynamo_needs_no_run_with_the_scripts_backend() -> None:
     assert asked == [EAGER, DYNAMO, (*DYNAMO, *ANEW), ANEW]
 
 
+@pytest.mark.parametrize(
+    ("eager", "alike", "layer"),
+    [(OTHER, True, "layer.script"), (OTHER, False, ""), (HANGS, True, "")],
+)
+def test_an_error_at_one_place_is_the_scripts_own_whatever_its_class(
+    eager: Outcome, alike: bool, layer: str
+) -> None:
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        return dict.fromkeys(questions, eager)
+
+    finding = Search(ask, FAILS, {(): FAILS}, raised_alike=lambda: alike).find()
+    assert (finding.layer, finding.settled) == (layer, bool(layer))
+
+
 def test_no_question_is_asked_twice() -> None:
     _, asked = found(dict.fromkeys(FAILING["layer.cache"], FAILS))
     assert len(asked) == len(set(asked))
@@ -238,6 +252,27 @@ def test_a_search_that_the_budget_ends_tells_what_it_knows(
     assert len(report.ladder) == answered
     assert report.faults == []
     assert (f"it is {layer} or a later one" in report.notes) == bool(layer)
+
+
+def test_a_script_that_raises_at_one_place_fails_in_eager(tmp_path: Path) -> None:
+    start = 'Traceback (most recent call last):\n  File "s.py", line 9, in <module>\n    step(x)\n'
+    line = '  File "s.py", line 3, in step\n    return x @ w\n'
+    eager, compiled = tmp_path / "eager.log", tmp_path / "as_it_is.log"
+    eager.write_text(f"{start}{line}RuntimeError: shapes cannot be multiplied\n")
+    compiled.write_text(f"{start}TorchRuntimeError: no\n\nfrom user code:\n{line}\n\nSet")
+    job = Job("search", "s.py", [], str(tmp_path))
+    runs = ScriptRuns(job, EventLog(None), 60.0, 0.0, logs={EAGER: eager, (): compiled})
+    search = Search(
+        lambda questions: dict.fromkeys(questions, OTHER),
+        FAILS,
+        {(): FAILS},
+        raised_alike=runs.raised_alike,
+    )
+    report = ScriptFailure(job, FAILS, search.find(), runs, search).report()
+    assert (report.status, report.layer) == ("fails_in_eager", "layer.script")
+    assert report.failure is not None
+    assert report.failure.message == "RuntimeError: shapes cannot be multiplied"
+    assert report.notes[-1] == "compiled, it raises at the same place: AssertionError: [9, 9]"
 
 
 def test_a_repro_that_does_not_end_in_the_budget_is_no_evidence_against_the_layer(

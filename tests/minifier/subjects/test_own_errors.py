@@ -1,0 +1,166 @@
+"""Whether two printed tracebacks show one error of the script itself.
+
+PYTEST_DONT_REWRITE: the assertions of the programs here are compiled as a script's are.
+"""
+
+from __future__ import annotations
+
+import io
+import traceback
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.subjects.own_errors import raised_alike
+
+Program = Callable[[], Any]
+
+
+def wrong_shape() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() @ torch.ones(5, 2)
+
+    torch.compile(step, backend="eager")(torch.ones(3, 4))
+
+
+def helper(x: torch.Tensor, name: Any) -> torch.Tensor:
+    return x * len(name.upper())
+
+
+def wrong_type() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return helper(x, 3)
+
+    torch.compile(step, backend="eager", fullgraph=True)(torch.ones(3))
+
+
+def missing_key() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * {"a": 1.0}["b"]
+
+    torch.compile(Model(), backend="eager", fullgraph=True)(torch.ones(3))
+
+
+def failing_assertion() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert (x - 5 > 0).all(), "activations must be positive"
+            return x.log()
+
+    torch.compile(Model(), backend="eager")(torch.ones(3))
+
+
+def assertion_without_message() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        assert x.sum() > 9
+        return x.log()
+
+    torch.compile(step, backend="eager")(torch.ones(3))
+
+
+def error_in_backward() -> None:
+    class Project(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad @ torch.ones(5, 2)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return Project.apply(x).sum()  # type: ignore[no-any-return, no-untyped-call]
+
+    torch.compile(step, backend="eager")(torch.ones(3, 4, requires_grad=True)).backward()
+
+
+def error_in_a_hook() -> None:
+    model = torch.nn.Sequential(torch.nn.ReLU())
+    model[0].register_forward_hook(lambda module, args, out: out.view(7, -1))
+    torch.compile(model, backend="eager", fullgraph=True)(torch.ones(2, 3))
+
+
+def index_of_the_data() -> None:
+    def step(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x[i] * 2
+
+    torch.compile(step)(torch.ones(3), torch.tensor([7]))
+
+
+def assertion_on_compiles() -> None:
+    compiles = 0
+
+    def count(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        nonlocal compiles
+        compiles += 1
+        return graph.forward
+
+    step = torch.compile(lambda x, n: x * n, backend=count, dynamic=False)
+    for n in (2, 3):
+        step(torch.ones(3), n)
+    assert compiles == 1, "compiled twice" if compiles else "nothing was compiled"
+
+
+def needs_to_be_compiled() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling():
+            raise RuntimeError("compile me")
+        return x @ torch.ones(5, 2)
+
+    torch.compile(step, backend="eager")(torch.ones(3, 4))
+
+
+def needs_to_be_compiled_and_fails_in_its_graph() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling():
+            raise RuntimeError("compile me")
+        return torch.linalg.inv(x)
+
+    torch.compile(step, backend="eager")(torch.ones(2, 2))
+
+
+def output_of(program: Program) -> str:
+    """Return what a run of the program prints when it raises."""
+    torch._dynamo.reset()
+    text = io.StringIO()
+    try:
+        program()
+    except Exception:
+        traceback.print_exc(file=text)
+    assert text.getvalue(), "the program does not fail"
+    return text.getvalue()
+
+
+def both(program: Program) -> SimpleNamespace:
+    with compile_is_identity(EventLog(None)):
+        eager = output_of(program)
+    return SimpleNamespace(eager=eager, compiled=output_of(program))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        wrong_shape, wrong_type, missing_key, failing_assertion, assertion_without_message,
+        error_in_backward, error_in_a_hook, index_of_the_data,
+    ],
+)  # fmt: skip
+def test_an_error_of_a_compiled_function_is_raised_at_one_place(program: Program) -> None:
+    found = both(program)
+    assert raised_alike(found.eager, found.compiled), found.compiled
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        assertion_on_compiles, needs_to_be_compiled, needs_to_be_compiled_and_fails_in_its_graph,
+    ],
+)  # fmt: skip
+def test_an_error_of_another_place_is_another_error(program: Program) -> None:
+    found = both(program)
+    assert not raised_alike(found.eager, found.compiled), found.compiled
