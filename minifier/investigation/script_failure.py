@@ -194,6 +194,9 @@ class ScriptFailure:
 
         A script that fails at random can fail and pass in just the runs that lead to a layer.
         """
+        known = self.finding.runs.get((DYNAMO,))
+        if known is not None and self.failure.same_bug(known):
+            return None  # it fails in eager each time, which says nothing of this script
         for number in range(runs):
             try:
                 outcome = self.runs.ask(((DYNAMO,),))[(DYNAMO,)]
@@ -285,7 +288,13 @@ def judge_script(
             return None
         say("it fails; looking for the layer at fault")
         search = Search(
-            runs.ask, failure, {**known, (): failure}, runs.used, stuck, runs.raised_alike
+            runs.ask,
+            failure,
+            {**known, (): failure},
+            runs.used,
+            stuck,
+            runs.raised_alike,
+            runs.may_count_compiles,
         )
         try:
             return ScriptFailure(job, failure, search.find(), runs, search)

@@ -65,6 +65,13 @@ IN_WORDS = {
 """Layer -> what the runs showed."""
 
 
+COUNTS = (
+    "it fails in eager too, but it counts compiles or has a backend of its own, and in eager "
+    "nothing is compiled: it is not known whether that is the same failure"
+)
+"""What is said of a script whose failure in eager is no evidence."""
+
+
 @dataclass(frozen=True)
 class ScriptLayer:
     """A layer, and the runs that led to it: what was off, and how the script ended.
@@ -107,6 +114,9 @@ class Search:
     raised_alike: Callable[[], bool] = bool
     """Whether the script raises at the same place in eager and as it is. The default: it does not.
     """
+    may_count: Callable[[], bool] = bool
+    """Whether the script may fail in eager only because nothing is compiled there. The default: no.
+    """
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
@@ -117,7 +127,10 @@ class Search:
         if self._same(DYNAMO):
             if PROGRAM_PASSES in self.used() and self._passes_with(PROGRAM_PASSES):
                 return self._settled(PROGRAM_PASSES)
-            return self._settled(SCRIPT)
+            if not self.may_count():
+                return self._settled(SCRIPT)
+            if not self._passes("layer.autograd"):
+                return ScriptLayer("", self.runs, False, (COUNTS, *self._others()))
         if self._both_raise() and self.raised_alike():
             return self._settled(SCRIPT)
         if self._passes(DYNAMO) and self._same("layer.autograd"):
@@ -206,6 +219,8 @@ class Search:
         notes = [words(layer)]
         if also:
             notes.append(f"with the script's backend it passes only {described((layer, *also))}")
+        if layer not in (SCRIPT, PROGRAM_PASSES) and self._same(DYNAMO):
+            notes.append(COUNTS)
         return ScriptLayer(layer, self.runs, True, (*notes, *self._others()), also)
 
     def _unsettled(self, passing: list[str]) -> ScriptLayer:

@@ -23,7 +23,7 @@ from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session, start, start_plain
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
-from tcdebug.minifier.subjects.own_errors import raised_alike
+from tcdebug.minifier.subjects.own_errors import may_count_compiles, raised_alike
 from tcdebug.minifier.subjects.script import LONGER, outcome_of
 
 POLL = 0.05
@@ -125,6 +125,11 @@ class ScriptRuns:
         """Return whether the script raises at the same place in eager and as it is."""
         eager, own = (self.logs[off].read_text(errors="replace") for off in ((DYNAMO,), ()))
         return raised_alike(eager, own)
+
+    def may_count_compiles(self) -> bool:
+        """Return whether the script may fail in eager only because nothing is compiled there."""
+        eager = self.logs[(DYNAMO,)].read_text(errors="replace")
+        return may_count_compiles(eager, Path(self.job.script).read_text(errors="replace"))
 
     def only_rounded(self) -> bool:
         """Return whether all graphs were judged alone and passed, some with a rounding error."""

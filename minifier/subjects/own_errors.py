@@ -7,7 +7,9 @@ but not the place in the program. It reads printed tracebacks and does not impor
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -34,6 +36,11 @@ RAISING = ("raise ", "raise\n", "assert ", "assert(")
 """How a line begins that raises an exception of its own choice."""
 NO_MESSAGE = "assertion error"
 """What Dynamo says of an assertion that has no message."""
+COUNTERS = re.compile(
+    r"\b(_dynamo\.utils\b.*\bcounters|CompileCounter\w*|frame_count|unique_graphs|compile_times|"
+    r"generated_kernel_count|num_graph_breaks|CompilationMetrics|is_compiling)\b"
+)
+"""What torch counts while it compiles, and how a program asks whether it is compiled."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,42 @@ def raised_alike(eager: str, compiled: str) -> bool:
     if raised not in {(frame.file, frame.function) for frame in inside}:
         return False
     return not inside[-1].raises or _message(eager) in last_exception(compiled)
+
+
+def may_count_compiles(eager: str, source: str) -> bool:
+    """Return whether a script may fail in eager only because nothing is compiled there.
+
+    `eager` is the output of a run in eager that failed, `source` the text of the script. Such a
+    script reads what torch counts, or has a backend of its own, which eager does not call, and an
+    assertion outside compiled functions, or its exit status, says that it fails.
+    """
+    if not (COUNTERS.search(source) or _has_own_backend(source)):
+        return False
+    stack = _frames(eager)
+    if not stack:
+        return True  # an exit status
+    return not _within(stack, IDENTITY) and stack[-1].raises
+
+
+def _has_own_backend(source: str) -> bool:
+    """Return whether a script gives torch.compile a backend that it defines itself."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except SyntaxError:
+        return False
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    defined = {node.name for node in nodes if isinstance(node, kinds)}
+    return not defined.isdisjoint(_names_of_backends(nodes))
+
+
+def _names_of_backends(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield the names in the values of arguments `backend`, and what they were assigned from."""
+    values = [n.value for n in nodes if isinstance(n, ast.keyword) and n.arg == "backend"]
+    used = {name.id for v in values for name in ast.walk(v) if isinstance(name, ast.Name)}
+    yield from used
+    for node in nodes:
+        if isinstance(node, ast.Assign) and used & {getattr(t, "id", "") for t in node.targets}:
+            yield from (n.id for n in ast.walk(node.value) if isinstance(n, ast.Name))
 
 
 def _frames(text: str) -> list[RaisingFrame]:

@@ -191,6 +191,22 @@ def test_an_error_at_one_place_is_the_scripts_own_whatever_its_class(
     assert (finding.layer, finding.settled) == (layer, bool(layer))
 
 
+@pytest.mark.parametrize(
+    ("passing", "layer", "settled"),
+    [((), "", False), ((DYNAMO, AOT, DECOMPOSED), "layer.backend", True)],
+)
+def test_eager_is_no_evidence_against_a_script_that_counts_compiles(
+    passing: tuple[Off, ...], layer: str, settled: bool
+) -> None:
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        return {off: PASSES if off in passing else FAILS for off in questions}
+
+    finding = Search(ask, FAILS, {(): FAILS}, may_count=lambda: True).find()
+    assert (finding.layer, finding.settled) == (layer, settled)
+    assert any("nothing is compiled" in note for note in finding.notes)
+    assert Search(ask, FAILS, {(): FAILS}).find().layer == "layer.script"
+
+
 def test_no_question_is_asked_twice() -> None:
     _, asked = found(dict.fromkeys(FAILING["layer.cache"], FAILS))
     assert len(asked) == len(set(asked))

@@ -16,7 +16,7 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.subjects.own_errors import raised_alike
+from tcdebug.minifier.subjects.own_errors import may_count_compiles, raised_alike
 
 Program = Callable[[], Any]
 
@@ -164,3 +164,36 @@ def test_an_error_of_a_compiled_function_is_raised_at_one_place(program: Program
 def test_an_error_of_another_place_is_another_error(program: Program) -> None:
     found = both(program)
     assert not raised_alike(found.eager, found.compiled), found.compiled
+
+
+FAILED = """Traceback (most recent call last):
+  File "s.py", line 9, in <module>
+    assert compiles == 1, compiles
+AssertionError: 0
+"""
+INSIDE = FAILED.replace(
+    'File "s.py", line 9, in <module>\n',
+    'File "minifier/capture/identity.py", line 4, in call\n  File "s.py", line 9, in f\n',
+)
+OWN = "import torch\ndef count(graph, inputs):\n    return graph\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "counts"),
+    [
+        (OWN + "torch.compile(f, backend=count)", FAILED, True),
+        (OWN + "own = wrap(count)\ntorch.compile(f, backend=own)", FAILED, True),
+        (OWN + "torch.compile(f, backend=lambda g, i: count(g, i))", FAILED, True),
+        ("from torch._dynamo.utils import counters", FAILED, True),
+        ("cnt = torch._dynamo.testing.CompileCounter()", FAILED, True),
+        ("cnt = CompileCounterWithBackend('inductor')", "FAILED (failures=1)", True),
+        ("cnt = CompileCounter()", FAILED.replace("assert compiles", "assert_close(a"), False),
+        ("cnt = CompileCounter()", INSIDE, False),
+        (OWN + "torch.compile(f)", FAILED, False),
+        ("BACKEND = 'inductor'\ntorch.compile(f, backend=BACKEND)", FAILED, False),
+    ],
+)  # fmt: skip
+def test_a_script_may_count_compiles_if_it_can_and_asserts_outside_compiled_functions(
+    source: str, output: str, counts: bool
+) -> None:
+    assert may_count_compiles(output, source) == counts
