@@ -97,6 +97,8 @@ def _nothing(scene: ProgramScene) -> None:
 
 
 GRADIENT = ("x = torch.ones(2, 3, requires_grad=True)", "y = x", "n = 1")
+WHOLE = ("x = torch.arange(6).reshape(2, 3)", "y = torch.ones(3)", "n = 5")
+NEGATIVE = (*FIRST[:2], "n = -1")
 CONSTRUCTS = {
     "abstract_class": DrawnConstruct("abstract class", "Shape.register(Square)"),
     "builtin_shadowed": DrawnConstruct("shadowed builtin", "max = min"),
@@ -106,10 +108,14 @@ CONSTRUCTS = {
         "data in place", AFTER_KEPT, first=(*FIRST, KEPT), backend="aot_eager"
     ),
     "deque_full": DrawnConstruct("rotate a full deque"),
+    "descriptor": DrawnConstruct("descriptor"),
     "dict_order": DrawnConstruct("dict methods", "TABLE['a'] = TABLE.pop('a')"),
     "export_abs": DrawnConstruct(
         "abs of a size", dynamic=True, way="torch.export, saved and loaded"
     ),
+    "export_autocast": DrawnConstruct("nested contexts", way="torch.export, saved and loaded"),
+    "export_conjugate": DrawnConstruct("conjugate", way="torch.export, saved and loaded"),
+    "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
     "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
@@ -117,12 +123,19 @@ CONSTRUCTS = {
     "getattr_shadowed": DrawnConstruct("shadowed __getattr__", "ANSWERING.scale = 9.0"),
     "grad_mode_number": DrawnConstruct("set_grad_enabled", wanted=("n == 1",), dynamic=True),
     "hook_closure": DrawnConstruct("hook reads a list", between="RATES[0] = 5.0"),
+    "hook_removed": DrawnConstruct("hook removed"),
+    "inference_result": DrawnConstruct(
+        "context", wanted=("torch.inference_mode()",), backend="aot_eager"
+    ),
     "inherited_attribute": DrawnConstruct("write a class attribute"),
     "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
+    "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
+    "negative_power": DrawnConstruct("power of a number", first=NEGATIVE, dynamic=True),
     "region_number": DrawnConstruct("nested region", "REGION_RATES[0] = 3.0"),
     "replaced_method": DrawnConstruct(
         "method of an instance or a class", "Plain.act = lambda self, value: value + 9"
     ),
+    "round_number": DrawnConstruct("rounded number", first=WHOLE, dynamic=True),
     "setattr_dotted": DrawnConstruct("setattr", first=(*FIRST[:2], "n = 2.5")),
     "stored_generator": DrawnConstruct("stored generator"),
     "vars_length": DrawnConstruct("vars", "PLAIN.other = 1.0"),

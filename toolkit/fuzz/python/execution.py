@@ -36,12 +36,14 @@ class BrokenProgram(Exception):
 class TensorLayout:
     """The memory of a tensor: its strides, and the first tensor of the state that shares it.
 
-    `recorded` tells whether autograd has recorded how the tensor was computed.
+    `recorded` tells whether autograd has recorded how the tensor was computed, `inference` whether
+    it was created in inference mode.
     """
 
     strides: tuple[int, ...]
     owner: int
     recorded: bool = False
+    inference: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,12 +199,24 @@ def _layouts(state: Reachable) -> dict[int, TensorLayout]:
     first: dict[int, int] = {}
     found: dict[int, TensorLayout] = {}
     for place, value in sorted(state.tensors.items()):
-        if value.layout != torch.strided:
+        address = _address(value)
+        if address is None:
             continue
-        address = value.untyped_storage().data_ptr()
         owner = first.setdefault(address, place) if value.numel() else place
-        found[place] = TensorLayout(value.stride(), owner, value.grad_fn is not None)
+        found[place] = TensorLayout(
+            value.stride(), owner, value.grad_fn is not None, value.is_inference()
+        )
     return found
+
+
+def _address(value: torch.Tensor) -> int | None:
+    """The address of a tensor's memory; None for a sparse or fake tensor, which has none."""
+    if value.layout != torch.strided:
+        return None
+    try:
+        return value.untyped_storage().data_ptr()
+    except RuntimeError:
+        return None
 
 
 def _modes() -> tuple[object, ...]:

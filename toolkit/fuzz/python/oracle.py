@@ -224,6 +224,9 @@ def _states_differ(
         if layout.recorded != actual.recorded:
             detail = f"tensor {node}: grad_fn is {'set' if actual.recorded else 'None'}"
             return Deviation(place, "wrong grad_fn", detail, "forward")
+        if layout.inference != actual.inference:
+            detail = f"tensor {node}: is_inference is {actual.inference}"
+            return Deviation(place, "wrong inference tensor", detail, "forward")
         if backend in PLANNED and layout.strides != actual.strides:
             detail = f"{actual.strides} instead of {layout.strides}"
             return Deviation(place, "wrong strides", detail, "forward")

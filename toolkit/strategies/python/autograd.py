@@ -140,6 +140,8 @@ AUTOGRAD = (
     statements("autograd function in place", "{t} = {a} * 1\n{t} = Halved.apply({t})", DIRTY),
     statements("hook on a tensor", "{t} = {a} * 2\nif {t}.requires_grad:\n"
                "    {t}.register_hook(lambda gradient: gradient * {c})"),
+    statements("hook removed", "{t} = {a} * 2\nif {t}.requires_grad:\n"
+               "    {t}.register_hook(lambda gradient: gradient * {c}).remove()"),
     statements("hook reads a list", "{t} = {a} * 2\nif {t}.requires_grad:\n"
                "    {t}.register_hook(lambda gradient: gradient * RATES[0])", RATES,
                "RATES[0] = 3.0", between=("RATES[0] = 5.0", "RATES = [7.0]")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcdebug.strategies.python.feature import Feature
+from tcdebug.strategies.python.feature import Feature, statements
 from tcdebug.strategies.python.scene import ProgramScene
 
 CONDITIONS = (
@@ -43,6 +43,7 @@ CONTEXTS = (
     "torch.autocast('cpu', dtype=torch.bfloat16)",
     "torch.autocast('cpu', enabled=False)",
     "torch.inference_mode(False)",
+    "torch.inference_mode()",
 )
 MATCHED = ("n", "x.shape", "(n, x)", "{'n': n}")
 RAISED = ("ValueError('drawn')", "KeyError('drawn')", "Refused(x)")
@@ -189,9 +190,11 @@ BRANCHES = (
     Feature("try", _try),
     Feature("raise", _raise),
     Feature("context", _context),
+    statements("nested contexts", "with torch.autocast('cpu', dtype=torch.bfloat16):\n"
+               "    with torch.no_grad():\n        {t} = {a} * {c}"),
     Feature("context manager", _manager),
     Feature("context manager of a generator", _generated_manager),
     Feature("set_grad_enabled", _grad_mode),
     Feature("assert", _assertion),
     Feature("match", _match),
-)
+)  # fmt: skip
