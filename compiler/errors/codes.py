@@ -25,16 +25,16 @@ CODES = (
     Code(
         "TCD001",
         "there is no such run",
-        "A run is named by its folder or by the beginning of its name below `./.tcdebug`; without "
-        "a name, the newest run is taken. No run matches, or the run was made in another folder.",
+        "A run is named by its folder, or by the beginning of its name below `./.tcdebug`. Without "
+        "a name, the newest run is used. No run matches, or the run was made in another folder.",
         "`tcdebug logs ls` lists the runs below `./.tcdebug`; `tcdebug run script.py` makes one.",
     ),
     Code(
         "TCD002",
         "no event of the run matches",
-        "An event must match all of `--stage`, `--graph`, `--unit`, `--event` and `--line` that "
-        "are given. Decisions and remarks are debug events: `tcdebug logs` shows them only with "
-        "`--all`. Only the embedded compiler makes remarks.",
+        "An event must match all the options that are given (`--stage`, `--graph`, `--unit`, "
+        "`--event`, `--line`). Decisions and remarks are debug events: `tcdebug logs` shows them "
+        "only with `--all`. Only the embedded compiler makes remarks.",
         "Leave out a filter, or list every event with `tcdebug logs --all RUN`.",
     ),
     Code(
@@ -48,11 +48,11 @@ CODES = (
         "TCD004",
         "a file or folder cannot be written",
         "The folder does not exist, you have no permission to write to it, or the disk is full.",
-        "Name another place with `-o`.",
+        "Choose another place with `-o`.",
     ),
     Code(
         "TCD005",
-        "a toggle or unit cannot be read",
+        "a toggle is invalid, or there is no such unit",
         "A toggle is UNIT, `site:ID`, `UNIT:COUNT` or `only:UNIT`. A unit is a name that "
         "`tcdebug units` lists, or a prefix of such names that ends before a dot.",
         "`tcdebug units` lists the units of the embedded compiler, `tcdebug units --backend "
@@ -73,9 +73,9 @@ CODES = (
     ),
     Code(
         "TCD008",
-        "no repro can be made from what was named",
-        "`tcdebug repro` takes a script. From a repro script or a run, it makes only a test or a "
-        "standalone repro.",
+        "no repro can be made from this source",
+        "`tcdebug repro` writes repros of the graphs of a script. It converts a repro script, or "
+        "that of a run, but only to a test or to a standalone repro.",
         "`tcdebug repro script.py`, or `tcdebug repro --as-test REPRO`.",
     ),
     Code(
@@ -93,9 +93,9 @@ CODES = (
     Code(
         "TCD011",
         "a fuzzing job cannot start or finish",
-        "A setting, the corpus, or the named finding cannot be used, or a process that draws "
-        "programs failed.",
-        "The message says which. `tcdebug fuzz run --help` lists the settings.",
+        "A setting is invalid, the corpus or the finding cannot be read, or a process that "
+        "generates programs failed.",
+        "The message names the cause. `tcdebug fuzz run --help` lists the settings.",
     ),
     Code(
         "TCD012",
@@ -116,41 +116,40 @@ CODES = (
     Code(
         "TCD014",
         "no repro was written",
-        "The script compiles no graph, does not compile the one that `--graph` asks for, or ended "
-        "before it.",
+        "The script compiles no graph, or none with the number of `--graph`, or it ended too "
+        "early.",
         "`tcdebug run script.py` shows its output; `tcdebug explain script.py` its graphs.",
     ),
     Code(
         "TCD015",
         "internal error",
-        "tcdebug failed in a way that it does not handle. The traceback is above the message.",
+        "An exception in tcdebug was not handled. The traceback is above the message.",
         "Please report it with the traceback and the output of `tcdebug doctor`.",
     ),
     Code(
         "TCD016",
-        "no script and no code",
-        "`tcdebug explain` takes a script, or a code such as TCD012.",
-        "Check the path. docs/errors.md lists all codes.",
+        "there is no such script or error code",
+        "`tcdebug explain` takes a script, or an error code such as TCD012.",
+        "The message suggests a script or lists the codes. docs/errors.md describes all codes.",
     ),
     Code(
         "TCD017",
         "no such backend is registered",
-        "The name that `--backend` gives was not among torch's backends when the script first "
-        "called torch.compile. A backend may be registered by the script, or by a package that is "
-        "installed.",
-        "Correct the name: the message has those that are near.",
+        "The backend that `--backend` names was not registered when the script first called "
+        "torch.compile. The script registers a backend, or an installed package does.",
+        "Correct the name. The message suggests similar names.",
     ),
     Code(
         "TCD018",
         "a pass cannot be gated",
-        "`tcdebug.gated` takes a name of letters, digits, `_`, `-` and dots, and is applied to "
-        "something that is called with a graph. A class is not a pass, and a required pass has "
-        "nothing to do otherwise.",
+        "`tcdebug.gated` takes a name of letters, digits, `_`, `-` and dots. It decorates "
+        "something that is called with a graph, which a class is not. A required pass takes no "
+        "`otherwise`.",
         "Gate the function, the object, or the method of the class that runs the pass.",
     ),
     Code(
         "TCD019",
-        "versions of torch cannot be read",
+        "invalid versions of torch",
         "`--torch` takes a range within one major version, such as 2.11..2.15, or a list of "
         "versions such as 2.12 and 2.13.1. `--python` may name a version in the same way.",
         "`tcdebug since repro.py --torch 2.11..2.15`.",
@@ -158,33 +157,34 @@ CODES = (
     Code(
         "TCD020",
         "the script is not valid Python",
-        "Python cannot compile the file, so nothing of it was run.",
-        "The message has the line. `python -m py_compile script.py` shows the same error.",
+        "Python cannot compile the file, so tcdebug did not run it. It may be a notebook or a "
+        "shell script, be written for Python 2, or have another encoding than it declares.",
+        "The message names the line. `python -m py_compile script.py` shows the same error.",
     ),
     Code(
         "TCD021",
         "a module that the script imports is not installed",
         "The script imports it before it does anything else. The interpreter that runs tcdebug "
-        "also runs the script, and has no such module. Nothing of the script was run.",
+        "also runs the script, and it cannot find the module. tcdebug did not run the script.",
         "Install the module for the interpreter that the message names, or install tcdebug in the "
         "environment in which the script runs.",
     ),
     Code(
         "TCD101",
         "a stage of the compiler failed",
-        "The message names the stage and, where they are known, the unit and the node. The cause "
-        "is chained above it. The bug is in the embedded compiler, or in a pass or lowering that "
-        "your program registered.",
+        "The message names the stage, and the unit and the node if they are known. The traceback "
+        "shows the original exception above it. The bug is in the embedded compiler, or in a pass "
+        "or lowering that your program registered.",
         "`tcdebug bisect script.py` writes a small repro. To continue without the unit, use "
         '`--off UNIT`, or pass the option `on_error="fallback"` to torch.compile.',
     ),
     Code(
         "TCD102",
         "a kernel cannot compute with its inputs",
-        "An index is out of range or an integer is divided by zero, where eager raises too; or the "
+        "An index is out of range, or an integer is divided by zero: eager raises too. Or the "
         "kernel cannot be launched on the device.",
-        "Run the script without torch.compile. If it fails in the same way, the data is at fault. "
-        "If not, run `tcdebug bisect script.py`.",
+        "Run the script without torch.compile. If it fails in the same way, its data is at fault. "
+        "Otherwise, run `tcdebug bisect script.py`.",
     ),
     Code(
         "TCD103",
@@ -196,13 +196,13 @@ CODES = (
     Code(
         "TCD104",
         "a kernel did not build",
-        "The C++ compiler rejected the generated code, crashed, or timed out. The error has its "
+        "The C++ compiler rejected the generated code, crashed, or timed out. The error shows its "
         "message and the line.",
         "`tcdebug bisect script.py` names the decision that produced the line.",
     ),
     Code(
         "TCD105",
-        "an option of the backend cannot be used",
+        "an option of the backend is invalid",
         "A name or value in `options=` of torch.compile, a `mode`, or a `TCDEBUG_*` variable is "
         "not valid.",
         "docs/compiler.md lists the options. The message suggests similar names.",

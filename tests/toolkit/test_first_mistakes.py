@@ -20,7 +20,12 @@ from tcdebug.display import tables
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Hunt
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
-from tcdebug.supervision.eager_failures import culprit_notes, stdin_notes
+from tcdebug.supervision.eager_failures import (
+    NO_GRAPH,
+    culprit_notes,
+    input_notes,
+    script_problem,
+)
 
 Command = Callable[..., Any]
 
@@ -52,6 +57,21 @@ def test_a_syntax_error_is_said_as_such_and_nothing_is_run(inside: Command, tmp_
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        b"# -*- coding: latin-1 -*-\nx = 'caf\xe9'\n",
+        b"\xef\xbb\xbfx = 1\n",
+        b'{"cells": [1]}',
+        b"#!/usr/bin/env python\nx = 1\n",
+        b"x = 1\r\ny = 2\r\n",
+    ],
+)
+def test_a_file_that_python_runs_is_not_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "script.py").write_bytes(text)
+    assert script_problem(str(tmp_path / "script.py")) is None
+
+
+@pytest.mark.parametrize(
     ("command", "status"), [("run", 1), ("explain", 1), ("values", 1), ("repro", 5)]
 )
 @pytest.mark.parametrize(
@@ -60,8 +80,14 @@ def test_a_syntax_error_is_said_as_such_and_nothing_is_run(inside: Command, tmp_
         (b"import torch\ndef f(:\n", "SyntaxError: invalid syntax (my script.py, line 2)"),
         (b"  x = 1\n", "IndentationError: unexpected indent (my script.py, line 1)"),
         (b"x = 1\0", "null bytes (my script.py"),
+        (b'print "x"\n', "SyntaxError: Missing parentheses in call to 'print'"),
+        (b"#!/bin/sh\nexec python x.py\n", "the first line is '#!/bin/sh': name the Python scr"),
+        (b'{"cells": [], "nbformat": 4}', "my script.py is a Jupyter notebook"),
+        (b"# caf\xe9\n", "SyntaxError: invalid or missing encoding declaration (my script.py)"),
+        (b"\n\n# caf\xe9\n", "SyntaxError: byte 0xe9 is not utf-8 (my script.py, line 3)"),
+        (b"# coding: ascii\n#\n# \xe9\n", "byte 0xe9 is not ascii (my script.py, line 3)"),
+        (b"# coding: nope\n", "SyntaxError: unknown encoding: nope (my script.py)"),
     ],
-    ids=["syntax", "indentation", "no text"],
 )
 def test_a_file_that_is_not_python_is_refused_before_a_process_starts(
     inside: Command, tmp_path: Path, command: str, status: int, text: bytes, said: str
@@ -100,8 +126,114 @@ def test_a_module_that_does_not_exist_is_refused_before_a_process_starts(
 
 def test_a_script_that_reads_stdin_is_told_that_there_is_none() -> None:
     failure = ReportedFailure("exception", "eager", "script", "EOFError: EOF when reading a line")
-    assert "gives it none" in stdin_notes(Report("fails_in_eager", failure))[0]
-    assert stdin_notes(Report("no_failure")) == []
+    assert "gives it none" in input_notes(Report("fails_in_eager", failure))[0]
+    assert input_notes(Report("no_failure")) == []
+
+
+def test_a_script_that_rejects_its_arguments_is_told_where_they_go() -> None:
+    for message in (
+        "x.py: error: the following arguments are required: --lr",
+        "x.py: error: unrecognized arguments: --seconds 5",
+        "x.py: error: argument --lr: invalid float value: 'x'",
+    ):
+        failure = ReportedFailure("exception", "eager", "script", message)
+        assert "put them after its name" in input_notes(Report("fails_in_eager", failure))[0]
+        assert input_notes(Report("confirmed", failure)) == []
+    other = ReportedFailure("exception", "eager", "script", "RuntimeError: error: bad")
+    assert input_notes(Report("fails_in_eager", other)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("package", "name a script in it, or run it with -m package"),
+        ("plain", "name a script in it"),
+        ("nowhere/script.py", "there is no folder 'nowhere'"),
+        ("scirpt.py", "did you mean 'script.py'?"),
+        ("plain/modle.py", "did you mean 'plain/model.py'?"),
+        (
+            "20260101-000000-bisect",
+            "a run, whose repro is .tcdebug/20260101-000000-bisect/repro.py",
+        ),
+        ("latest", "it is a run, whose repro is .tcdebug/20260101-000000-bisect/repro.py"),
+        (".tcdebug/20260101-000000-bisect", "it is a run, whose repro is .tcdebug/2026"),
+    ],
+)
+def test_a_name_that_is_no_script_gets_what_to_give_instead(
+    inside: Command, tmp_path: Path, name: str, said: str
+) -> None:
+    (tmp_path / "script.py").touch()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").touch()
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "model.py").touch()
+    run = tmp_path / ".tcdebug" / "20260101-000000-bisect"
+    run.mkdir(parents=True)
+    run_folder.write_info(run, "bisect")
+    (run / "repro.py").touch()
+    for command in ("bisect", "explain"):
+        done = inside(command, name)
+        assert done.status == 2
+        assert said in done.stderr
+
+
+def test_a_run_without_a_repro_and_a_folder_without_near_names_are_said(
+    inside: Command, tmp_path: Path
+) -> None:
+    run = tmp_path / ".tcdebug" / "20260101-000000-run"
+    run.mkdir(parents=True)
+    run_folder.write_info(run, "run")
+    assert "it is a run, and has no repro" in inside("minify", "latest").stderr
+    assert f"'x.py' does not exist: the folder is {tmp_path}" in inside("run", "x.py").stderr
+
+
+@pytest.mark.parametrize(
+    "option", ["--seconds=-1", "--seconds=0", "--reruns=0", "--timeout=0", "--memory=-2"]
+)
+def test_a_limit_that_permits_nothing_is_bad_usage(
+    inside: Command, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "script.py").touch()
+    done = inside("bisect", option, "script.py")
+    assert done.status == 2
+    assert f"Invalid value for '{option.partition('=')[0]}'" in done.stderr
+
+
+def test_an_option_after_the_script_is_said_to_be_the_scripts(
+    inside: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text("def f(:\n")
+    note = "--seconds is passed to script.py: options of tcdebug go before the script"
+    assert note in inside("bisect", "script.py", "--seconds=5").stderr
+    assert note in inside("bisect", "script.py", "x", "--seconds", "5").stderr
+    for words in (["script.py", "--lr", "5"], ["--seconds", "5", "script.py", "-j"]):
+        assert "is passed to" not in inside("bisect", *words).stderr
+    assert "is passed to" not in inside("bisect", "-q", "script.py", "--seconds=5").stderr
+
+
+def test_a_script_without_a_compiled_graph_does_not_count_as_healthy_without_a_word(
+    tcdebug: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text("import torch\nf = torch.compile(torch.sin)\n")
+    done = tcdebug("bisect", "--json", "script.py")
+    assert done.status == 4
+    assert done.json["status"] == "no_failure"
+    assert done.json["notes"] == [NO_GRAPH]
+    assert done.json["reruns"] == 1
+
+
+def test_help_as_a_command_leads_to_the_option(inside: Command) -> None:
+    assert "Try 'tcdebug --help'" in inside("help").stderr
+
+
+def test_a_run_that_cannot_be_kept_in_the_working_folder_says_where_it_is(
+    inside: Command, tmp_path: Path
+) -> None:
+    (tmp_path / ".tcdebug").touch()
+    (tmp_path / "script.py").write_text("def f(:\n")
+    done = inside("bisect", "script.py")
+    assert done.status == 5
+    assert f"{tmp_path}/.tcdebug is not writable: the run is in /" in done.stdout
 
 
 def test_the_end_of_an_interrupted_search_keeps_the_culprit_that_was_printed() -> None:

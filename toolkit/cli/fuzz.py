@@ -46,11 +46,13 @@ SETUP = click.option(
     help="A Python file that each worker runs first.",
 )  # fmt: skip
 TIMEOUT = click.option(
-    "--timeout", default=60.0, show_default=True, help="Time limit of a program in seconds."
-)
+    "--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
+    help="Time limit of a program in seconds.",
+)  # fmt: skip
 MEMORY = click.option(
-    "--memory", default=4.0, show_default=True, help="Memory limit of a program in GiB."
-)
+    "--memory", type=click.FloatRange(min=0.1), default=4.0, show_default=True,
+    help="Memory limit of a program in GiB.",
+)  # fmt: skip
 STOP_AFTER = click.option(
     "--stop-after", type=click.IntRange(1), help="Stop a worker after this many findings."
 )

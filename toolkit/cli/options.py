@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import click
 
 from tcdebug.cli.program import ProgramCommand
+from tcdebug.cli.script_argument import ScriptFile
 from tcdebug.compiler.gate.toggles import BadToggle, Toggles
 from tcdebug.output.formats import FORMATS
 
@@ -20,7 +21,7 @@ USAGE = 2
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PASS_ON = {"allow_interspersed_args": False}  # what follows SCRIPT is passed to it
 
-SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False))
+SCRIPT = click.argument("script", type=ScriptFile())
 MODULE = click.option(
     "-m", "module", metavar="MODULE", expose_value=False, help="Run a module, as python -m does."
 )
@@ -137,7 +138,9 @@ class SuggestingGroup(click.Group):
         name = args[0]
         if self.get_command(context, name) is None and not context.resilient_parsing:
             near = difflib.get_close_matches(name, self.list_commands(context), 2, 0.7)
-            if Path(name).is_file():
+            if name == "help":
+                hint = "Try 'tcdebug --help' or 'tcdebug COMMAND --help'."
+            elif Path(name).is_file():
                 hint = f"Try 'tcdebug bisect {name}' or 'tcdebug run {name}'."
             elif near:
                 hint = f"Did you mean {' or '.join(map(repr, near))}?"

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import click
 
+from tcdebug.cli.script_argument import option_after_script
 from tcdebug.compiler.events.run_folder import BASE
 
 FOLDER = "commands"
@@ -62,7 +63,19 @@ class ProgramCommand(click.Command):
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Replace the words that name the program by a file that starts it."""
         options, words = self._split(args)
-        return super().parse_args(context, [*options, *as_script(words)])
+        parsed = super().parse_args(context, [*options, *as_script(words)])
+        if words and Path(words[0]).is_file() and not context.params.get("quiet"):
+            self._say_what_the_script_gets(words)
+        return parsed
+
+    def _say_what_the_script_gets(self, words: Sequence[str]) -> None:
+        """Print a note if an option of this command follows the script."""
+        own = [name for parameter in self.params for name in parameter.opts]
+        option = option_after_script(own, words[1:])
+        if option is not None:
+            from tcdebug.display.console import note  # noqa: PLC0415 - start-up time
+
+            note(f"{option} is passed to {words[0]}: options of tcdebug go before the script")
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
         """The options of the command, each with its value, and the words of the program."""

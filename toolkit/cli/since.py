@@ -27,7 +27,12 @@ INDEX_URL = click.option(
     "--index-url", default="", metavar="URL", help="Install packages from this index."
 )
 TIMEOUT = click.option(
-    "--timeout", "seconds", default=600.0, show_default=True, help="Time limit of a run in seconds."
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0.1),
+    default=600.0,
+    show_default=True,
+    help="Time limit of a run in seconds.",
 )
 EVERY = click.option("--all", "every", is_flag=True, help="Run every version instead of bisecting.")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.cli.options import USAGE
+from tcdebug.cli.script_argument import script_hint
 from tcdebug.compiler.errors import codes
 from tcdebug.display.console import error, note, write
 from tcdebug.display.explanation import show_code, show_explanation
@@ -58,7 +59,9 @@ def _code(name: str, *, as_json: bool) -> int:
     """Explain a code; 2 if there is no such code."""
     found = codes.find(name)
     if found is None:
-        error("TCD016", f"no such script or code: {name!r}")
+        is_code = codes.PATTERN.fullmatch(name.upper())
+        hint = f"the codes are {', '.join(c.name for c in codes.CODES)}" if is_code else ""
+        error("TCD016", f"no such script or code: {name!r}", hint or script_hint(name))
         return USAGE
     if as_json:
         write(msgspec.json.encode(found).decode() + "\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.cli.options import USAGE
+from tcdebug.cli.script_argument import script_hint
 from tcdebug.commands.run import INTERRUPTED
 from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.display.console import error, note, write
@@ -54,7 +55,7 @@ def run(
     try:
         script = path if path.is_file() else _repro_in(source, graph)
     except NoRun as problem:
-        error("TCD008", f"no script {source!r}; {problem}", "tcdebug repro --help")
+        error("TCD008", f"no script {source!r}; {problem}", script_hint(source))
         return USAGE
     if args or backend or not converts:
         options = "--as-test, --standalone, --graph (of a run) and -o"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
+import re
 import shlex
 import sys
 import warnings
 from dataclasses import dataclass
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
+from tokenize import detect_encoding
+from typing import ClassVar
 from zipfile import is_zipfile
 
 from tcdebug.display.console import error
@@ -20,16 +24,40 @@ NO_STDIN = (
     "the script reads stdin, and a search gives it none, because it runs the script several times: "
     "let it read a file"
 )
+ARGUMENTS = re.compile(
+    r": error: (?:the following arguments are required|unrecognized arguments|argument )"
+)
+"""How argparse rejects the arguments of a script."""
+NO_ARGUMENTS = "the script rejects its arguments: put them after its name, tcdebug's before it"
+NO_GRAPH = (
+    "torch.compile captured no graph: check that the script calls torch.compile, and calls the "
+    "result"
+)
 
 
 @dataclass(frozen=True)
 class ScriptProblem:
-    """Why a script cannot run: an error code, the message of Python, a note and a remedy."""
+    """Why a script cannot run: the message of Python, a note and a remedy."""
 
-    code: str
+    code: ClassVar[str]
+    signature: ClassVar[str]
     message: str
     note: str
     remedy: str
+
+
+class NotPython(ScriptProblem):
+    """Python cannot compile the script."""
+
+    code = "TCD020"
+    signature = "syntax | SyntaxError"
+
+
+class ModuleNotInstalled(ScriptProblem):
+    """Python cannot find a module that the script imports."""
+
+    code = "TCD021"
+    signature = "import | ModuleNotFoundError"
 
 
 def script_problem(script: str) -> ScriptProblem | None:
@@ -43,6 +71,8 @@ def script_problem(script: str) -> ScriptProblem | None:
         return None
     if _is_notebook(text):
         return _notebook(script)
+    if undecoded := _not_decoded(script, text):
+        return undecoded
     try:
         with warnings.catch_warnings(action="ignore"):
             compile(text, script, "exec", dont_inherit=True)
@@ -74,7 +104,7 @@ def _notebook(script: str) -> ScriptProblem:
     message = f"{script} is a Jupyter notebook, not a Python script"
     convert = f"jupyter nbconvert --to script {shlex.quote(script)}"
     remedy = f"convert it with {convert}, or call tcdebug.bisect(f, x) in a cell"
-    return ScriptProblem("TCD020", message, "the script is not valid Python", remedy)
+    return NotPython(message, "the script is not valid Python", remedy)
 
 
 def _invalid(script: str, text: bytes, message: str) -> ScriptProblem:
@@ -84,7 +114,26 @@ def _invalid(script: str, text: bytes, message: str) -> ScriptProblem:
     else:
         check = f"python -m py_compile {shlex.quote(script)}"
         remedy = f"correct the script; {check} compiles it without running it"
-    return ScriptProblem("TCD020", message, "the script is not valid Python", remedy)
+    return NotPython(message, "the script is not valid Python", remedy)
+
+
+def _not_decoded(script: str, text: bytes) -> ScriptProblem | None:
+    """The problem of a file that is not in the encoding that it declares, or in UTF-8.
+
+    Python refuses it. `compile` does not, if only comments are concerned.
+    """
+    try:
+        text.decode(detect_encoding(io.BytesIO(text).readline)[0])
+    except SyntaxError as problem:
+        message = f"SyntaxError: {problem.msg} ({script})"
+    except UnicodeDecodeError as problem:
+        line = text[: problem.start].count(b"\n") + 1
+        byte = f"byte 0x{text[problem.start]:02x} is not {problem.encoding}"
+        message = f"SyntaxError: {byte} ({script}, line {line})"
+    else:
+        return None
+    remedy = "save it as UTF-8, or declare its encoding in line 1: # -*- coding: latin-1 -*-"
+    return NotPython(message, "the script is not valid Python", remedy)
 
 
 def _not_installed(script: str, missing: MissingModule) -> ScriptProblem:
@@ -92,7 +141,7 @@ def _not_installed(script: str, missing: MissingModule) -> ScriptProblem:
     message = f"ModuleNotFoundError: No module named {missing.name!r} ({at})"
     note = f"the module is not installed for {sys.executable}, which runs tcdebug and the script"
     remedy = f"install it for {sys.executable}, or install tcdebug in the script's environment"
-    return ScriptProblem("TCD021", message, note, remedy)
+    return ModuleNotInstalled(message, note, remedy)
 
 
 def eager_problem(script: str, run_dir: str) -> Report | None:
@@ -100,9 +149,7 @@ def eager_problem(script: str, run_dir: str) -> Report | None:
     problem = script_problem(script)
     if problem is None:
         return None
-    syntax = problem.code == "TCD020"
-    signature = "syntax | SyntaxError" if syntax else "import | ModuleNotFoundError"
-    failure = ReportedFailure("exception", signature, "script", problem.message)
+    failure = ReportedFailure("exception", problem.signature, "script", problem.message)
     notes = [f"{problem.note}: nothing of it was run", problem.remedy]
     return Report("fails_in_eager", failure, run_dir=run_dir, notes=notes)
 
@@ -115,9 +162,11 @@ def print_script_problem(script: str) -> bool:
     return problem is not None
 
 
-def stdin_notes(report: Report) -> list[str]:
-    """What to say of a script that found no stdin."""
+def input_notes(report: Report) -> list[str]:
+    """What to say of a script that found no stdin, or rejected its arguments."""
     message = report.failure.message if report.failure else ""
+    if report.status == "fails_in_eager" and ARGUMENTS.search(message):
+        return [NO_ARGUMENTS]
     return [NO_STDIN] if "EOFError: EOF when reading" in message else []
 
 

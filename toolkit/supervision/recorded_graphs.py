@@ -36,6 +36,12 @@ def candidates_run(folder: Path) -> int:
     return sum(not candidate["cached"] for candidate in found)
 
 
+def nothing_captured(folder: Path) -> bool:
+    """Whether no process of the script gave a graph to a backend, and nothing prevented it."""
+    signs = {"graph.recorded", "graph.raised", "fallback", "failure", "decision", "pass"}
+    return not any(r["event"] in signs for r in find(str(folder)).events())
+
+
 def fallbacks(folder: Path) -> list[str]:
     """What had to be done in another way, one line each."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]

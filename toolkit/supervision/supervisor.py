@@ -22,6 +22,7 @@ from tcdebug.compiler.events.run_events import (
     WorkerExit,
     WorkerStart,
 )
+from tcdebug.compiler.events.schema import Fallback
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
 from tcdebug.minifier.capture.capture_marks import capturing_for, remove_marks
@@ -43,7 +44,7 @@ from tcdebug.minifier.processes.job import (
 from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.reading.run_dir import Tail, find
 from tcdebug.supervision.descendants import Descendants
-from tcdebug.supervision.eager_failures import culprit_notes, eager_problem, stdin_notes
+from tcdebug.supervision.eager_failures import NO_GRAPH, culprit_notes, eager_problem, input_notes
 from tcdebug.supervision.environment import environment
 from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
 from tcdebug.supervision.ranks_alone import search_ranks
@@ -52,6 +53,7 @@ from tcdebug.supervision.recorded_graphs import (
     candidates_run,
     fallbacks,
     graph_raised,
+    nothing_captured,
     recording_notes,
 )
 from tcdebug.supervision.resuming import interrupted, job_key
@@ -117,7 +119,7 @@ class Supervisor:
     def search(self) -> Report:
         """The result of the search, with the cost of the whole command, repro checks included."""
         report = eager_problem(self.job.script, str(self.folder)) or self._search()
-        report = msgspec.structs.replace(report, notes=[*stdin_notes(report), *report.notes])
+        report = msgspec.structs.replace(report, notes=[*input_notes(report), *report.notes])
         notes = list(dict.fromkeys([*report.notes, *fallbacks(self.folder)]))
         return self.costed(msgspec.structs.replace(report, notes=notes))
 
@@ -278,6 +280,8 @@ class Supervisor:
     def _healthy(self, recorded: int) -> Report:
         """The report of a script that passed, unless one of its graphs fails at times."""
         notes = self._whole_notes(recorded)
+        if not notes and nothing_captured(self.folder):
+            return Report("no_failure", run_dir=str(self.folder), notes=[NO_GRAPH])
         healthy = Report("no_failure", run_dir=str(self.folder), notes=notes)
         return self._sometimes_failing() or healthy
 
@@ -360,4 +364,7 @@ def begin(
     log = EventLog(folder.resolve(), own=True)
     supervisor = Supervisor(command, job, progress, log, folder.resolve(), time.monotonic())
     supervisor.announce()
+    if folder.parent.resolve() != Path(run_folder.BASE).resolve():
+        why = f"the run is in {folder.parent}, where the other commands need its path"
+        log.emit(Fallback(f"{Path(run_folder.BASE).resolve()} is not writable", why))
     return supervisor
