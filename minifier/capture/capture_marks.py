@@ -1,10 +1,14 @@
-"""Marks the captures of Dynamo in a run folder, so that one that does not end can be noticed."""
+"""Marks the captures of Dynamo in a run folder, so that one that does not end can be noticed.
+
+It also keeps captures of other threads away while a candidate is judged.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,18 @@ class CaptureMarks:
     @property
     def _mark(self) -> Path:
         return self.folder / f"{MARK}{os.getpid()}"
+
+
+@contextlib.contextmanager
+def no_other_capture() -> Iterator[None]:
+    """Wait until no other thread captures, and make their captures wait until this block ends.
+
+    A candidate that is forked while another thread captures would wait for that capture forever.
+    """
+    from torch._dynamo.convert_frame import compile_lock  # noqa: PLC0415 - start-up time
+
+    with compile_lock:
+        yield
 
 
 def capturing_for(folder: Path) -> float:

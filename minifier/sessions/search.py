@@ -21,7 +21,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import GraphRaised, GraphRecorded, GraphRounded
 from tcdebug.compiler.gate.toggles import ALL, Toggles
-from tcdebug.minifier.capture.capture_marks import CaptureMarks
+from tcdebug.minifier.capture.capture_marks import CaptureMarks, no_other_capture
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.case import Case
@@ -105,15 +105,16 @@ class Session:
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph. If it fails, investigate it and leave the script."""
-        self.recorder.active = False
-        try:
-            with one_at_a_time(self.folder):
-                finished = self._finished(case, backend, ordinal, call)
-        except Exception:
-            traceback.print_exc()
-            raise Broken from None
-        finally:
-            self.recorder.active = True
+        with no_other_capture():  # of a thread that sees whether the recorder is active
+            self.recorder.active = False
+            try:
+                with one_at_a_time(self.folder):
+                    finished = self._finished(case, backend, ordinal, call)
+            except Exception:
+                traceback.print_exc()
+                raise Broken from None
+            finally:
+                self.recorder.active = True
         if finished:
             raise Finished
 

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch._dynamo.comptime import comptime
 
-from tcdebug.minifier.capture.capture_marks import CaptureMarks, capturing_for, remove_marks
+from tcdebug.minifier.capture.capture_marks import (
+    CaptureMarks,
+    capturing_for,
+    no_other_capture,
+    remove_marks,
+)
+from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.process import Limits, finished
 
 
 def test_a_capture_is_marked_while_it_lasts(tmp_path: Path) -> None:
@@ -47,3 +57,29 @@ def test_marks_of_processes_that_were_ended_are_removed(tmp_path: Path) -> None:
     assert capturing_for(tmp_path) > 1e9
     remove_marks(tmp_path)
     assert capturing_for(tmp_path) == 0.0
+
+
+def test_a_candidate_that_is_forked_while_a_thread_captures_does_not_wait_for_it() -> None:
+    begun, order = threading.Event(), []
+
+    def slow(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        begun.set()
+        time.sleep(0.3)
+        order.append("captured")
+        return graph.forward
+
+    def compiles(_: object) -> bytes:
+        torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
+        return b"compiled"
+
+    capture = threading.Thread(
+        target=lambda: torch.compile(lambda x: x + 1, backend=slow)(torch.ones(2))
+    )
+    capture.start()
+    assert begun.wait(60.0)
+    with no_other_capture():
+        order.append("forked")
+        ended = finished(fork(compiles, Limits(seconds=60.0)))
+    capture.join()
+    assert (ended.answer, ended.timed_out) == (b"compiled", False)
+    assert order == ["captured", "forked"]
