@@ -25,7 +25,7 @@ def eager_report(run_dir: Path, output: Path, how: str) -> Report:
         return Report("fails_in_eager", failure, layer=SCRIPT, run_dir=str(run_dir), notes=notes)
     what = (
         f"it loads code that was compiled before: {', '.join(loaded)}. No layer of that code can "
-        "be switched off, so it is not known whether the script fails in eager. Bisect a script "
+        "be switched off, so whether the script fails in eager is unknown. Bisect a script "
         "that also compiles this code"
     )
     return Report("unconfirmed", failure, run_dir=str(run_dir), notes=[what, *notes])

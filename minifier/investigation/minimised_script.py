@@ -84,7 +84,11 @@ def unminimised(job: Job, report: Report, seconds: float, *, program: bool) -> s
     if program:
         return "it is started by -m, -c, a command or a call, and only a script can be rewritten"
     if len(report.faults) != 1:
-        return f"it has {len(report.faults)} faults with a repro, and one is needed"
+        return (
+            f"it has {len(report.faults)} faults, and only a script with one fault is minimised"
+            if report.faults
+            else "its failure has no repro"
+        )
     (fault,) = report.faults
     if fault.failure.kind not in KINDS:
         return f"its failure is of the kind {fault.failure.kind}, not {', '.join(KINDS)}"
@@ -164,7 +168,7 @@ def _problem(
 def _documented(
     report: Report, fault: ReportedFault, short: Path, result: MinimisedScript
 ) -> Report:
-    notes = [] if result.ended else ["the time was up before the script was minimised to the end"]
+    notes = [] if result.ended else ["the time ran out before the script was fully minimised"]
     if result.processes > 1:
         notes.append("the small script fails in the second of two processes with the same caches")
     if not result.alone:

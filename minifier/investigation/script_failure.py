@@ -216,7 +216,7 @@ class ScriptFailure:
             folder = Path(self.job.run_dir) / "cache"
             used, unused = self.runs.traced(((), self.finding.off), folder)
         except BudgetUsed:
-            return ["the wrong entry was not looked for, because the budget is used up"]
+            return ["the budget was used up before the wrong entry was searched for"]
         return wrong_entries(used, unused, self.finding.layer)
 
     def write_repro(self) -> Path:

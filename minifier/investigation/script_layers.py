@@ -58,7 +58,7 @@ IN_WORDS = {
     CUDAGRAPHS: "CUDA graphs: it passes if every kernel is launched",
     PRECISION: (
         "no graph alone is wrong, and the script also fails in eager if its graphs compute in "
-        "float64 and round once: it rejects results that are rounded correctly"
+        "float64 and round once: it rejects correctly rounded results"
     ),
     CACHE: "the compile caches together: it passes with all of them off",
 }
@@ -67,7 +67,7 @@ IN_WORDS = {
 
 COUNTS = (
     "it fails in eager too, but it counts compiles or has a backend of its own, and in eager "
-    "nothing is compiled: it is not known whether that is the same failure"
+    "nothing is compiled: whether that is the same failure is unknown"
 )
 """What is said of a script whose failure in eager is no evidence."""
 
@@ -227,7 +227,7 @@ class Search:
         """Blame the layers from the last that passes on, because the failure changes in between."""
         layer = passing[-1] if passing else ""
         note = (
-            f"it is {layer} or a later one" if layer else "the runs do not tell which layer it is"
+            f"it is {layer} or a later one" if layer else "the runs do not show which layer it is"
         )
         return ScriptLayer(layer, self.runs, False, (note, *self._others()))
 

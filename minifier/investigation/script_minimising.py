@@ -96,7 +96,7 @@ class ScriptMinimising:
             reduce_ahead(reducer, oracle.answer, oracle, self._interesting(oracle))
             ended = True
         except BudgetUsed:
-            reason = "" if self.versions else "the time was up before the script had run"
+            reason = "" if self.versions else "the time ran out before the script had run"
         except NotMinimised as problem:
             reason = str(problem)
         finally:
@@ -105,7 +105,7 @@ class ScriptMinimising:
         runner.clear()
         spent = (round(oracle.spending.seconds, 3), round(oracle.cpu_seconds, 3))
         if found is None:
-            why = reason or "the time was up before the smallest version was checked"
+            why = reason or "the time ran out before the smallest version was checked"
             return MinimisedScript("", [], reason=why, runs=oracle.reruns)
         version, message = found
         return MinimisedScript(

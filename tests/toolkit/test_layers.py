@@ -122,7 +122,7 @@ def test_a_script_that_rejects_correct_rounding_has_no_culprit(
     report = done.json
     assert (done.status, report["status"], report["confirmed"]) == (1, "unconfirmed", False)
     assert report["culprits"] == []
-    assert any("rejects results that are rounded correctly" in note for note in report["notes"])
+    assert any("rejects correctly rounded results" in note for note in report["notes"])
 
 
 @pytest.mark.slow

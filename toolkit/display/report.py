@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
+from tcdebug.display.explanation import counted
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
@@ -49,13 +50,14 @@ def show_report(report: Report, console: Console | None = None) -> None:
         rows.append(("graph", f"{report.nodes_before} -> {report.nodes_after} nodes{graph}"))
     if report.script is not None:
         small = report.script
-        spent = f"{small.runs} runs, {small.seconds:.0f} s"
+        spent = f"{counted(small.runs, 'run')}, {small.seconds:.0f} s"
         rows.append(("script", f"{small.lines_before} -> {small.lines_after} lines ({spent})"))
     if report.ladder:
         rungs = ", ".join(f"{rung.backend} {rung.outcome}" for rung in report.ladder)
         rows.append(("ladder", rungs))
     if report.reruns:
-        cost = f"{report.reruns} runs, {report.seconds:.0f} s, {report.cpu_seconds:.0f} CPU-s"
+        runs = counted(report.reruns, "run")
+        cost = f"{runs}, {report.seconds:.0f} s, {report.cpu_seconds:.0f} CPU-s"
         rows.append(("cost", cost))
     rows += [("note", escape(text)) for text in report.notes]
     rows += [

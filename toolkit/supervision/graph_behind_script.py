@@ -75,7 +75,7 @@ def lost_validation(
 
     Otherwise None, and a note if there is such a graph.
     """
-    sessions.progress.say("a graph raises in eager: asking whether it does when compiled")
+    sessions.progress.say("a graph raises in eager: checking whether it raises when compiled too")
     sessions.session(
         "search", wanted=msgspec.structs.replace(sessions.job.wanted, oracle=VALIDATION)
     )

@@ -45,7 +45,8 @@ def _extended(supervisor: Supervisor, report: Report) -> Report:
         try:
             left = remaining_failure(supervisor.job, supervisor.log, supervisor.seconds_left, units)
         except BudgetUsed:
-            return _noted(report, f"it was not seen whether the script passes with {off} off")
+            why = f"the budget ran out before the script was run with {off} off"
+            return _noted(report, why)
         if not left.fails_compiled_only:
             return _noted(report, _ending(left, off))
         supervisor.progress.say("it still fails: searching for another fault")

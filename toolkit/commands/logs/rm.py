@@ -31,7 +31,7 @@ def run(*, run_names: Sequence[str], healthy: bool, older_than: float | None) ->
         chosen = [r for r in chosen if not run_folder.is_alive(r.info.pid)]
     busy = [r.path.name for r in chosen if run_folder.is_alive(r.info.pid)]
     if busy:
-        error("TCD001", f"{', '.join(busy)} is still in progress", "stop it or wait for its end")
+        error("TCD001", f"{', '.join(busy)} is still in progress", "stop it, or wait until it ends")
         return USAGE
     _remove(chosen)
     note(f"removed {len(chosen)} run{'s' * (len(chosen) != 1)}")
