@@ -128,12 +128,19 @@ class Investigation(Generic[CandidateType]):
                 return
             toggles = toggles.without(off=branch.off)
             left = self._ask(toggles, f"the whole graph without {', '.join(branch.off)}")
+            if left.failed and self._is_misregistered(branch):
+                return
         faults = [fault for branch in self.branches for fault in branch.faults]
         whole = [replace(f, whole_unit=True) for f in faults]
         asked = CandidateOracle(self.oracle, self.found.candidate)
         self.confirmed = left.kind is Kind.OK and asked.searched(
             lambda ask: each_matters(ask, self.base, whole)
         )
+
+    def _is_misregistered(self, branch: Branch[CandidateType]) -> bool:
+        """Return whether the registration of a custom operator explains other failures too."""
+        self._attempt("checking custom operators", lambda: self._custom_operators(branch))
+        return bool(branch.misregistered)
 
     def _named_before(self, fault: Fault) -> bool:
         """Return whether a unit that is already off is named again, which ends the search."""
@@ -342,6 +349,8 @@ class Investigation(Generic[CandidateType]):
 
     def _custom_operators(self, branch: Branch[CandidateType]) -> None:
         """Blame wrongly registered custom operators, if any, instead of a unit or layer."""
+        if branch.misregistered:
+            return
         branch.misregistered = self.subject.misregistered(branch.best)
         if branch.misregistered:
             self.notes = [note for note in self.notes if note not in self.layer.notes]

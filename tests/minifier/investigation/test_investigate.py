@@ -95,3 +95,29 @@ def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path:
     assert told.units == ["lower.c"]
     assert told.notes == ["it fails with lower.a off too, and lower.a is named again"]
     assert not told.confirmed
+
+
+@torch.library.custom_op("registered_wrongly::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x, x])
+
+
+@doubled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_no_second_fault_is_sought_behind_an_operator_that_is_registered_wrongly(
+    tmp_path: Path,
+) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(AlwaysWrong, subject, log)
+    found = FailureFound(captured(lambda *args: doubled(*args) + 1, torch.ones(3)), WRONG, 0)
+    told = Told(found, subject, oracle, log, Toggles(), units=["layer.a", "lower.b"])
+    told._fault_by_fault()
+    assert told.units == ["lower.b"]
+    (branch,) = told.branches
+    assert "registered_wrongly.doubled.default is registered wrongly" in branch.misregistered[0]
+    assert told.layer.layer == "layer.script"
+    assert told.notes == ["it passes with layer.a off, which trusts the registration"]
