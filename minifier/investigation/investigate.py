@@ -128,19 +128,16 @@ class Investigation(Generic[CandidateType]):
                 return
             toggles = toggles.without(off=branch.off)
             left = self._ask(toggles, f"the whole graph without {', '.join(branch.off)}")
-            if left.failed and self._is_misregistered(branch):
-                return
+            if left.failed:
+                self._check_operators(branch)
+            if branch.misregistered:
+                return  # that explains other failures too
         faults = [fault for branch in self.branches for fault in branch.faults]
         whole = [replace(f, whole_unit=True) for f in faults]
         asked = CandidateOracle(self.oracle, self.found.candidate)
         self.confirmed = left.kind is Kind.OK and asked.searched(
             lambda ask: each_matters(ask, self.base, whole)
         )
-
-    def _is_misregistered(self, branch: Branch[CandidateType]) -> bool:
-        """Return whether the registration of a custom operator explains other failures too."""
-        self._attempt("checking custom operators", lambda: self._custom_operators(branch))
-        return bool(branch.misregistered)
 
     def _named_before(self, fault: Fault) -> bool:
         """Return whether a unit that is already off is named again, which ends the search."""
@@ -331,7 +328,7 @@ class Investigation(Generic[CandidateType]):
         """Compare the stages of a fault and write its repro. Return False if the budget ended."""
         in_budget = self.oracle.spending.seconds_left > 0
         if in_budget:
-            self._attempt("checking custom operators", lambda: self._custom_operators(branch))
+            self._check_operators(branch)
         if in_budget and self._comparable(branch):
             try:
                 self._attempt("the comparison of stages", lambda: self._stages(branch, number))
@@ -347,10 +344,12 @@ class Investigation(Generic[CandidateType]):
         assert self.log.folder is not None
         return self.log.folder
 
+    def _check_operators(self, branch: Branch[CandidateType]) -> None:
+        if not branch.misregistered:
+            self._attempt("checking custom operators", lambda: self._custom_operators(branch))
+
     def _custom_operators(self, branch: Branch[CandidateType]) -> None:
         """Blame wrongly registered custom operators, if any, instead of a unit or layer."""
-        if branch.misregistered:
-            return
         branch.misregistered = self.subject.misregistered(branch.best)
         if branch.misregistered:
             self.notes = [note for note in self.notes if note not in self.layer.notes]
