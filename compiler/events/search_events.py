@@ -253,6 +253,21 @@ class FuzzFinding(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FuzzNotReproduced(Event):
+    """A generated program failed, but passes in a fresh process. It does not count as a finding.
+
+    `path` is its folder. `note` says what was run.
+    """
+
+    kind: ClassVar[str] = "fuzz.not_reproduced"
+    level: ClassVar[str] = "warning"
+    signature: str
+    ops: list[str]
+    path: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class FuzzAgain(Event):
     """A finding was judged again: the name of its folder, and the new result."""
 
@@ -282,5 +297,6 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     ReproVerify,
     FuzzCase,
     FuzzFinding,
+    FuzzNotReproduced,
     FuzzAgain,
 )

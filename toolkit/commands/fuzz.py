@@ -160,8 +160,9 @@ def _newest() -> Run:
 
 def _state(finding: Finding, fails: bool) -> State:
     if not fails:
-        return State.FIXED
-    return State.NEW if finding.state is State.FIXED else finding.state
+        return finding.state if finding.state is State.NOT_REPRODUCED else State.FIXED
+    again = finding.state in (State.FIXED, State.NOT_REPRODUCED)
+    return State.NEW if again else finding.state
 
 
 def _job(
@@ -237,7 +238,10 @@ def _campaign(
         except WorkerFailed as problem:
             error("TCD011", f"a worker failed:\n{problem}", f"see {folder}")
             status = FAULT
-    found = [f for f in Findings(Path(job.findings)) if f.slug not in before]
+    found = [
+        f for f in Findings(Path(job.findings))
+        if f.slug not in before and f.state is not State.NOT_REPRODUCED
+    ]  # fmt: skip
     status = status or (FAILS if found else 0)
     log.emit(RunEnd(status, round(time.monotonic() - began, 3)))
     return status, tally, found

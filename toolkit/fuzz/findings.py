@@ -20,11 +20,12 @@ REPRO = "repro.py"
 
 
 class State(StrEnum):
-    """The state of a finding: new, known, or passing again."""
+    """The state of a finding: new, known, passing again, or not seen to fail in a fresh process."""
 
     NEW = "new"
     KNOWN = "known"
     FIXED = "fixed"
+    NOT_REPRODUCED = "not reproduced"
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -23,6 +23,8 @@ class CampaignTally:
     fused: set[str] = field(default_factory=set)
     second_calls: int = 0
     findings: list[dict[str, Any]] = field(default_factory=list)
+    not_reproduced: list[dict[str, Any]] = field(default_factory=list)
+    """Failures that did not occur again in a fresh process."""
     failing: dict[str, str] = field(default_factory=dict)
     """Signatures of the findings that fail again, by name."""
     judging: float = 0.0
@@ -38,6 +40,8 @@ class CampaignTally:
                 self._case(data)
             elif record["event"] == "fuzz.finding":
                 self.findings.append(data)
+            elif record["event"] == "fuzz.not_reproduced":
+                self.not_reproduced.append(data)
             elif record["event"] == "fuzz.again" and data["status"] == "failed":
                 self.failing[data["finding"]] = data["signature"]
             elif record["event"] == "run.end":
@@ -79,5 +83,6 @@ class CampaignTally:
             pairs=len(self.pairs),
             fused_pairs=len(self.fused),
             findings=len(self.findings),
+            not_reproduced=len(self.not_reproduced),
             seconds=round(self.seconds or time.monotonic() - self._began, 1),
         )

@@ -20,8 +20,14 @@ import torch
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.search_events import FuzzAgain, FuzzCase, FuzzFinding
-from tcdebug.fuzz.findings import PROGRAM, Finding, Findings
+from tcdebug.compiler.events.search_events import (
+    FuzzAgain,
+    FuzzCase,
+    FuzzFinding,
+    FuzzNotReproduced,
+)
+from tcdebug.fuzz.confirmation import judged_again
+from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
 from tcdebug.fuzz.followup import bisected, minified
 from tcdebug.fuzz.hunt import Enough, Found, Hunt
 from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
@@ -46,6 +52,8 @@ from tcdebug.strategies.toggles import FAMILIES
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
 """Units that are switched off in some programs, by backend, if the job names none."""
+AGAIN = "again"
+"""The folder of the process that judges a finding again."""
 OFTEN = 20
 """Number of rounds after which the database is read again."""
 COUNTED = re.compile(r"_\d+\b")
@@ -204,7 +212,10 @@ class Worker:
         )  # fmt: skip
 
     def _keep(self, found: Found) -> bool:
-        """Create the folder of a finding, then minify and bisect it; False if it is known."""
+        """Create the folder of a finding, then minify and bisect it.
+
+        Returns False if it is known, or does not fail in a fresh process.
+        """
         verdict, program = found.verdict, found.program
         finding = Finding(
             verdict.signature, verdict.kind, self.job.backend, verdict.message, program,
@@ -221,21 +232,30 @@ class Worker:
         if options:
             call["options"] = options
         (folder / PROGRAM).write_text(script_of(program, call, SEED))
-        if isinstance(program, PythonProgram):
-            finding = confirmed(finding, folder, self.job.setup)
-            self.findings.write(finding)
-            if self.job.bisect and finding.note == FAILS:
-                finding = bisected(finding, folder, self.hunt.seconds_left)
-                self.findings.write(finding)
-        elif self.job.bisect:
-            finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
-            self.findings.write(finding)
+        finding = self._followed(finding, folder)
+        self.findings.write(finding)
+        ops = list(finding.ops)
+        if finding.state is State.NOT_REPRODUCED:
+            self.log.emit(FuzzNotReproduced(finding.signature, ops, str(folder), finding.note))
+            return False
         event = FuzzFinding(
-            finding.signature, list(finding.ops), str(folder), finding.examples,
-            list(finding.culprits),
-        )  # fmt: skip
+            finding.signature, ops, str(folder), finding.examples, list(finding.culprits)
+        )
         self.log.emit(event)
         return True
+
+    def _followed(self, finding: Finding, folder: Path) -> Finding:
+        """The finding after it was seen to fail in a fresh process, and bisected."""
+        if isinstance(finding.program, PythonProgram):
+            finding = confirmed(finding, folder, self.job.setup)
+            fails = finding.note == FAILS
+            if self.job.bisect and fails:
+                finding = bisected(finding, folder, self.hunt.seconds_left)
+        else:
+            if self.job.bisect:
+                finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
+            fails = finding.repro is not None
+        return finding if fails else judged_again(finding, self.job, folder / AGAIN)
 
 
 def unfit(job: FuzzJob) -> str:

@@ -12,17 +12,39 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tcdebug.fuzz.findings import PROGRAM, Finding, Findings
+from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
 from tcdebug.fuzz.hunt import simplified
 from tcdebug.fuzz.python.execution import Execution
 from tcdebug.fuzz.python.oracle import first_deviation, judge_python
 from tcdebug.fuzz.python.standalone import confirmed
+from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.kinds import AnyProgram, script_of
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
 from tcdebug.strategies.python.python_programs import feature_names, python_programs
 from tests.planted_in_dynamo import PLANTED, PlantedUnit, program
 
+FAILING_ONCE = """
+from pathlib import Path
+import torch
+
+ran = Path(__file__).with_name("ran")
+if not ran.exists():  # only the first process has the fault
+    ran.touch()
+    lookup = torch._dynamo.lookup_backend
+
+    def broken(name):
+        def compiler(graph, inputs):
+            compiled = lookup(name)(graph, inputs)
+            return lambda *values: [
+                result + 1 if isinstance(result, torch.Tensor) else result
+                for result in compiled(*values)
+            ]
+
+        return compiler
+
+    torch._dynamo.lookup_backend = broken
+"""
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -169,3 +191,77 @@ def test_a_campaign_judges_python_programs(tcdebug: Any, tmp_path: Path) -> None
     assert done.status == 0, done.stdout + done.stderr
     numbers = json.loads(done.stdout)
     assert (numbers["examples"], numbers["valid"], numbers["passed"]) == (3, 1.0, 3)
+
+
+def test_an_equal_call_in_another_mode_may_compile_again(tmp_path: Path) -> None:
+    """The program itself changes grad mode, the default dtype or determinism for the next call."""
+    for change in (
+        "torch.set_grad_enabled(False)",
+        "torch.set_default_dtype(torch.float64)",
+        "torch.use_deterministic_algorithms(True)",
+    ):
+        changing = program(f"{change}\nreturn x * 2")
+        states = Execution(changing, tmp_path / "p.py", lambda f: f).states()
+        assert [state.repeats for state in states] == [False, False], change
+    states = Execution(program("return x * 2"), tmp_path / "p.py", lambda f: f).states()
+    assert [state.repeats for state in states] == [False, True]
+
+
+def test_rounding_that_a_cancellation_leaves_is_no_failure(tmp_path: Path) -> None:
+    large = "BIG = torch.full((3,), 1000.0)\nSMALL = torch.zeros(3)"
+    states = [
+        Execution(
+            program(f"SMALL.add_({n})\nreturn x", definitions=large),
+            tmp_path / "p.py",
+            lambda f: f,
+        ).states()
+        for n in (0.0, 0.005, 0.05)
+    ]
+    assert first_deviation(states[0], states[1], "eager") is None
+    found = first_deviation(states[0], states[2], "eager")
+    assert found is not None and found.what == "wrong side effect"
+
+
+def test_parameters_of_an_exported_program_are_constants(tmp_path: Path) -> None:
+    weight = "WEIGHT = torch.nn.Parameter(torch.ones(3))"
+    exported = msgspec.structs.replace(
+        program("return x * WEIGHT", definitions=weight), way="torch.export"
+    )
+    assert judged(exported, tmp_path)[0] is Status.DISCARDED
+
+
+def test_a_script_compares_numbers_up_to_rounding(tmp_path: Path) -> None:
+    text = script_of(program("return x * 2"), {"backend": "eager"}, 0)
+    names: dict[str, Any] = {"__name__": "script"}
+    exec(compile(text, "program.py", "exec"), names)
+    differ = names["differ"]
+    assert not differ([1.0, "a", float("nan")], [1.00001, "a", float("nan")])
+    assert not differ({"b": float("inf")}, {"b": float("inf")})
+    assert differ([1.0], [1.01]) and differ([1.0], ["1.0"]) and differ({"b": 1.0}, {})
+    assert differ(["torch.float32", [1.0]], ["torch.float64", [1.0]])
+
+
+@pytest.mark.slow
+def test_a_failure_that_does_not_occur_in_a_fresh_process_is_no_finding(
+    tcdebug: Any, tmp_path: Path
+) -> None:
+    setup = tmp_path / "setup.py"
+    setup.write_text(FAILING_ONCE)
+    done = tcdebug(
+        "fuzz", "run", "--programs=python", "--backend=eager", "--examples=1", "--seconds=1",
+        "--seed=2", f"--setup={setup}", "--json", "-q", "-j1", "--no-bisect",
+    )  # fmt: skip
+    assert done.status == 0, done.stdout + done.stderr
+    numbers = json.loads(done.stdout)
+    assert (numbers["failed"], numbers["findings"], numbers["new"]) == (1, 0, [])
+    assert numbers["not_reproduced"] == 1
+    (kept,) = Findings(tmp_path / ".tcdebug" / "findings")
+    assert kept.state is State.NOT_REPRODUCED
+    assert kept.note == "the script passes; the fuzzer's oracle passes in a fresh process"
+
+
+def test_failures_that_were_not_reproduced_are_counted_apart() -> None:
+    tally = CampaignTally()
+    event = {"signature": "forward | wrong result", "ops": ["add"], "path": "", "note": ""}
+    tally.feed([{"event": "fuzz.not_reproduced", "data": event}])
+    assert (tally.summary.findings, tally.summary.not_reproduced) == (0, 1)

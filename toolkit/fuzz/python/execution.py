@@ -150,9 +150,9 @@ class Execution:
         )
 
     def _state_before(self) -> int:
-        """A hash of what a graph may depend on: not the result of the call before."""
+        """A hash of what a graph may depend on, as the modes, but not the last result."""
         roots = {name: value for name, value in self._roots().items() if name != RESULT}
-        return hash(tuple(reachable(roots).paths().items()))
+        return hash((*reachable(roots).paths().items(), _modes()))
 
     def _is_visible(self) -> bool:
         """Whether `reachable` sees all that a graph may depend on.
@@ -225,6 +225,7 @@ def _modes() -> tuple[object, ...]:
         torch.is_autocast_enabled("cpu"),
         torch.get_default_dtype(),
         torch.is_inference_mode_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
     )
 
 

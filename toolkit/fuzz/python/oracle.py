@@ -28,6 +28,7 @@ from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.reuse.differences import differences
+from tcdebug.minifier.reuse.reachable import Reachable
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram
 from tcdebug.strategies.python.ways import WAYS
 
@@ -42,6 +43,8 @@ PLANNED = ("eager",)
 """Backends that keep eager's strides."""
 CACHING = ("inductor",)
 """Backends that have caches, which a second run reads."""
+ROUNDED = 2e-5
+"""How far two floats may be apart, in parts of the largest number that the call left behind."""
 VIEWS_ONLY = "is a view"
 """What the message of an exception has if autograd forbids a write to a view."""
 
@@ -124,6 +127,8 @@ class PythonJudging:
             states = Execution(twice, self.compilation.path, lambda f: f).states()
             if len(states) < 2 or next(differences(*(s.state for s in states)), None) is not None:
                 return "a call changes more than its result"
+            if _has_parameters(states[0]):
+                return "the program has parameters, which an exported program keeps as constants"
         return ""
 
     def _deviation(self, eager: Sequence[CallState]) -> Deviation | None:
@@ -178,6 +183,35 @@ def first_deviation(
     return None
 
 
+def _has_parameters(state: CallState) -> bool:
+    """Whether a leaf other than the arguments requires a gradient."""
+    nodes = state.state.nodes
+    arguments = {place for name, place in nodes[0].children if name in ("x", "y")}
+    return any(
+        "requires_grad" in str(nodes[place].value) and not layout.recorded
+        for place, layout in state.layouts.items()
+        if place not in arguments
+    )
+
+
+def _without_rounding(right: Reachable, other: Reachable) -> Reachable:
+    """`other` with the numbers of `right` where rounding alone sets them apart.
+
+    A cancellation leaves the rounding of the numbers before it, so the largest number counts.
+    """
+    floats = [t for t in right.tensors.values() if t.is_floating_point() and t.numel()]
+    largest = max((float(t.nan_to_num(0, 0, 0).abs().max()) for t in floats), default=0.0)
+    made = dict(other.tensors)
+    for place, value in right.tensors.items():
+        now = other.tensors.get(place)
+        if now is None or not value.is_floating_point():
+            continue
+        if (now.shape, now.dtype) == (value.shape, value.dtype) and now.layout is value.layout:
+            near = (now - value).abs() <= ROUNDED * largest
+            made[place] = torch.where(near, value, now)
+    return Reachable(other.nodes, made)
+
+
 def _errors_differ(place: int, right: CallState, other: CallState) -> Deviation | None:
     error, wanted = other.error, right.error
     if error is None:
@@ -204,7 +238,7 @@ def _errors_differ(place: int, right: CallState, other: CallState) -> Deviation 
 def _states_differ(
     place: int, right: CallState, other: CallState, backend: str
 ) -> Deviation | None:
-    value = next(differences(right.state, other.state), None)
+    value = next(differences(right.state, _without_rounding(right.state, other.state)), None)
     if value is not None:
         part = "result" if value.path.startswith("result") else "side effect"
         what = "gradient" if value.path.endswith(".grad") else part

@@ -47,12 +47,15 @@ def described(value, known):
     if isinstance(value, torch.Tensor):
         grad = value.grad if value.is_leaf and value.requires_grad else None
         history = value.requires_grad, value.grad_fn is None
-        text = f"{{value.dtype}} {{history}} {{value.detach().double().tolist()}}"
-        return f"{{text}} grad {{described(grad, known)}}" if grad is not None else text
+        text = f"{{value.dtype}} {{history}}"
+        values = value.detach().double().tolist()
+        return [text, values] if grad is None else [text, values, "grad", described(grad, known)]
     seen = id(value) in known or isinstance(value, type(torch))
     if seen or callable(value) and not isinstance(value, torch.nn.Module):
         return type(value).__name__
-    if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.Size)):
+    if isinstance(value, float):
+        return value
+    if value is None or isinstance(value, (int, str, torch.dtype, torch.Size)):
         return repr(value)
     known = {{*known, id(value)}}
     items = dict(vars(value)) if hasattr(value, "__dict__") else {{}}
@@ -63,6 +66,20 @@ def described(value, known):
     elif isinstance(value, (set, frozenset)):
         return f"{{sorted(value, key=repr)}}"
     return {{name: described(item, known) for name, item in items.items()}}
+
+
+def differ(right, other):
+    """Whether two descriptions differ by more than rounding."""
+    if type(right) is not type(other):
+        return True
+    if isinstance(right, float):
+        close = 1e-4 * max(1, abs(right)) >= abs(right - other)
+        return not (right == other or close or right != right and other != other)
+    if isinstance(right, dict):
+        return right.keys() != other.keys() or any(differ(right[k], other[k]) for k in right)
+    if isinstance(right, list):
+        return len(right) != len(other) or any(map(differ, right, other))
+    return right != other
 
 
 def outcomes(program):
@@ -103,13 +120,13 @@ def main():
     there = runpy.run_path(__file__, run_name="compiled")
 {settings}    actual = list(there["outcomes"](there["compiled"](there["program"], {call})))
     for number, (right, other) in enumerate(zip(wanted[:{compared}], actual), 1):
-        if right[0] != other[0]:
+        if differ(right[0], other[0]):
             sys.exit(f"call {{number}} gives {{other[0]}} instead of {{right[0]}}")
         if {compared}:
             break  # an exported program leaves the variables of this module alone
         for name, value in right[1].items():
-            if value != other[1].get(name):
-                now = other[1].get(name)
+            now = other[1].get(name)
+            if differ(value, now):
                 sys.exit(f"after call {{number}}, {{name}} is {{now}}, not {{value}}")
 
 
