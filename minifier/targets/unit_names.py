@@ -36,6 +36,8 @@ OPERATORS = re.compile(
     r"(?:lower|decompose|autograd\.decomposition|autograd\.functionalization)\.(?=.)"
 )
 """The prefix of a name that continues with an operator."""
+OWN_NAMESPACES = ("aten", "prims")
+"""Namespaces of torch's operators. A program adds operators in others."""
 MOST_NEAR = 3
 
 
@@ -58,8 +60,10 @@ def is_unit(name: str, *, complete: bool = False) -> bool:
     if any(belongs(name, family) for family in OPEN if family not in closed):
         return True
     operator = OPERATORS.match(name)
-    if operator is not None and _is_operator(name[operator.end() :]):
-        return True
+    if operator is not None:
+        rest = name[operator.end() :]
+        if _is_operator(rest) or (not complete and _may_be_registered(rest)):
+            return True
     return any(belongs(known, name) for known in _fixed())
 
 
@@ -109,8 +113,7 @@ def unasked(toggles: Toggles, asked: Iterable[str]) -> Mapping[str, str]:
     return {
         name: near_text(name, seen)
         for name in (*sorted(toggles.off), *toggles.first, *sorted(toggles.only))
-        if any(name.startswith(f"{family}.") for family in OPEN)
-        and not any(belongs(unit, name) for unit in (*seen, *_known()))
+        if _is_open(name) and not any(belongs(unit, name) for unit in (*seen, *_known()))
     }
 
 
@@ -126,6 +129,23 @@ def _fixed() -> tuple[str, ...]:
 
     layers = (*ORDER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
     return (*(unit.name for unit in units()), *layers)
+
+
+def _may_be_registered(name: str) -> bool:
+    """Return whether a program may register an operator with this name."""
+    namespace, dot, operator = name.partition(".")
+    if not dot or namespace in OWN_NAMESPACES or _is_operator(name):
+        return False
+    meant = difflib.get_close_matches(namespace, OWN_NAMESPACES, 1)
+    return not (meant and _is_operator(f"{meant[0]}.{operator}"))
+
+
+def _is_open(name: str) -> bool:
+    """Return whether a name may be that of a unit which only a compile knows."""
+    if any(name.startswith(f"{family}.") for family in OPEN):
+        return True
+    operator = OPERATORS.match(name)
+    return operator is not None and _may_be_registered(name[operator.end() :])
 
 
 def _families() -> str:

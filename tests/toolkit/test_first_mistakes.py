@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tcdebug.cli.main import disk_problem
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import RunEnd
@@ -20,6 +22,7 @@ from tcdebug.display import tables
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Hunt
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
+from tcdebug.minifier.processes.job import SessionFault
 from tcdebug.supervision.eager_failures import (
     NO_GRAPH,
     culprit_notes,
@@ -220,6 +223,36 @@ def test_a_script_without_a_compiled_graph_does_not_count_as_healthy_without_a_w
     assert done.json["status"] == "no_failure"
     assert done.json["notes"] == [NO_GRAPH]
     assert done.json["reruns"] == 1
+
+
+def test_a_unit_that_does_not_exist_is_refused_in_the_variable_too(
+    inside: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.py").write_text("def f(:\n")
+    monkeypatch.setenv("TCDEBUG_OFF", "fuse.vertical,fuse.vertcal")
+    done = inside("bisect", "script.py")
+    assert done.status == 2
+    assert "TCD005: no unit 'fuse.vertcal'; the nearest are: fuse.vertical" in done.stderr
+    monkeypatch.setenv("TCDEBUG_OFF", "fuse.vertical,all:3,site:1f0c9a7be2")
+    assert inside("bisect", "script.py").status == 5
+
+
+def test_a_check_that_compares_nothing_says_so(tcdebug: Command, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import torch\nf = torch.compile(torch.sin)\n")
+    done = tcdebug("run", "--check", "script.py")
+    assert done.status == 0
+    assert "nothing was compared: torch.compile captured no graph" in done.stderr
+
+
+def test_a_full_disk_is_not_called_a_bug_of_tcdebug(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "job.key")
+    assert disk_problem(full) == "No space left on device: job.key"
+    assert disk_problem(OSError(errno.EROFS, "Read-only file system")).endswith(str(Path.cwd()))
+    ended = SessionFault(f"Traceback (most recent call last):\n  ...\nOSError: {full}\n")
+    assert disk_problem(ended) == "No space left on device, in the process that runs the script"
+    assert disk_problem(FileNotFoundError(errno.ENOENT, "No such file or directory", "x")) == ""
+    assert disk_problem(SessionFault("OSError: [Errno 5] Input/output error")) == ""
+    assert disk_problem(ValueError("OSError")) == ""
 
 
 def test_help_as_a_command_leads_to_the_option(inside: Command) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,8 @@ from tcdebug.cli.values import values
 from tcdebug.compiler.configuration.options import BadOption
 from tcdebug.compiler.gate.toggles import BadToggle
 
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of a disk that is full or cannot be written."""
 SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
@@ -267,10 +271,21 @@ cli.add_command(since)
 cli.add_command(values)
 
 
+def disk_problem(problem: Exception) -> str:
+    """What the disk refused if that ended a command, or the session of a script; empty if not."""
+    if isinstance(problem, OSError) and problem.errno in DISK:
+        return f"{problem.strerror}: {problem.filename or Path.cwd()}"
+    last = str(problem).rstrip().rpartition("\n")[2]
+    found = re.fullmatch(r"OSError: \[Errno (\d+)\] ([^:]+)(?:: .*)?", last)
+    if found is None or int(found[1]) not in DISK:
+        return ""
+    return f"{found[2]}, in the process that runs the script"
+
+
 def main() -> None:
     """The entry point of the `tcdebug` command.
 
-    A bad TCDEBUG_* variable is exit status 2, an internal error 3.
+    A bad TCDEBUG_* variable and a full disk are exit status 2, an internal error 3.
     """
     try:
         cli.main(prog_name="tcdebug", standalone_mode=True)
@@ -279,7 +294,12 @@ def main() -> None:
 
         error(problem.code, str(problem))
         sys.exit(USAGE)
-    except Exception:
+    except Exception as problem:
+        if full := disk_problem(problem):
+            from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
+
+            error("TCD004", full, "free some space, or run tcdebug in another folder")
+            sys.exit(USAGE)
         from rich.traceback import Traceback  # noqa: PLC0415 - start-up time
 
         from tcdebug.display.console import error, messages  # noqa: PLC0415 - start-up time

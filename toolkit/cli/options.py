@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -59,15 +60,20 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Do not show progress o
 
 
 def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    """The toggles of --off in canonical form; exit status 2 if one is invalid."""
+    """The toggles of --off in canonical form; exit status 2 if one is invalid.
+
+    Those of TCDEBUG_OFF, which the script's processes inherit, are checked too.
+    """
+    inherited = [name for name in os.environ.get("TCDEBUG_OFF", "").split(",") if name]
     try:
         toggles = Toggles.parse(given)
-        if given:
+        if given or inherited:
             from tcdebug.minifier.targets.unit_names import (  # noqa: PLC0415 - imports torch
                 check_toggles,
             )
 
             check_toggles(toggles)
+            check_toggles(Toggles.parse(inherited))
         return toggles.texts()
     except BadToggle as problem:
         from tcdebug.display.console import error  # noqa: PLC0415 - start-up time

@@ -22,10 +22,10 @@ from tcdebug.minifier.processes.job import (
     start_in_foreground,
 )
 from tcdebug.reading.run_dir import find
-from tcdebug.supervision.eager_failures import print_script_problem
+from tcdebug.supervision.eager_failures import NO_GRAPH, print_script_problem
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.profiled_script import begin_profiling, profiled
-from tcdebug.supervision.recorded_graphs import fallbacks
+from tcdebug.supervision.recorded_graphs import fallbacks, nothing_captured
 from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
 
@@ -75,6 +75,8 @@ def run(
     supervisor.finish(ending, healthy=ending == 0)
     for line in (*fallbacks(folder), *_unasked(off, folder)):
         note(line)
+    if check == "results" and nothing_captured(folder):
+        note(f"nothing was compared: {NO_GRAPH}")
     announce_repros(repros, hints=not quiet)
     show_missing_guards(missing)
     return ending

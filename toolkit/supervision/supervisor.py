@@ -365,6 +365,6 @@ def begin(
     supervisor = Supervisor(command, job, progress, log, folder.resolve(), time.monotonic())
     supervisor.announce()
     if folder.parent.resolve() != Path(run_folder.BASE).resolve():
-        why = f"the run is in {folder.parent}, where the other commands need its path"
+        why = f"the run is in {folder}; give its path to other commands"
         log.emit(Fallback(f"{Path(run_folder.BASE).resolve()} is not writable", why))
     return supervisor

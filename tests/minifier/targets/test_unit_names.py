@@ -14,6 +14,7 @@ NAMES = [
     "autograd.decomposition.aten.silu.default", "postgrad.pattern_of_a_program",
     "config.max_fusion",
     "lower.quantized.add.default", "passes.of_a_program",
+    "lower.of_a_program.op", "lower.attn.flash.default", "decompose.of_a_program.op.default",
 ]  # fmt: skip
 NEAR = {
     "fuze.vertical": "fuse.vertical",
@@ -24,6 +25,7 @@ NEAR = {
     "codegen.vectorise": "codegen.vectorize",
     "layer.dynamoo": "layer.dynamo",
     "Fuse": "fuse",
+    "lower.atem.sin.default": "lower.aten.sin.default",
     "autograd.alias": "autograd.output_alias",
     "partition.mincut": "partition.min_cut",
 }
@@ -69,3 +71,11 @@ def test_a_culprit_that_another_toggle_keeps_from_being_reached_is_accepted() ->
 def test_toggles_that_matched_nothing_in_a_run_are_named() -> None:
     toggles = Toggles.parse(["fuse", "postgrad.no_such", "lower.aten.sin.default"])
     assert list(unasked(toggles, ["lower.aten.cos.default"])) == ["postgrad.no_such"]
+    operators = Toggles.parse(["lower.of_a_program.op", "lower.quantized.add.default"])
+    assert list(unasked(operators, [])) == ["lower.of_a_program.op"]
+    assert unasked(operators, ["lower.of_a_program.op.default"]) == {}
+
+
+def test_an_operator_that_a_program_registers_exists_once_it_is_registered() -> None:
+    with pytest.raises(BadToggle, match=r"no unit 'lower\.of_a_program\.op'"):
+        check_units(["lower.of_a_program.op"])
