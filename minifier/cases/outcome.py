@@ -143,6 +143,10 @@ WRONG_ADDRESS = (
     "CUDA error: misaligned address",
 )
 """Errors of a kernel that accesses a wrong address. Which one occurs depends on the memory."""
+DAMAGED_MEMORY = ("SIGSEGV", "SIGBUS", "SIGABRT")
+"""How a program that writes to a wrong address ends. glibc aborts if it finds a damaged heap."""
+RUNNING = ("forward", "backward", "script")
+"""The phases in which compiled code runs. In the others, a compiler aborts at an assertion."""
 PLAIN = (*DEVICE, (PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
 
 
@@ -157,6 +161,9 @@ def normalised(message: str) -> str:
 
 def _bug(signature: str) -> str:
     """Return a signature in which all errors of a wrong address have the same name."""
+    phase, _, what = signature.partition(" | ")
+    if phase in RUNNING and what in DAMAGED_MEMORY:
+        return f"{phase} | {DAMAGED_MEMORY[0]}"
     for error in WRONG_ADDRESS:
         signature = signature.replace(error, WRONG_ADDRESS[0])
     return signature

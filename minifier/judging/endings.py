@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature
+from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, signal_name
 from tcdebug.minifier.processes.process import Ended
 
 BEFORE = ("", "eager", "capture")
@@ -32,5 +32,5 @@ def outcome_of(ended: Ended) -> Outcome:
     kind = Kind.INVALID if phase in BEFORE else Kind.CRASH
     if ended.signal:
         signature = crash_signature(ended.signal, phase)
-        return Outcome(kind, phase, signature, f"ended by signal {ended.signal}")
+        return Outcome(kind, phase, signature, f"ended by {signal_name(ended.signal)}")
     return Outcome(kind, phase, f"{phase} | exit", "the process ended without an answer")

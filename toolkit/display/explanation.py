@@ -90,14 +90,12 @@ def _failure_lines(text: str) -> list[str]:
 
 def _recompile_lines(cost: RecompileCost) -> list[str]:
     row = cost.recompile
-    why = "; ".join(row.changed) or "; ".join(row.reasons)
     lines = [
         f"{row.compile_id} {escape(row.frame)} [path]{short_place(row.where)}[/]  "
         f"{escape(cost.source)}",
-        f"  {escape(clipped(why, 200))}",
+        f"  {escape(clipped(cost.cause, 200))}",
     ]
-    if cost.advice:
-        lines.append(f"  [good]do[/]    {escape(cost.advice)}")
+    lines += [f"  [good]do[/]    {escape(remedy)}" for remedy in cost.advice]
     lines.append(f"  [dim]costs[/] {row.seconds:.1f} s")
     return lines
 

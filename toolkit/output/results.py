@@ -84,8 +84,7 @@ def _breaks(found: Explanation) -> Iterator[Result]:
 def _recompiles(found: Explanation) -> Iterator[Result]:
     for cost in found.recompiles:
         row = cost.recompile
-        why = "; ".join(row.changed or row.reasons)
-        text = f"{why}\n{cost.advice}" if cost.advice else why
+        text = "\n".join([cost.cause, *cost.advice])
         costs = (("costs", f"{row.seconds:.1f} s"),)
         yield _at(row.where, "recompile", "recompile", f"recompile of {row.frame}", text, costs)
 

@@ -9,15 +9,17 @@ import re
 from collections.abc import Sequence
 
 NUMBER = r"-?[\d.]+(e[+-]?\d+)?$"
+OF_VALUES = r"(size|stride|rank) mismatch|\.(size|stride)\(\)| == "
+"""Guards on sizes and numbers."""
 
 ADVICE: tuple[tuple[str, str], ...] = (
     (
-        rf"(\bself\b|L\['self'\])[\w.\[\]']* == {NUMBER}",
+        rf"(\bself\b|L\['self'\])[\w.\[\]']*( == {NUMBER}|: .*\(scalar change\)$)",
         "keep the number in a tensor (register_buffer): dynamic=True does not apply to numbers of "
         "a Module",
     ),
     (
-        rf"G\['?\w+'?\][\w.\[\]']* == {NUMBER}",
+        rf"G\['?\w+'?\][\w.\[\]']*( == {NUMBER}|: .*\(scalar change\)$)",
         "pass the global number as an argument, with torch.compile(..., dynamic=True)",
     ),
     (
@@ -32,17 +34,24 @@ ADVICE: tuple[tuple[str, str], ...] = (
         r" == (True|False|None|'|\")|\bis (not )?(None|True|False)\b",
         "choose between two compiled functions outside: a string or flag has one graph per value",
     ),
-    (rf" == {NUMBER}", "torch.compile(..., dynamic=True), or pass the number as a tensor"),
     (
-        r"size mismatch at index \d+\. expected [01],|size mismatch .* actual [01]$",
+        rf" == {NUMBER}|\(scalar change\)$",
+        "torch.compile(..., dynamic=True), or pass the number as a tensor",
+    ),
+    (
+        r"size mismatch at index \d+\. expected [01],|size mismatch .* actual [01]$|"
+        r"(: [01] -> \d+|-> [01]) \(size change\)$",
         "pad the dimension to 2 or more: a size of 0 or 1 always has a graph of its own",
     ),
     (
-        r"size mismatch|\.size\(\)\[\d+\]",
+        r"size mismatch|\.size\(\)\[\d+\]|\(size change\)$",
         "mark_dynamic(tensor, dim) before the first call",
     ),
     (r"stride mismatch|\.stride\(\)", "call .contiguous() on the tensor before the call"),
-    (r"rank mismatch", "reshape to the same number of dimensions before the call"),
+    (
+        r"rank mismatch|\(dimensionality change\)$",
+        "reshape to the same number of dimensions before the call",
+    ),
     (
         r"requires_grad mismatch",
         "pass tensors that agree in requires_grad: .detach() where no gradient is needed",
@@ -54,10 +63,50 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "pass the same object in every call: define a function or lambda once",
     ),
 )
-"""(pattern of a failed guard, remedy). The first match applies."""
+"""(pattern of a failed guard or of a change, remedy). The first match applies."""
 
 
-def advice(reasons: Sequence[str]) -> str:
-    """What to do about a recompile, by the guard of the newest graph; empty if nothing is known."""
-    said = re.sub(r"^\d+/\d+: ", "", reasons[0].strip()) if reasons else ""
+def advice(reasons: Sequence[str], changed: Sequence[str] = ()) -> list[str]:
+    """What to do about a recompile: all of it, since each remedy is for another cause.
+
+    `reasons` are the failed guards, that of the newest graph first. Dynamo stops at the first guard
+    that fails. `changed` are the sizes and numbers that it found changed. A change that the guard
+    is about needs no remedy of its own.
+    """
+    guard = _failed_guard(reasons)
+    remedies = [_remedy(guard), *(_remedy(c) for c in _others(guard, changed))]
+    return list(dict.fromkeys(text for text in remedies if text))
+
+
+def cause(reasons: Sequence[str], changed: Sequence[str]) -> str:
+    """What differed from the earlier calls, in one line.
+
+    A change says more than a guard on the same value, since it has the value before and after.
+    """
+    guard = _failed_guard(reasons)
+    if not changed:
+        return "; ".join(reasons)
+    said = [guard] if len(_others(guard, changed)) == len(changed) else []
+    return "; ".join(text for text in (*said, *changed) if text)
+
+
+def _failed_guard(reasons: Sequence[str]) -> str:
+    """The guard of the newest graph that failed; empty if there is none."""
+    return re.sub(r"^\d+/\d+: ", "", reasons[0].strip()) if reasons else ""
+
+
+def _others(guard: str, changed: Sequence[str]) -> list[str]:
+    """The changes that a failed guard is not about."""
+    return [change for change in changed if not _is_about(guard, change)]
+
+
+def _is_about(guard: str, change: str) -> bool:
+    """Whether a guard failed because of a change, such as `L['self'].seen: 0 -> 1 (...)`."""
+    names = re.findall(r"\w+", change.partition(": ")[0])
+    if not names or not re.search(OF_VALUES, guard):
+        return False
+    return re.search(rf"\b{names[-1]}\b", guard) is not None
+
+
+def _remedy(said: str) -> str:
     return next((text for pattern, text in ADVICE if re.search(pattern, said)), "")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tcdebug.reading.advice import advice
+from tcdebug.reading.advice import advice, cause
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import (
@@ -44,11 +44,15 @@ class BreakCost(msgspec.Struct, frozen=True):
 
 
 class RecompileCost(msgspec.Struct, frozen=True):
-    """A recompile and its remedy."""
+    """A recompile and what removes it.
+
+    `cause` is what differed from the earlier calls: the failed guard, and the changed values.
+    """
 
     recompile: RecompileRow
     source: str
-    advice: str
+    cause: str
+    advice: list[str]
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -128,7 +132,8 @@ def _resumes(compiled: CompileRow, where: str) -> bool:
 
 
 def _recompile(row: RecompileRow) -> RecompileCost:
-    return RecompileCost(row, source_line(row.where), advice(row.reasons))
+    source, remedies = source_line(row.where), advice(row.reasons, row.changed)
+    return RecompileCost(row, source, cause(row.reasons, row.changed), remedies)
 
 
 def _constants(guards: Iterable[Record]) -> list[str]:

@@ -241,3 +241,20 @@ def test_a_wrong_address_is_one_bug_whether_it_is_illegal_or_misaligned() -> Non
     assert not illegal.same_bug(assertion)
     backward = Outcome(Kind.EXCEPTION, "backward", "backward | CUDA error: misaligned address")
     assert not illegal.same_bug(backward)
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "script"])
+def test_damaged_memory_is_one_bug_whichever_signal_shows_it(phase: str) -> None:
+    segfault, abort, bus, arithmetic = (
+        Outcome(Kind.CRASH, phase, f"{phase} | {name}")
+        for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE")
+    )
+    assert segfault.same_bug(abort) and abort.same_bug(bus)
+    assert not segfault.same_bug(arithmetic)
+
+
+def test_an_abort_of_a_compiler_is_not_its_segfault() -> None:
+    segfault, abort = (
+        Outcome(Kind.CRASH, "compile", f"compile | {name}") for name in ("SIGSEGV", "SIGABRT")
+    )
+    assert not segfault.same_bug(abort)

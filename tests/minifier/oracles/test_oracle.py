@@ -43,7 +43,7 @@ CRASH = Outcome(
     Kind.CRASH,
     "compile",
     "compile | SIGSEGV",
-    "ended by signal 11",
+    "ended by SIGSEGV",
     (Decision("fuse.inline", "a->b", "0123456789", 3, True),),
     1.5,
     0.5,
@@ -448,11 +448,11 @@ def ended(**changes: Any) -> Ended:
         ),
         (
             ended(signal=11, phase="backward"),
-            Outcome(Kind.CRASH, "backward", "backward | SIGSEGV", "ended by signal 11"),
+            Outcome(Kind.CRASH, "backward", "backward | SIGSEGV", "ended by SIGSEGV"),
         ),
         (
             ended(signal=6, phase="eager"),
-            Outcome(Kind.INVALID, "eager", "eager | SIGABRT", "ended by signal 6"),
+            Outcome(Kind.INVALID, "eager", "eager | SIGABRT", "ended by SIGABRT"),
         ),
         (
             ended(),

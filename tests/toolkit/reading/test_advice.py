@@ -13,7 +13,7 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.display.console import clipped
 from tcdebug.minifier.trace.torch_trace import traced
-from tcdebug.reading.advice import ADVICE, advice
+from tcdebug.reading.advice import ADVICE, advice, cause
 from tcdebug.reading.explanation import RecompileCost, explain
 from tcdebug.reading.run_dir import find
 
@@ -193,7 +193,7 @@ def test_who_follows_the_advice_has_no_recompile(name: str, tmp_path: Path) -> N
     before, after, said = CASES[name]
     found = recompiles(before, tmp_path)
     assert found, "the program has to recompile"
-    assert said in found[0].advice, found[0].recompile.reasons
+    assert any(said in remedy for remedy in found[0].advice), found[0].recompile.reasons
     assert recompiles(after, tmp_path) == []
 
 
@@ -203,8 +203,75 @@ def test_every_advice_is_followed_in_a_test() -> None:
 
 
 def test_no_advice_is_better_than_one_that_does_not_fit() -> None:
-    assert advice(["0/0: something that torch never said"]) == ""
-    assert advice([]) == ""
+    assert advice(["0/0: something that torch never said"]) == []
+    assert advice([]) == []
+
+
+SIZE = "L['x']: 8 -> 2 (size change)"
+MARK = "mark_dynamic(tensor, dim) before the first call"
+
+
+@pytest.mark.parametrize(
+    ("guard", "change", "remedies", "differed"),
+    [
+        ("tensor 'x' size mismatch at index 0. expected 8, actual 2", SIZE, [MARK], SIZE),
+        (
+            "GLOBAL_STATE changed: grad_mode", SIZE,
+            ["make all calls under the same grad mode, autocast and threads", MARK],
+            f"GLOBAL_STATE changed: grad_mode; {SIZE}",
+        ),
+        (
+            "tensor 'x' dtype mismatch. expected Float, actual Double", SIZE,
+            ["convert to one dtype before the call", MARK],
+            f"tensor 'x' dtype mismatch. expected Float, actual Double; {SIZE}",
+        ),
+        (
+            "tensor 'x' size mismatch at index 0. expected 1, actual 5",
+            "L['x']: 1 -> 5 (size change)",
+            ["pad the dimension to 2 or more: a size of 0 or 1 always has a graph of its own"],
+            "L['x']: 1 -> 5 (size change)",
+        ),
+        (
+            "L['flag'] == 'a'", "L['n']: 2 -> 3 (scalar change)",
+            [
+                "choose between two compiled functions outside: a string or flag has one graph per "
+                "value",
+                "torch.compile(..., dynamic=True), or pass the number as a tensor",
+            ],
+            "L['flag'] == 'a'; L['n']: 2 -> 3 (scalar change)",
+        ),
+        (
+            "L['n'] == 2", "L['n']: 2 -> 3 (scalar change)",
+            ["torch.compile(..., dynamic=True), or pass the number as a tensor"],
+            "L['n']: 2 -> 3 (scalar change)",
+        ),
+    ],
+)  # fmt: skip
+def test_each_cause_of_a_recompile_is_named_and_has_its_remedy(
+    guard: str, change: str, remedies: list[str], differed: str
+) -> None:
+    assert advice([f"0/1: {guard}", "0/0: L['n'] == 1"], [change]) == remedies
+    assert cause([f"0/1: {guard}"], [change]) == differed
+
+
+def test_who_follows_both_remedies_has_no_recompile(tmp_path: Path) -> None:
+    def before() -> None:
+        f = compiled(lambda x: x * 2)
+        f(torch.ones(8, 3))
+        with torch.no_grad():
+            f(torch.ones(5, 3))
+
+    def after() -> None:
+        f = compiled(lambda x: x * 2)
+        for size in (8, 5):
+            x = torch.ones(size, 3)
+            torch._dynamo.mark_dynamic(x, 0)
+            f(x)
+
+    (found,) = recompiles(before, tmp_path)
+    assert ["same grad mode" in found.advice[0], *found.advice[1:]] == [True, MARK]
+    assert found.cause == "GLOBAL_STATE changed: grad_mode; L['x']: 8 -> 5 (size change)"
+    assert recompiles(after, tmp_path) == []
 
 
 def test_a_text_is_cut_between_words() -> None:
