@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tcdebug.cli.options import ARGS, CONTEXT, JSON, PASS_ON, SCRIPT, call, options
+from tcdebug.cli.options import ARGS, CONTEXT, JSON, SCRIPT, call, options
 
 TORCH = click.option(
     "--torch",
@@ -37,14 +37,14 @@ TIMEOUT = click.option(
 EVERY = click.option("--all", "every", is_flag=True, help="Run every version instead of bisecting.")
 
 
-@click.command(context_settings={**CONTEXT, **PASS_ON})
+@click.command(context_settings={**CONTEXT, "ignore_unknown_options": True})
 @options(TORCH, PYTHON, PACKAGES, INDEX_URL, TIMEOUT, EVERY, JSON, SCRIPT, ARGS)
 def since(**arguments: Any) -> None:
     """Find the version of torch in which a failure began or ended.
 
     Runs a repro or a script with several versions of torch. uv or pip makes a virtual environment
     for each, which is kept. A repro judges itself. Another script fails if it raises, crashes or
-    hangs.
+    hangs. Unknown options, and everything after --, are passed to the script.
 
     \b
     tcdebug since repro.py --torch 2.11..2.15

@@ -63,9 +63,17 @@ def since(tmp_path: Path, inside: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(text: str, *options: str) -> Any:
         (tmp_path / "script.py").write_text(text)
-        return inside("since", "--torch", "2.11..2.13", *pythons, *options, "script.py")
+        return inside("since", "script.py", "--torch", "2.11..2.13", *pythons, *options)
 
     return run
+
+
+def test_options_of_the_script_are_passed_to_it_wherever_they_are(
+    since: Callable[..., Any],
+) -> None:
+    script = "import sys, torch\nassert sys.argv[1:] == ['--rate', '5', '--json'], sys.argv\n"
+    for options in (["--rate", "5", "--all", "--", "--json"], ["--", "--rate", "5", "--json"]):
+        assert since(script, *options).status == 4
 
 
 def test_a_script_fails_since_a_version(since: Callable[..., Any]) -> None:
