@@ -68,5 +68,12 @@ def test_search_terms_are_the_operator_the_exception_and_words_of_its_message() 
     )
 
 
+def test_search_terms_of_code_generation_name_the_operator_whose_code_is_wrong() -> None:
+    culprit = Culprit("codegen.vectorize", "tanh", "0123456789", 0)
+    fault = ReportedFault(WRONG, [culprit], requires=["lower.aten.tanh.default"])
+    found = filing(Report("confirmed"), fault, "inductor", on_gpu=False)
+    assert found.terms == "torch.compile tanh incorrect result"
+
+
 def test_a_signature_has_the_culprit_and_the_failure() -> None:
     assert filed(WRONG, "passes.cse").signature == "passes.cse | wrong | output 0"

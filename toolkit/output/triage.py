@@ -95,7 +95,8 @@ def component(unit: str) -> tuple[str, ...]:
 def _terms(units: Sequence[str], fault: ReportedFault) -> Iterator[str]:
     """Words that issues of the same bug are likely to have."""
     yield "torch.compile"
-    yield from dict.fromkeys(OPERATOR.findall(" ".join(units)))
+    named = OPERATOR.findall(" ".join(units)) or OPERATOR.findall(" ".join(fault.requires))
+    yield from dict.fromkeys(named)
     failure = fault.failure
     if failure.kind == Kind.EXCEPTION:
         *names, message = failure.message.partition("\n")[0].split("Error: ")
