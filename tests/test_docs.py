@@ -165,7 +165,7 @@ def test_every_fenced_command_has_only_flags_that_exist(page: Path) -> None:
         assert unknown_flags(command) == [], f"{page.name}: {command}"
 
 
-def test_a_flag_that_does_not_exist_is_noticed_and_a_script_may_have_its_own() -> None:
+def test_an_unknown_flag_is_noticed_and_a_script_may_have_its_own_flags() -> None:
     assert unknown_flags("tcdebug bisect --nonsense script.py") == ["--nonsense"]
     assert unknown_flags("tcdebug nonsense") == ["nonsense"]
     assert unknown_flags("tcdebug bisect --off=fuse --no-minify script.py --epochs 3") == []
@@ -330,7 +330,7 @@ def test_ci_runs_what_the_readme_says_runs_the_tests() -> None:
         ("CITATION.cff", "citation-file-format"),
     ],
 )
-def test_a_file_for_a_service_fits_its_schema(name: str, schema: str) -> None:
+def test_a_file_for_a_ci_service_matches_its_schema(name: str, schema: str) -> None:
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
     done = subprocess.run([*check, DOCS / name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

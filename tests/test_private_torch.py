@@ -71,7 +71,7 @@ def test_a_private_name_is_where_the_page_says(name: str, first: str, last: str)
     assert is_there(name) == seen
 
 
-def test_a_name_that_is_gone_is_noticed() -> None:
+def test_a_private_name_that_torch_removed_is_noticed() -> None:
     assert not is_there("torch._inductor.scheduler.Gone")
     assert not is_there("torch._gone.module.name")
     assert any(map(is_there, ["torch._inductor.scheduler.Scheduler"]))

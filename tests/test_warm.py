@@ -52,7 +52,7 @@ def test_a_script_sees_what_it_would_see(warm_python: str, tmp_path: Path, place
 
 
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
-def test_a_process_ends_as_it_would_end(warm_python: str, tmp_path: Path, text: str) -> None:
+def test_a_warm_process_ends_like_a_fresh_one(warm_python: str, tmp_path: Path, text: str) -> None:
     warm, fresh = (run(p, tmp_path, "-c", text) for p in (warm_python, sys.executable))
     assert (warm.returncode, warm.stdout) == (fresh.returncode, fresh.stdout)
     assert warm.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
@@ -76,7 +76,7 @@ def test_torch_is_there_before_a_script_imports_it_and_not_in_another_environmen
     assert done.stdout == "False\n"
 
 
-def test_where_torch_keeps_kernels_needs_no_other_interpreter(
+def test_variables_that_locate_caches_need_no_fresh_interpreter(
     warm_python: str, tmp_path: Path
 ) -> None:
     """torch sets the variable in a test process that compiles with Triton."""
@@ -102,9 +102,7 @@ def test_a_module_of_tcdebug_is_run_and_no_other(warm_python: str, tmp_path: Pat
     assert run(warm_python, tmp_path, "-m", "site", "--user-site").stdout != ""
 
 
-def test_what_popen_starts_is_a_child_that_hears_signals_and_is_waited_for(
-    warm_server: Any, tmp_path: Path
-) -> None:
+def test_a_popen_child_gets_signals_and_is_waited_for(warm_server: Any, tmp_path: Path) -> None:
     text = "import os, sys; print(os.getppid(), os.getsid(0), 'torch' in sys.modules, flush=True)"
     command = [warm_server.path, "-c", f"{text}; input(); import time; time.sleep(1000)"]
     process = warm_server.popen(
@@ -120,7 +118,7 @@ def test_what_popen_starts_is_a_child_that_hears_signals_and_is_waited_for(
     process.stdout.close()
 
 
-def test_what_is_given_up_is_ended(warm_python: str, tmp_path: Path) -> None:
+def test_abandoned_runs_are_killed(warm_python: str, tmp_path: Path) -> None:
     text = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(1000)"
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([warm_python, "-c", text], cwd=tmp_path, timeout=1)

@@ -70,7 +70,7 @@ def test_custom_compilers_and_a_custom_partition_are_called() -> None:
     assert asked == ["partition", "fw_compiler", "bw_compiler", "inference_compiler"]
 
 
-def test_unknown_options_and_bad_parts_are_errors_at_once() -> None:
+def test_unknown_options_and_invalid_parts_are_errors_immediately() -> None:
     with pytest.raises(BadOption, match="no option 'cudagraph'; did you mean cudagraphs"):
         tcdebug.CompilerConfig(mode="reduce-overhead", cudagraph=True)
     with pytest.raises(BadOption, match="mode 'fast' is not one of default, reduce-overhead"):

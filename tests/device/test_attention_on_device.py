@@ -69,20 +69,20 @@ def assert_close(mine: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("length", [512, 77])
-def test_it_is_eager_s_and_computed_by_a_fused_kernel(tmp_path: Path, length: int) -> None:
+def test_the_result_equals_eager_and_comes_from_a_fused_kernel(tmp_path: Path, length: int) -> None:
     q = heads(length)
     assert_close(compiled(layers, tmp_path)(q), layers(q))
     assert fused(tmp_path) == 2, calls(tmp_path)
     assert PRODUCT not in calls(tmp_path)
 
 
-def test_a_result_that_is_returned_has_eager_s_strides(tmp_path: Path) -> None:
+def test_a_returned_result_has_the_strides_of_eager(tmp_path: Path) -> None:
     q = heads(512)
     assert_close(compiled(attention, tmp_path)(q), attention(q))
     assert fused(tmp_path) == 1, calls(tmp_path)
 
 
-def test_gradients_are_eager_s_and_fused_too(tmp_path: Path) -> None:
+def test_gradients_equal_eager_and_are_fused_too(tmp_path: Path) -> None:
     mine, theirs = heads(512).requires_grad_(), heads(512).requires_grad_()
     theirs.data.copy_(mine.data)
     compiled(layers, tmp_path)(mine).float().square().mean().backward()

@@ -169,7 +169,7 @@ def test_inputs_that_are_written_to_are_written_to(tmp_path: Path) -> None:
         (lambda x: (x > 0).nonzero() * 2, (50,), "that only the CPU can read"),
     ],
 )
-def test_what_cannot_be_captured_runs_without_and_says_why(
+def test_a_graph_that_cannot_be_captured_runs_without_cuda_graphs_and_says_why(
     tmp_path: Path, function: Callable[..., Any], given: tuple[int, ...], reason: str
 ) -> None:
     torch._dynamo.config.capture_dynamic_output_shape_ops = True
@@ -209,7 +209,7 @@ def test_gears_of_a_tensor_are_those_of_the_graph(tmp_path: Path) -> None:
     assert sorted(e["sizes"] for e in events(tmp_path, "cuda_graph_captured")) == [[4], [8]]
 
 
-def test_the_mode_and_the_unit_are_what_torch_and_the_gate_call_them(tmp_path: Path) -> None:
+def test_the_mode_captures_cuda_graphs_unless_their_unit_is_off(tmp_path: Path) -> None:
     x = randn(10)
     for options in ({}, {"off": ["runtime.cudagraphs"]}):
         torch._dynamo.reset()

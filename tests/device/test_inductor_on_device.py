@@ -80,7 +80,7 @@ def test_the_result_is_right_without_a_family(family: str) -> None:
     assert not any(d.allowed for d in decisions if d.unit.startswith(f"{family}."))
 
 
-def test_a_wrong_relu_of_triton_goes_with_its_lowering() -> None:
+def test_a_wrong_relu_in_triton_disappears_with_its_lowering_off() -> None:
     def relu(x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x) * 2
 

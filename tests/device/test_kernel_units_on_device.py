@@ -154,7 +154,7 @@ def is_right(faulty: FaultyDecision, factor: int, *off: str) -> tuple[bool, set[
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_fault_in_a_decision_about_a_kernel_goes_with_its_unit(
+def test_a_fault_in_a_decision_about_a_kernel_disappears_with_its_unit_off(
     unit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faulty = UNITS[unit]

@@ -255,7 +255,7 @@ def test_a_large_result_of_odd_size_needs_little_memory_beside_it() -> None:
     torch.testing.assert_close(result, function(*given), rtol=2e-2, atol=0.3)
 
 
-def test_what_only_backward_reads_is_not_copied_out_of_its_gaps() -> None:
+def test_a_tensor_that_only_backward_reads_keeps_its_gaps() -> None:
     def loss(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(F.linear(x, weight).float(), target)
 

@@ -26,7 +26,7 @@ def gradients(function: Any, *given: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 @pytest.mark.parametrize("options", [{}, {"cudagraphs": True}, {"templates": True}], ids=str)
-def test_logits_that_are_only_saved_keep_their_gap_and_gradients_are_eagers(
+def test_logits_that_are_only_saved_keep_their_gap_and_gradients_equal_eager(
     options: dict[str, Any], *, offloaded: bool
 ) -> None:
     """A hook that moves saved tensors elsewhere returns them contiguous."""

@@ -26,7 +26,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 
 @pytest.mark.parametrize("off", [[], ["codegen.persistent"]], ids=["whole", "in loops"])
-def test_running_extremes_and_logarithms_are_eager_s(off: list[str]) -> None:
+def test_running_extremes_and_logarithms_equal_eager(off: list[str]) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         return x.cummax(1), x.cummin(1), y.logcumsumexp(1), y.cumsum(1)
 
@@ -38,7 +38,7 @@ def test_running_extremes_and_logarithms_are_eager_s(off: list[str]) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-3, equal_nan=True)
 
 
-def test_what_meets_at_a_place_is_added_up() -> None:
+def test_values_for_the_same_element_are_added() -> None:
     def function(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> Any:
         row = i[:, 0]
         return (

@@ -280,12 +280,12 @@ def check(function: Callable[..., Any], given: tuple[Any, ...], **options: Any) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_computed_is_what_eager_computes(name: str) -> None:
+def test_results_equal_those_of_eager(name: str) -> None:
     check(*programs()[name]())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_with_sizes_that_change_it_is_too(name: str) -> None:
+def test_results_with_dynamic_sizes_equal_those_of_eager(name: str) -> None:
     check(*programs()[name](), dynamic=True)
 
 

@@ -15,7 +15,7 @@ FOUND_WITH = "2.13.0"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_a_finding_shows(path: Path, tmp_path: Path) -> None:
+def test_a_finding_still_differs_from_eager(path: Path, tmp_path: Path) -> None:
     if torch.__version__.partition("+")[0] != FOUND_WITH:
         pytest.skip(f"found with torch {FOUND_WITH}")
     command = [sys.executable, str(path)]

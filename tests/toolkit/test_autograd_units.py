@@ -39,7 +39,7 @@ torch.compile(lambda x: x.sin(), backend="aot_eager")(torch.ones(1))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "cudagraphs"])
-def test_a_decomposition_of_the_autograd_key_is_named_and_its_repro_does_as_it_says(
+def test_a_decomposition_of_the_autograd_key_is_named_and_its_repro_behaves_as_reported(
     tcdebug: Command, python: Command, script: Script, backend: str
 ) -> None:
     """Without a GPU, the backend cudagraphs runs the graphs of AOTAutograd in eager."""

@@ -185,7 +185,7 @@ def test_a_script_that_fails_in_eager_is_status_5(
     assert message in done.json["failure"]["message"]
 
 
-def test_a_backend_of_the_scripts_own_is_at_fault_as_a_layer(
+def test_the_layer_of_a_fault_in_a_custom_backend_is_the_backend(
     tcdebug: Command, python: Command, script: Script
 ) -> None:
     name = script(
@@ -260,7 +260,7 @@ f(torch.ones(3))
     assert Path(done.json["repro"]).exists()
 
 
-def test_ctrl_c_keeps_what_is_known_and_the_same_command_goes_on(
+def test_ctrl_c_keeps_what_is_known_and_the_same_command_continues(
     tcdebug: Command,
     script: Script,
     tmp_path: Path,
@@ -340,7 +340,7 @@ def test_a_repro_script_can_be_bisected(tcdebug: Command, script: Script) -> Non
         (["frobnicate"], "frobnicate"),
     ],
 )
-def test_bad_usage_is_status_2(
+def test_a_usage_error_exits_with_2(
     inside: Command, script: Script, args: list[str], message: str
 ) -> None:
     script("")

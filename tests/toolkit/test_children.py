@@ -42,7 +42,7 @@ torch.compile(lambda x: torch.sin(x) * scale, backend="tcdebug")(torch.ones(3))
 
 
 @pytest.mark.slow
-def test_a_process_of_multiprocessing_is_searched(
+def test_a_multiprocessing_worker_is_bisected(
     tcdebug: Command, python: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", "--no-minify", script(SPAWNS))
@@ -56,7 +56,7 @@ def test_a_process_of_multiprocessing_is_searched(
     assert python(done.json["repro"], "--off=lower.aten.relu.default").status == 0
 
 
-def test_a_process_of_subprocess_is_searched(
+def test_a_child_process_started_by_subprocess_is_bisected(
     tcdebug: Command, script: Script, tmp_path: Path
 ) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
@@ -69,7 +69,7 @@ def test_a_process_of_subprocess_is_searched(
 
 
 @pytest.mark.slow
-def test_a_process_that_cannot_be_watched_is_named(
+def test_a_child_process_that_did_not_load_tcdebug_is_named(
     tcdebug: Command, script: Script, tmp_path: Path
 ) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
@@ -81,7 +81,7 @@ def test_a_process_that_cannot_be_watched_is_named(
 
 
 @pytest.mark.slow
-def test_a_failure_in_a_process_that_is_run_leaves_a_repro(
+def test_a_failure_in_a_child_process_leaves_a_repro(
     tcdebug: Command, script: Script, tmp_path: Path
 ) -> None:
     (tmp_path / "worker.py").write_text(WORKER)

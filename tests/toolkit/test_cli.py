@@ -67,7 +67,7 @@ def test_every_command_with_json_has_a_published_schema() -> None:
     ],
     ids=" ".join,
 )
-def test_what_a_command_prints_fits_the_published_schema(
+def test_the_output_of_a_command_matches_the_published_schema(
     words: tuple[str, ...], inside: Command
 ) -> None:
     assert inside(*words).json
@@ -89,13 +89,13 @@ def test_units_are_listed_by_family(capsys: pytest.CaptureFixture[str]) -> None:
     } <= everything
 
 
-def test_an_unknown_family_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_family_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, told = printed(capsys, "units", "nonsense")
     assert status == 2
     assert "nonsense" in told
 
 
-def test_the_doctor_finds_this_machine_well(tcdebug: Command) -> None:
+def test_the_doctor_reports_that_nothing_is_missing(tcdebug: Command) -> None:
     done = tcdebug("doctor", "--json")
     assert done.status == 0, done.stdout
     checks = {c["name"]: c["good"] for c in done.json}
@@ -141,7 +141,7 @@ def test_the_doctor_names_what_is_missing(
     assert checks["compiler"] is False
 
 
-def test_a_fault_of_ours_is_status_3_with_its_traceback(
+def test_an_internal_error_exits_with_3_and_shows_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(**arguments: object) -> int:
@@ -157,7 +157,9 @@ def test_a_fault_of_ours_is_status_3_with_its_traceback(
     assert "this is a bug in tcdebug" in error
 
 
-def test_a_fault_of_ours_in_an_investigation_is_status_3(tcdebug: Command, tmp_path: Path) -> None:
+def test_an_internal_error_in_an_investigation_exits_with_3(
+    tcdebug: Command, tmp_path: Path
+) -> None:
     (tmp_path / "script.py").write_text("""
 import torch
 from tcdebug.minifier.sessions.search import Session
@@ -172,7 +174,7 @@ torch.compile(torch.tanh, backend="tcdebug")(torch.ones(3))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_gets_what_completes_the_command(
+def test_the_completion_script_of_each_shell_is_printed(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli.cli.main(["completion", shell], standalone_mode=False)
@@ -188,7 +190,7 @@ def test_names_of_runs_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("command", ["run", "bisect", "minify"])
-def test_a_misspelt_unit_is_bad_usage_before_anything_runs(
+def test_a_misspelt_unit_is_a_usage_error_before_anything_runs(
     command: str, inside: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text("raise SystemExit('it ran')")
@@ -208,7 +210,7 @@ except Exception:
 
 
 @pytest.mark.parametrize("command", ["run", "bisect", "explain", "repro"])
-def test_a_backend_that_is_not_registered_is_bad_usage(
+def test_an_unregistered_backend_is_a_usage_error(
     command: str, tcdebug: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text(MISSING)
@@ -217,7 +219,7 @@ def test_a_backend_that_is_not_registered_is_bad_usage(
     assert "TCD017: no backend 'iductor' is registered; the nearest are: inductor" in done.stderr
 
 
-def test_a_backend_that_the_script_registers_is_taken(tcdebug: Command, tmp_path: Path) -> None:
+def test_a_backend_that_the_script_registers_is_accepted(tcdebug: Command, tmp_path: Path) -> None:
     register = """
 import torch
 @torch._dynamo.register_backend
@@ -242,7 +244,7 @@ def test_a_script_that_names_an_unknown_backend_is_bad_usage(
     assert "Invalid backend: 'iductor'" in done.stderr
 
 
-def test_a_run_puts_toggles_in_force_in_inductor_and_says_what_met_nothing(
+def test_toggles_of_a_run_apply_to_inductor_and_unmatched_ones_are_named(
     tcdebug: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text("import torch\ntorch.compile(torch.tanh)(torch.ones(2))\n")

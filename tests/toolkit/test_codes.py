@@ -36,7 +36,7 @@ def told() -> set[str]:
     return found
 
 
-def test_every_code_is_told_somewhere_and_explained() -> None:
+def test_every_error_code_is_raised_somewhere_and_explained() -> None:
     assert told() == {code.name for code in CODES}
     assert len({code.title for code in CODES}) == len(CODES)
     assert [code.name for code in CODES] == sorted(code.name for code in CODES)

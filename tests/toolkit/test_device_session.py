@@ -31,7 +31,7 @@ raise SystemExit(0 if torch.allclose(got, f(x)) else 1)
 """
 
 
-def test_what_a_script_sets_up_before_it_initialises_cuda_is_in_force_in_forked_candidates(
+def test_set_up_before_cuda_is_initialised_applies_in_forked_candidates(
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(WRONG_SIN + INITIALISE + RUN))

@@ -25,7 +25,7 @@ torch.compile(lambda x: torch.sin(x) + 1, backend="tcdebug")(torch.ones(3))
 
 
 @pytest.mark.slow
-def test_a_setting_that_a_variable_gives_is_the_culprit(
+def test_a_setting_given_by_a_variable_can_be_the_culprit(
     tcdebug: Command, python: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(NAN), TORCHINDUCTOR_NAN_ASSERTS="1")

@@ -41,7 +41,7 @@ Command = Callable[..., Any]
         ("model.py", "Try 'tcdebug bisect model.py' or 'tcdebug run model.py'."),
     ],
 )
-def test_a_word_that_is_no_command_gets_only_a_suggestion_that_fits(
+def test_a_suggestion_for_an_unknown_command_is_similar_to_it(
     inside: Command, tmp_path: Path, word: str, said: str
 ) -> None:
     (tmp_path / "model.py").touch()
@@ -50,7 +50,9 @@ def test_a_word_that_is_no_command_gets_only_a_suggestion_that_fits(
     assert said in done.stderr
 
 
-def test_a_syntax_error_is_said_as_such_and_nothing_is_run(inside: Command, tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_as_such_and_nothing_is_run(
+    inside: Command, tmp_path: Path
+) -> None:
     (tmp_path / "script.py").write_text("import torch\ndef f(:\n")
     done = inside("bisect", "-q", "script.py")
     assert done.status == 5
@@ -105,7 +107,7 @@ def test_a_file_that_is_not_python_is_refused_before_a_process_starts(
 @pytest.mark.parametrize(
     ("command", "status"), [("run", 1), ("explain", 1), ("values", 1), ("repro", 5), ("bisect", 5)]
 )
-def test_a_missing_module_is_said_before_a_process_starts(
+def test_a_missing_module_is_reported_before_a_process_starts(
     inside: Command, tmp_path: Path, command: str, status: int
 ) -> None:
     (tmp_path / "script.py").write_text('"""A script."""\nimport torch, not_there.at_all\n')
@@ -127,13 +129,13 @@ def test_a_module_that_does_not_exist_is_refused_before_a_process_starts(
     assert done.stderr.endswith("no module named './mine.py'; without -m, ./mine.py is a script\n")
 
 
-def test_a_script_that_reads_stdin_is_told_that_there_is_none() -> None:
+def test_a_note_says_that_a_script_that_reads_stdin_gets_none() -> None:
     failure = ReportedFailure("exception", "eager", "script", "EOFError: EOF when reading a line")
     assert "gives it none" in input_notes(Report("fails_in_eager", failure))[0]
     assert input_notes(Report("no_failure")) == []
 
 
-def test_a_script_that_rejects_its_arguments_is_told_where_they_go() -> None:
+def test_a_note_says_where_the_arguments_of_a_script_go() -> None:
     for message in (
         "x.py: error: the following arguments are required: --lr",
         "x.py: error: unrecognized arguments: --seconds 5",
@@ -162,7 +164,7 @@ def test_a_script_that_rejects_its_arguments_is_told_where_they_go() -> None:
         (".tcdebug/20260101-000000-bisect", "it is a run, whose repro is .tcdebug/2026"),
     ],
 )
-def test_a_name_that_is_no_script_gets_what_to_give_instead(
+def test_the_error_for_a_name_that_is_not_a_script_says_what_to_give_instead(
     inside: Command, tmp_path: Path, name: str, said: str
 ) -> None:
     (tmp_path / "script.py").touch()
@@ -180,7 +182,7 @@ def test_a_name_that_is_no_script_gets_what_to_give_instead(
         assert said in done.stderr
 
 
-def test_a_run_without_a_repro_and_a_folder_without_near_names_are_said(
+def test_a_run_without_a_repro_and_a_folder_without_similar_names_get_their_own_messages(
     inside: Command, tmp_path: Path
 ) -> None:
     run = tmp_path / ".tcdebug" / "20260101-000000-run"
@@ -193,16 +195,14 @@ def test_a_run_without_a_repro_and_a_folder_without_near_names_are_said(
 @pytest.mark.parametrize(
     "option", ["--seconds=-1", "--seconds=0", "--reruns=0", "--timeout=0", "--memory=-2"]
 )
-def test_a_limit_that_permits_nothing_is_bad_usage(
-    inside: Command, tmp_path: Path, option: str
-) -> None:
+def test_a_limit_of_zero_is_a_usage_error(inside: Command, tmp_path: Path, option: str) -> None:
     (tmp_path / "script.py").touch()
     done = inside("bisect", option, "script.py")
     assert done.status == 2
     assert f"Invalid value for '{option.partition('=')[0]}'" in done.stderr
 
 
-def test_an_option_after_the_script_is_said_to_be_the_scripts(
+def test_a_note_says_that_an_option_after_the_script_is_passed_to_it(
     inside: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text("def f(:\n")
@@ -214,7 +214,7 @@ def test_an_option_after_the_script_is_said_to_be_the_scripts(
     assert "is passed to" not in inside("bisect", "-q", "script.py", "--seconds=5").stderr
 
 
-def test_a_script_without_a_compiled_graph_does_not_count_as_healthy_without_a_word(
+def test_a_script_without_a_compiled_graph_is_not_called_healthy_without_a_note(
     tcdebug: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text("import torch\nf = torch.compile(torch.sin)\n")
@@ -255,7 +255,7 @@ def test_a_full_disk_is_not_called_a_bug_of_tcdebug(tmp_path: Path) -> None:
     assert disk_problem(ValueError("OSError")) == ""
 
 
-def test_help_as_a_command_leads_to_the_option(inside: Command) -> None:
+def test_the_command_help_suggests_the_option(inside: Command) -> None:
     assert "Try 'tcdebug --help'" in inside("help").stderr
 
 
@@ -285,7 +285,7 @@ def ended(base: Path, command: str, status: int, *files: str) -> str:
     return folder.name
 
 
-def test_the_list_of_runs_says_how_each_ended(
+def test_the_list_of_runs_shows_how_each_ended(
     inside: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -312,7 +312,7 @@ def test_a_name_is_not_broken_by_a_narrow_terminal(monkeypatch: pytest.MonkeyPat
     assert "lower.aten.native_layer_norm.default  x y" in text.getvalue()
 
 
-def test_what_is_found_at_the_end_of_a_campaign_does_not_prolong_it(tmp_path: Path) -> None:
+def test_a_finding_at_the_end_of_a_campaign_does_not_prolong_it(tmp_path: Path) -> None:
     unused: Any = None
     hunt = Hunt(unused, unused, "tcdebug", unused, None, seconds=75.0)
     assert hunt._shrink_until() <= hunt._began + 75.0

@@ -45,7 +45,7 @@ def explanation() -> Explanation:
     )  # fmt: skip
 
 
-def test_a_fault_is_told_at_the_line_of_the_user() -> None:
+def test_a_fault_is_reported_at_the_users_line() -> None:
     results, heading = of_report(report(), "tcdebug bisect")
     assert FORMATS["concise"](results, heading).splitlines() == [
         "confirmed: 1 faults, 9 runs",
@@ -60,13 +60,13 @@ def test_a_fault_is_told_at_the_line_of_the_user() -> None:
     assert "- stage: schedule" in FORMATS["markdown"](results, heading)
 
 
-def test_a_failure_without_a_fault_is_told_and_no_failure_is_not() -> None:
+def test_a_failure_without_a_culprit_is_reported_and_a_healthy_run_is_not() -> None:
     plain = Report("unconfirmed", FAILURE, repro="r.py")
     assert [r.title for r in of_report(plain, "x")[0]] == ["wrong in backward"]
     assert of_report(Report("no_failure"), "x")[0] == []
 
 
-def test_a_break_is_a_warning_under_the_name_that_torch_gave_it() -> None:
+def test_a_graph_break_is_a_warning_with_the_id_that_torch_gave_it() -> None:
     results, heading = of_explanation(explanation())
     assert [(r.rule, r.level, r.path, r.line) for r in results] == [
         ("gb0059", "warning", "/me/model.py", 5), ("failure", "error", "", 0),

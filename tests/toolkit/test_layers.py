@@ -126,7 +126,7 @@ def test_a_script_that_rejects_correct_rounding_has_no_culprit(
 
 
 @pytest.mark.slow
-def test_a_capture_that_does_not_end_is_dynamos(tcdebug: Command, script: Script) -> None:
+def test_a_capture_that_does_not_end_is_a_fault_of_dynamo(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", "--timeout", "8", *AS_IT_IS, script(ENDLESS_CAPTURE))
     assert done.stdout, done.stderr
     report = done.json
@@ -210,7 +210,7 @@ compile_fx.compile_fx_aot = broken
 """
 
 
-def test_an_export_that_burns_in_a_value_is_at_fault_as_a_layer(
+def test_the_layer_of_an_export_that_burns_in_a_value_is_export(
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", *AS_IT_IS, script(EXPORTED))

@@ -57,7 +57,7 @@ def test_json_lines_are_the_events(logs: Command) -> None:
     assert {"decision", "kernel", "stage.end", "compile.end"} <= {e["event"] for e in events}
 
 
-def test_filters_leave_what_fits(logs: Command) -> None:
+def test_filters_keep_matching_events(logs: Command) -> None:
     lines = logs("--json", "--stage", "lower", "--graph", "0/0").stdout.splitlines()
     assert {json.loads(line)["stage"] for line in lines} == {"lower"}
     done = logs("--stage", "no_such_stage")
@@ -85,7 +85,7 @@ def test_following_ends_with_the_run(logs: Command) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "run.end"
 
 
-def test_no_run_is_bad_usage(tcdebug: Command) -> None:
+def test_a_missing_run_is_a_usage_error(tcdebug: Command) -> None:
     done = tcdebug("logs")
     assert done.status == 2
     assert "make one with tcdebug run or tcdebug bisect" in done.stderr
@@ -181,7 +181,7 @@ def test_healthy_runs_are_removed_together_and_the_others_stay(
 
 
 @pytest.mark.parametrize("names", [[], ["nonsense"], ["2"]], ids=["none", "unknown", "ambiguous"])
-def test_what_names_no_single_run_removes_nothing(
+def test_an_ambiguous_name_removes_no_run(
     inside: Command, ended: Callable[..., str], names: list[str]
 ) -> None:
     ended("one")
@@ -190,7 +190,7 @@ def test_what_names_no_single_run_removes_nothing(
     assert left() == ["one", "two"]
 
 
-def test_a_run_at_work_is_not_removed(
+def test_a_run_in_progress_is_not_removed(
     inside: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -214,7 +214,7 @@ def test_a_healthy_run_can_be_pruned_and_says_which_it_replaces(
     assert len(list((tmp_path / ".tcdebug").glob("2*-run*"))) == 2
 
 
-def test_a_bad_variable_is_bad_usage(tcdebug: Command, script: Callable[[str], str]) -> None:
+def test_a_bad_variable_is_a_usage_error(tcdebug: Command, script: Callable[[str], str]) -> None:
     done = tcdebug("run", script(""), TCDEBUG_KEEP_RUNS="many")
     assert done.status == 2
     assert "error TCD105: TCDEBUG_KEEP_RUNS must be a number of runs" in done.stderr

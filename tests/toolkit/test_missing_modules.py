@@ -209,7 +209,7 @@ def test_programs_that_python_runs_without_their_source_are_not_refused(tmp_path
         assert healthy(program)
 
 
-def test_deeply_nested_code_and_warnings_of_the_parser_are_no_problem(
+def test_deeply_nested_code_and_parser_warnings_are_accepted(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     (tmp_path / "script.py").write_text(f"x = {'-' * 5000}1\n")

@@ -39,7 +39,7 @@ torch.compile(lambda x: torch.sin(x), backend="tcdebug")(torch.randn(500, 1000))
 """
 
 
-def test_failures_that_do_not_match_are_kept_and_passed_by(
+def test_failures_that_do_not_match_are_kept_and_the_search_continues(
     tcdebug: Command, python: Command, script: Script, tmp_path: Path
 ) -> None:
     done = tcdebug(
@@ -60,7 +60,7 @@ def test_failures_that_do_not_match_are_kept_and_passed_by(
     assert "'what': 'forward | wrong value'" in (run / "other" / "0" / "repro.py").read_text()
 
 
-def test_a_wrong_number_is_no_crash_and_a_search_that_ended_is_not_gone_on_with(
+def test_the_crash_oracle_ignores_wrong_numbers_and_a_finished_search_is_not_resumed(
     tcdebug: Command, script: Script
 ) -> None:
     name = script(TWO_FAULTS.replace('raise ValueError("planted")', "return right(site, *args)"))

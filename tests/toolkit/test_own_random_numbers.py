@@ -55,7 +55,7 @@ noisy(torch.ones(4))
 
 
 @pytest.mark.slow
-def test_a_decomposition_that_only_inductors_own_numbers_need_is_found(
+def test_a_decomposition_used_only_for_inductors_random_numbers_is_found(
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(WRONG_DTYPE))
@@ -77,7 +77,7 @@ def test_the_random_numbers_of_inductor_are_named_if_they_cannot_be_generated(
 
 
 @pytest.mark.slow
-def test_a_failure_that_needs_the_numbers_of_eager_is_not_one_of_the_script(
+def test_a_failure_that_needs_eagers_random_numbers_is_not_a_failure_of_the_script(
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(ONLY_IN_EAGER))

@@ -111,7 +111,9 @@ def test_the_table_follows_the_output_of_the_script(tcdebug: Command, script: Sc
     assert "USDT" not in done.stderr
 
 
-def test_a_script_that_calls_nothing_compiled_is_told_so(tcdebug: Command, script: Script) -> None:
+def test_the_user_is_told_that_a_script_calls_nothing_compiled(
+    tcdebug: Command, script: Script
+) -> None:
     done = tcdebug("run", "--profile", script("torch.ones(3).sin()\n"))
     assert done.status == 4
     assert "error TCD012: script.py called no compiled graph" in done.stderr

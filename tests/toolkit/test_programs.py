@@ -120,7 +120,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["no_such_command", "x"], "no_such_command", ["x"]),
     ],
 )
-def test_the_words_of_a_program_become_a_script_and_its_arguments(
+def test_the_arguments_of_a_program_become_a_script_and_its_arguments(
     words: list[str], name: str, rest: list[str]
 ) -> None:
     Path("a").mkdir()
@@ -137,7 +137,7 @@ def test_a_file_comes_before_a_command_of_the_same_name() -> None:
     assert as_script(["pytest"]) == ["pytest"]
 
 
-def test_what_is_missing_after_an_option_is_said() -> None:
+def test_the_error_names_what_is_missing_after_an_option() -> None:
     with pytest.raises(click.UsageError, match="-m needs an argument"):
         as_script(["-m"])
 

@@ -33,16 +33,16 @@ def test_a_bisection_says_how_many_runs_are_left_and_how_long_they_may_take() ->
     ]
 
 
-def test_what_is_known_already_takes_no_time() -> None:
+def test_known_answers_take_no_time() -> None:
     plan = event("bisect.plan", over="units", size=8, expected=3)
     assert said(ran(500.0, cached=True), plan) == ["· bisecting 8 units: at most 3 runs left"]
 
 
-def test_the_end_of_a_search_promises_nothing() -> None:
+def test_the_last_step_of_a_search_shows_no_estimate() -> None:
     assert said(event("bisect.step", over="units", low=4, high=5)) == ["· in units 4..5"]
 
 
-def test_minimising_says_how_many_runs_are_left_in_the_round() -> None:
+def test_minimising_shows_how_many_runs_are_left_in_the_round() -> None:
     def plan(reduction: str, size: int, expected: int) -> dict[str, Any]:
         data = {"reduction": reduction, "size": size, "unit": "nodes", "expected": expected}
         return event("minify.plan", **data)

@@ -54,14 +54,14 @@ def test_without_the_option_nothing_is_watched(python: Command, file: str, tmp_p
     assert list((tmp_path / ".tcdebug").glob("*-watch")) == []
 
 
-def test_another_word_is_bad_usage(python: Command, file: str) -> None:
+def test_another_value_is_a_usage_error(python: Command, file: str) -> None:
     done = python("-m", "pytest", "-q", "--tcdebug=bisekt", file)
     assert done.status == 4
     assert "--tcdebug takes run or bisect, not 'bisekt'" in done.stderr
 
 
 @pytest.mark.slow
-def test_a_failed_test_is_bisected_where_it_stands(python: Command, file: str) -> None:
+def test_a_failed_test_is_bisected_in_place(python: Command, file: str) -> None:
     done = python("-m", "pytest", "-q", f"{file}::test_wrong", "--tcdebug=bisect")
     (section,) = sections(done.stdout)
     assert "culprit  lower.aten.sin.default at sin" in section

@@ -112,9 +112,7 @@ def test_the_stage_of_a_fault_is_shown(
         ),
     ],
 )
-def test_a_culprit_is_shown_with_its_place_where_it_is_a_single_decision(
-    culprit: Culprit, line: str
-) -> None:
+def test_a_culprit_that_is_one_decision_is_shown_with_its_site(culprit: Culprit, line: str) -> None:
     screen = io.StringIO()
     failure = ReportedFailure("wrong", "forward | wrong value")
     fault = ReportedFault(failure, [culprit], confirmed=True)

@@ -69,7 +69,7 @@ f(torch.ones(2, 4))
 
 
 @pytest.mark.slow
-def test_a_graph_that_fails_is_written_too_and_said(tcdebug: Command, script: Script) -> None:
+def test_a_failing_graph_is_written_and_named_too(tcdebug: Command, script: Script) -> None:
     """It needs the script's patch, so it contains the script; its test fails."""
     text = WRONG.replace('backend="tcdebug"', "backend=wrong").replace(
         "f = ", "def wrong(module, inputs):\n    return lambda x: (x.sum(),)\nf = "
@@ -131,7 +131,7 @@ def test_bad_input_gets_a_message_and_no_traceback(
     ],
     ids=["no graph", "no such graph", "raises"],
 )  # fmt: skip
-def test_a_script_without_the_graph_is_told_from_one_that_fails(
+def test_a_script_without_the_graph_is_distinguished_from_one_that_fails(
     tcdebug: Command, script: Script, text: str, flags: list[str], status: int, message: str
 ) -> None:
     done = tcdebug("repro", *flags, script(text))
@@ -207,7 +207,7 @@ def bisected(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_report_has_the_sections_of_the_form_and_tells_nothing_of_the_machine(
+def test_a_report_has_the_sections_of_the_form_and_reveals_nothing_about_the_machine(
     inside: Command, bisected: Path, tmp_path: Path
 ) -> None:
     done = inside("repro", "issue", "-o", "report.md", bisected.name)
@@ -266,7 +266,7 @@ def test_a_run_that_ended_in_a_graph_has_a_report(inside: Command, bisected: Pat
     assert done.stdout.startswith(title)
 
 
-def test_of_several_faults_the_first_is_reported(inside: Command, bisected: Path) -> None:
+def test_the_first_of_several_faults_is_reported(inside: Command, bisected: Path) -> None:
     report = json.loads((bisected / "report.json").read_text())
     fault = {
         "confirmed": True, "failure": report["failure"], "culprits": report["culprits"],
@@ -345,7 +345,7 @@ assert torch.compiler.is_compiling() is False and compiled(x).shape == (5, 4)
     assert "it does not fail" in (tmp_path / "saved/graph_0.log").read_text()
 
 
-def test_what_cannot_be_saved_is_said(python: Command, script: Script) -> None:
+def test_a_value_that_cannot_be_saved_is_named(python: Command, script: Script) -> None:
     text = """
 import os, tcdebug
 for function in (lambda x: x.nonsense(), lambda x: print("none"), lambda x: os.abort()):

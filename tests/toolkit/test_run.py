@@ -41,7 +41,7 @@ CALL = "f(torch.ones(2, 4))\n"
     [(RAISES, [], 1), (WRONG, ["--check"], 1), (CRASHES, [], 139)],
     ids=["exception", "wrong", "segfault"],
 )
-def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_said_last(
+def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_printed_last(
     tcdebug: Command, python: Command, script: Script, text: str, flags: list[str], status: int
 ) -> None:
     done = tcdebug("run", *flags, script(text + CALL))
@@ -146,7 +146,7 @@ if len(sys.argv) == 1:
     ],
     ids=["embedded", "inductor", "a child process"],
 )
-def test_the_environment_alone_makes_a_program_leave_repros(
+def test_the_variable_alone_makes_a_program_leave_repros(
     python: Command, script: Script, text: str
 ) -> None:
     done = python(script(text + CALL), TCDEBUG_REPRO="1")
@@ -174,7 +174,7 @@ def test_the_variable_says_if_a_script_hides_tcdebug_and_does_not_run_it(
     assert f"TCDEBUG_REPRO has no effect: 'import tcdebug' finds {tmp_path}" in done.stderr
 
 
-def test_under_the_variable_a_healthy_program_behaves_as_before(
+def test_a_healthy_program_behaves_the_same_with_the_variable_set(
     python: Command, script: Script, tmp_path: Path
 ) -> None:
     text = "print(torch.compile(torch.tanh, backend='aot_eager')(torch.zeros(1)).item())\nexit(3)\n"

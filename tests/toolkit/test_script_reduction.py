@@ -14,7 +14,7 @@ from tcdebug.supervision.script_reduction import with_small_script
 from tcdebug.supervision.supervisor import begin
 
 
-def test_a_program_that_fails_as_a_whole_has_a_note_and_an_event_that_say_why_it_stays(
+def test_a_note_and_an_event_say_why_a_program_that_fails_as_a_whole_is_not_minimised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

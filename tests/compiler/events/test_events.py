@@ -326,7 +326,7 @@ FINDINGS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.usefixtures("three_kept")
 @pytest.mark.parametrize("how", FINDINGS)
-def test_a_run_that_found_something_is_never_removed(how: str, tmp_path: Path) -> None:
+def test_a_run_that_found_something_is_never_pruned(how: str, tmp_path: Path) -> None:
     found = run_folder.create("bisect", tmp_path)
     FINDINGS[how](found)
     for _ in range(5):

@@ -104,7 +104,7 @@ def test_scoped_gates_share_counts_and_decisions_and_each_keeps_its_scope() -> N
     assert gate.scope == ""
 
 
-def test_a_gate_that_turns_to_another_graph_decides_as_the_gate_of_that_graph() -> None:
+def test_a_scoped_gate_decides_like_the_gate_of_its_graph() -> None:
     turned = Gate(graph_id="g")
     turned.allows("fuse.vertical", "a+b")
     turned.turn_to("backward")

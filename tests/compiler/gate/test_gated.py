@@ -107,7 +107,7 @@ def test_a_pass_with_something_to_do_otherwise_does_that(graph: fx.GraphModule, 
     assert gated(lambda graph, scale: ("fast", scale))(graph, scale=3) == ("plain", 3)
 
 
-def test_a_required_pass_is_never_off_and_nothing_is_asked(
+def test_a_required_pass_is_never_off_and_never_asks_the_gate(
     graph: fx.GraphModule, gate: Gate
 ) -> None:
     tcdebug.gated("off", required=True)(drops_cos)(graph.graph)
@@ -164,7 +164,7 @@ def test_a_name_can_be_written_as_a_toggle(name: str) -> None:
         tcdebug.gated(name)
 
 
-def test_what_is_no_pass_is_refused() -> None:
+def test_an_object_that_is_not_a_pass_is_refused() -> None:
     with pytest.raises(tcdebug.BadGate, match="not the class Manager"):
         tcdebug.gated("a")(Manager)
     with pytest.raises(tcdebug.BadGate, match="cannot be called"):
@@ -198,7 +198,7 @@ def test_each_run_is_an_event_with_the_graph_that_it_leaves(
     assert (failed["event"], failed["data"]["failed_unit"]) == ("compile.fail", "user.broken")
 
 
-def test_a_compile_of_the_embedded_compiler_supervises_passes_of_its_backend(
+def test_the_embedded_compiler_can_supervise_gated_passes_of_its_backend(
     tmp_path: Path,
 ) -> None:
     calls: list[Any] = []

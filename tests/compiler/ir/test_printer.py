@@ -68,7 +68,7 @@ def test_a_graph_with_a_constant_tensor_is_parsed_back() -> None:
         assert_reads_back(graph)
 
 
-def test_the_text_is_that_in_the_documentation() -> None:
+def test_the_example_in_the_documentation_matches_the_output() -> None:
     (graph,) = capture(lambda x, b: x + b, torch.ones(2, 3), torch.ones(3)).lowered
     text = print_graph(graph).split("\n\n")
     assert text[0] == (

@@ -163,7 +163,7 @@ def test_an_unused_write_stays() -> None:
     assert ops(module) == {"add.Tensor": 1, "copy_.default": 1}
 
 
-def test_a_check_that_returns_nothing_stays() -> None:
+def test_an_assertion_without_a_result_is_kept() -> None:
     function = lambda x: (aten._assert_async.default(x.sum() > -1e9), x + 1)[1]  # noqa: E731 # shortest
     _, module = applied(dead_code, aten_graph(function, X))
     assert "_assert_async.default" in ops(module)

@@ -36,7 +36,7 @@ def kernels(cache: Path) -> list[Path]:
     return [p for p in cache.rglob("*.cpp") if "Python.h" not in p.read_text()]
 
 
-def test_a_source_becomes_a_function(tmp_path: Path, toolchain: Toolchain) -> None:
+def test_source_text_becomes_a_function(tmp_path: Path, toolchain: Toolchain) -> None:
     built = build(SOURCE, toolchain, tmp_path)
     assert built.library.answer() == 42
     assert built.verdict == "miss"

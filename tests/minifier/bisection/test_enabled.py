@@ -49,7 +49,7 @@ def test_two_units_wrong_only_together_are_partners() -> None:
     assert found.units() == ["passes.a", "lower.c"]
 
 
-def test_what_a_decision_depends_on_is_required_and_is_not_a_partner() -> None:
+def test_a_unit_on_which_a_decision_depends_is_required_but_not_a_partner() -> None:
     """A fusion is asked about only if both of its loops are generated."""
 
     def compiled(on: Callable[[str], bool]) -> bool:

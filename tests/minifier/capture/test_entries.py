@@ -145,7 +145,7 @@ def test_a_setup_stops_at_a_graph_that_was_given_to_inductor(
 
 
 @pytest.mark.parametrize("form", ["binary", "unpacked"])
-def test_what_stands_for_an_artifact_is_saved_and_loaded(
+def test_the_stand_in_of_an_artifact_is_saved_and_loaded(
     tmp_path: Path, graph: fx.GraphModule, form: str
 ) -> None:
     path = tmp_path / "saved"
@@ -174,7 +174,7 @@ def test_an_artifact_of_an_earlier_run_stays_as_it_is(
     assert events.read_text().count(f'"path":"{earlier}"') == 1  # the first load
 
 
-def test_a_setup_goes_past_an_artifact_that_the_script_saves(
+def test_a_setup_continues_past_an_artifact_that_the_script_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does

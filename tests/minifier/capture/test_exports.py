@@ -80,7 +80,7 @@ def test_the_stand_in_of_a_library_runs_in_its_place() -> None:
         assert twice(torch._export.aot_load(str(path), "cpu")) == [2.0, 2.0]
 
 
-def test_what_has_no_stand_in_is_packaged_and_loaded_by_torch() -> None:
+def test_a_program_without_a_stand_in_is_packaged_and_loaded_by_torch() -> None:
     program: Any = torch.nn.Linear(2, 2)
     with (
         packages_replaced(lambda program, settings: None, SILENT),

@@ -31,7 +31,7 @@ def is_captured(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("layer", STAND_INS)
-def test_a_backend_of_torch_replaces_that_of_the_script(layer: str) -> None:
+def test_a_backend_of_torch_can_replace_the_scripts_backend(layer: str) -> None:
     with off(layer):
         assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 1.0
 

@@ -148,7 +148,7 @@ def test_a_callable_is_named_after_itself_and_has_no_call() -> None:
     assert backend.call() == {"backend": None}
 
 
-def test_a_backend_of_the_program_may_have_the_name_of_a_registered_one() -> None:
+def test_a_custom_backend_may_have_the_name_of_a_registered_one() -> None:
     def tcdebug(graph: Any, inputs: Any) -> Any:
         return graph
 

@@ -44,7 +44,7 @@ def test_a_regex_is_searched_for_in_kind_signature_and_message(regex: str, count
     assert Criteria(fail_regex=regex).counts(NAN) is counts
 
 
-def test_everything_that_a_check_calls_bad_counts() -> None:
+def test_every_candidate_that_a_check_rejects_counts_as_a_failure() -> None:
     assert Criteria("perf", check="false").counts(Outcome(Kind.BAD))
 
 

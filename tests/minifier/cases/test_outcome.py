@@ -108,7 +108,7 @@ def test_a_signature_is_phase_stage_class_frame_and_message() -> None:
     )
 
 
-def test_the_file_that_raised_an_exception_is_told_from_others_of_its_name() -> None:
+def test_the_file_that_raised_an_exception_is_distinguished_from_others_of_its_name() -> None:
     error = caught(lambda: wrapped_by_us("no rule"))
     signature = exception_signature(error, "compile")
     raised = RaisedAt.of(Outcome(Kind.EXCEPTION, "compile", signature, "Planted: no rule"))

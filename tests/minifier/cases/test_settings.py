@@ -71,7 +71,7 @@ def test_a_value_from_an_environment_variable_is_not_a_default() -> None:
     ]
 
 
-def test_what_a_program_assigns_is_written_down_if_possible() -> None:
+def test_an_assigned_value_is_recorded_if_possible() -> None:
     relu_bug = "cpp.inject_relu_bug_TESTING_ONLY"
     patches = {relu_bug: "accuracy", "post_grad_custom_post_pass": print, "trace.enabled": True}
     with config.patch(patches), torch._dynamo.config.patch(suppress_errors=True):

@@ -161,7 +161,7 @@ def names_of(*placeholders: str) -> list[str]:
     return [i.name for i in readable.inputs]
 
 
-def test_what_dynamo_adds_to_names_is_left_out() -> None:
+def test_prefixes_that_dynamo_adds_to_names_are_removed() -> None:
     assert names_of("L_self_modules_fc1_parameters_weight_", "L_x_", "G_table_") == [
         "fc1_weight", "x", "table",
     ]  # fmt: skip

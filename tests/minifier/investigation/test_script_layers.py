@@ -78,7 +78,7 @@ def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple
     assert (finding.layer, finding.settled) == (layer, True)
 
 
-def test_a_script_that_rejects_correct_rounding_is_told_from_a_fault_by_one_run() -> None:
+def test_one_run_distinguishes_a_script_that_rejects_correct_rounding_from_a_fault() -> None:
     asked: list[Off] = []
 
     def search(ending: Outcome) -> Search:
@@ -102,7 +102,7 @@ def rounded(folder: Path, *events: Event) -> bool:
     return ScriptRuns(job, log, 60.0, time.monotonic() + 60.0).only_rounded()
 
 
-def test_rounding_is_an_explanation_only_if_every_graph_was_judged_and_one_was_rounded(
+def test_rounding_explains_a_failure_only_if_every_graph_was_judged_and_one_was_rounded(
     tmp_path: Path,
 ) -> None:
     seen, part = GraphRounded(0, 0), Fallback("graph 1 is judged only as a part of the script", "")
@@ -130,7 +130,7 @@ def test_the_run_in_eager_of_a_script_that_hangs_needs_no_other_run_beside_it(
     assert runs.ask(()) == {}
 
 
-def test_a_capture_that_does_not_end_is_no_matter_of_guards() -> None:
+def test_a_capture_that_does_not_end_is_not_a_missing_guard() -> None:
     asked: list[Off] = []
 
     def ask(questions: tuple[Off, ...]) -> Runs:
@@ -157,7 +157,7 @@ def test_export_and_aotinductor_are_layers_of_a_script_that_uses_them(
     assert (layer,) not in asked
 
 
-def test_inductor_is_at_fault_where_torch_compile_fails_in_place_of_aotinductor_too() -> None:
+def test_inductor_is_at_fault_if_torch_compile_fails_like_aotinductor() -> None:
     failing = dict.fromkeys((("layer.aotinductor",), CACHES, BACKEND_ANEW), FAILS)
     finding, _ = found(failing, frozenset({"layer.aotinductor", "layer.export"}))
     assert (finding.layer, finding.settled) == ("layer.backend", True)

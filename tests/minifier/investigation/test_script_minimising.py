@@ -179,7 +179,7 @@ def test_an_assertion_of_the_script_has_only_its_kind_and_one_of_torch_has_its_m
     assert of("/x/torch/_inductor/a.py", stride).endswith("expected size #==#")
 
 
-def test_only_failures_of_whole_scripts_have_a_task() -> None:
+def test_only_failures_of_whole_scripts_are_reduced_as_scripts() -> None:
     of_a_graph = ReportedFailure("wrong", "forward | wrong value", "forward")
     fault = ReportedFault(of_a_graph, fails="python repro.py")
     assert minimising_task(Report("confirmed", of_a_graph, faults=[fault]), 100.0) is None
@@ -211,7 +211,7 @@ WRONG = ReportedFailure("wrong", "forward | wrong value", "forward")
         ([ReportedFault(ReportedFailure("killed", "", "script"))], {}, "of the kind killed, not"),
     ],
 )
-def test_a_whole_script_of_which_no_smaller_version_is_sought_says_why(
+def test_the_report_says_why_no_smaller_version_of_a_script_is_sought(
     faults: list[ReportedFault], changed: dict[str, Any], reason: str
 ) -> None:
     job = msgspec.structs.replace(Job("search", "script.py", [], "run"), **changed)
@@ -220,7 +220,7 @@ def test_a_whole_script_of_which_no_smaller_version_is_sought_says_why(
     assert reason in said and bool(reason) == bool(said)
 
 
-def test_a_program_and_a_search_without_time_left_say_why_they_are_not_minimised() -> None:
+def test_the_report_says_why_a_program_or_a_search_without_time_is_not_minimised() -> None:
     job = Job("search", "script.py", [], "run")
     report = Report("unconfirmed", CRASH, faults=[CRASHED])
     assert unminimised(job, report, 60.0, program=True).startswith("it is started by -m, -c")

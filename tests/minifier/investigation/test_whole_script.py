@@ -80,7 +80,7 @@ torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_script_that_was_seen_to_fail_is_not_run_as_often_again(tmp_path: Path) -> None:
+def test_a_script_that_has_failed_before_is_run_fewer_times(tmp_path: Path) -> None:
     script = tmp_path / "gated.py"
     script.write_text(GATED)
     job = Job("compiled", str(script), [], str(tmp_path))

@@ -35,5 +35,5 @@ def test_both_kinds_of_hang_are_the_same_bug() -> None:
     assert by_kernel.same_bug(by_time)
 
 
-def test_that_exit_status_is_invalid_in_eager() -> None:
+def test_the_exit_status_of_an_endless_kernel_is_invalid_in_eager() -> None:
     assert outcome_of(ended("eager", ENDLESS)).kind is Kind.INVALID

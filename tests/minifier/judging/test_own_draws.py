@@ -63,14 +63,14 @@ def test_the_values_of_a_graph_that_draws_nothing_are_compared(tmp_path: Path) -
         (lambda v: v / torch.tensor([1.0, 0.0, 1.0]), "nonfinite"),
     ],
 )
-def test_what_does_not_depend_on_the_numbers_is_compared(
+def test_properties_that_do_not_depend_on_random_numbers_are_compared(
     change: Change, what: str, tmp_path: Path
 ) -> None:
     outcome = judged(change, tmp_path, torch.rand_like)
     assert (outcome.signature, outcome.drew) == (f"forward | wrong {what}", True)
 
 
-def test_a_backend_of_the_script_draws_as_eager_if_it_is_built_on_inductor(
+def test_a_custom_backend_built_on_inductor_draws_the_random_numbers_of_eager(
     tmp_path: Path,
 ) -> None:
     def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

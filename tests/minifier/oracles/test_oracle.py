@@ -53,7 +53,7 @@ CRASH = Outcome(
 # -- answers --------------------------------------------------------------------------------
 
 
-def test_answers_outlive_the_process(tmp_path: Path) -> None:
+def test_answers_are_kept_across_processes(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     Answers(path).add("one", Tally(CRASH, 3, 2))
     known = Answers(path).known
@@ -347,7 +347,7 @@ def test_a_failure_of_another_kind_is_kept_as_a_separate_case(tmp_path: Path) ->
     assert (first["nodes"], second["nodes"], second["path"]) == (3, 2, str(path))
 
 
-def test_the_hunted_failure_is_not_another_failure(tmp_path: Path) -> None:
+def test_the_failure_that_is_searched_for_is_not_another_failure(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.wrong))
     asked.hunted = asked.ask(tanh_case(), Toggles(), "fails")
     asked.ask(tanh_case(4), Toggles(), "fails in the same way")

@@ -354,7 +354,7 @@ def test_a_daemon_of_a_child_in_the_foreground_stays(tmp_path: Path) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_spawned_child_has_its_folder_environment_and_files(tmp_path: Path) -> None:
+def test_a_spawned_child_gets_its_folder_environment_and_files(tmp_path: Path) -> None:
     text = "import os, sys; print(os.getcwd(), os.environ['GIVEN'], sys.stdin.read()); exit('bad')"
     child = spawn(
         [sys.executable, "-c", text], {**os.environ, "GIVEN": "yes"},

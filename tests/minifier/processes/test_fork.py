@@ -45,14 +45,14 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_an_answer_comes_back() -> None:
+def test_an_answer_is_returned() -> None:
     result = ended(lambda notify: b"answer")
     assert result.answer == b"answer"
     assert (result.signal, result.timed_out, result.over_memory) == (0, False, False)
     assert gone(result.pid)
 
 
-def test_an_empty_answer_is_an_answer() -> None:
+def test_an_empty_message_is_delivered() -> None:
     assert ended(lambda notify: b"").answer == b""
 
 
@@ -154,7 +154,7 @@ def test_a_hang_that_keeps_sending_ends_at_its_time_limit() -> None:
     assert ended(work, BRIEF).timed_out
 
 
-def test_a_busy_hang_has_used_its_time() -> None:
+def test_a_busy_hang_uses_cpu_time() -> None:
     def work(notify: Notify) -> bytes:
         while True:
             pass
@@ -268,7 +268,7 @@ def test_ctrl_c_in_the_parent_ends_the_child_at_once() -> None:
     assert set(psutil.Process().children()) <= children
 
 
-def test_a_child_that_answers_and_hangs_while_ending_does_not_stay(
+def test_a_child_that_hangs_after_its_answer_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tcdebug.minifier.processes.process.PATIENCE", 0.3)
@@ -329,7 +329,7 @@ def test_each_child_has_its_own_time() -> None:
     assert 1.5 <= result.seconds < 5.0
 
 
-def test_time_counts_only_while_it_is_watched() -> None:
+def test_time_counts_only_while_a_child_is_watched() -> None:
     def work(notify: Notify) -> bytes:
         notify("forward")
         return b"done"
@@ -402,7 +402,7 @@ def test_fork_handlers_of_libraries_are_bypassed() -> None:
     assert done.stdout == b"['C'] [] "
 
 
-def test_what_a_compiler_was_writing_is_removed_when_it_is_ended(tmp_path: Path) -> None:
+def test_files_that_a_killed_compiler_was_writing_are_removed(tmp_path: Path) -> None:
     whole, part, own = (tmp_path / name for name in ("whole.so", "part.so", "own.txt"))
     whole.touch()
     text = f"exec 9> {part}; echo half of it >&9; sleep 60"  # like a compiler, it is not Python

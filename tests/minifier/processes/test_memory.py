@@ -67,7 +67,7 @@ def test_a_page_that_forked_children_share_counts_once() -> None:
     assert not is_over_memory(work)
 
 
-def test_what_each_forked_child_adds_counts() -> None:
+def test_memory_that_forked_children_add_counts() -> None:
     assert is_over_memory(lambda: forked(2, lambda: filled(MOST_OF_THE_LIMIT)))
 
 

@@ -20,7 +20,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def test_only_an_object_with_its_end_is_whole(tmp_path: Path, built: bytes) -> None:
+def test_an_object_without_its_end_marker_is_incomplete(tmp_path: Path, built: bytes) -> None:
     path = tmp_path / "kernel.so"
     for length in (0, 10, 63, 64, 1000, len(built) // 2, len(built) - 1):
         path.write_bytes(built[:length])
@@ -31,7 +31,7 @@ def test_only_an_object_with_its_end_is_whole(tmp_path: Path, built: bytes) -> N
     assert not is_whole(path)
 
 
-def test_torn_objects_are_removed_and_the_rest_stays(tmp_path: Path, built: bytes) -> None:
+def test_incomplete_objects_are_removed_and_the_rest_is_kept(tmp_path: Path, built: bytes) -> None:
     folder = tmp_path / "ab"
     folder.mkdir()
     (folder / "whole.so").write_bytes(built)

@@ -33,7 +33,7 @@ def asked_in(module: str) -> bool:
     return told
 
 
-def test_scripts_are_told_of_devices_and_torch_is_not(announced: list[str]) -> None:
+def test_scripts_see_devices_and_torch_does_not(announced: list[str]) -> None:
     assert asked_in("__main__")
     assert asked_in("torchvision.models")
     assert not asked_in("torch._dynamo.convert_frame")

@@ -97,7 +97,7 @@ def test_the_key_of_a_graph_depends_on_its_lines_only_while_it_is_profiled(
     assert not config.cpp.enable_kernel_profile
 
 
-def test_what_triton_kernels_use_is_read_from_the_modules_that_inductor_loaded(
+def test_resources_of_triton_kernels_are_read_from_inductors_modules(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """torch has such objects on a GPU only; tests/device checks the real ones."""

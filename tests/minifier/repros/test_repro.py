@@ -613,7 +613,7 @@ def test_if_no_variant_fails_the_plain_one_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_repro_that_does_not_end_is_not_said_to_pass(tmp_path: Path) -> None:
+def test_a_repro_that_does_not_end_is_not_reported_as_passing(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, HANG, "import time; time.sleep(1000)")
     path.write_text(path.read_text().replace("seconds=2.0", "seconds=600.0"))
     assert settle(path, seconds=1.0) is Settled.UNKNOWN

@@ -43,7 +43,7 @@ def repros(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @pytest.mark.usefixtures("warm")
-def test_an_option_that_names_nothing_is_bad_usage(
+def test_an_option_that_names_nothing_is_a_usage_error(
     repros: Path, script: str, option: str, status: int, said: str
 ) -> None:
     output = repros / "output"

@@ -94,7 +94,7 @@ def test_without_its_script_a_function_is_missing(
     assert main_of(tmp_path / "repro.py", monkeypatch) == 125
 
 
-def test_a_backend_that_sets_up_is_recognised_by_its_mark() -> None:
+def test_a_backend_that_needs_set_up_is_recognised_by_its_mark() -> None:
     def stop() -> None:
         pass
 

@@ -84,7 +84,7 @@ def test_a_short_form_of_a_healthy_graph_runs_to_its_end(
         Repro(Outcome(Kind.HANG, "compile", "compile | hang"), {"backend": "inductor"}),
     ],
 )
-def test_what_needs_more_than_its_graph_has_no_short_form(content: Repro) -> None:
+def test_a_failure_that_needs_more_than_its_graph_has_no_short_form(content: Repro) -> None:
     assert list(short_forms(case(torch.sin), content)) == []
 
 
@@ -108,12 +108,12 @@ TRACE = """Traceback (most recent call last):
         (Outcome(Kind.CRASH, "forward", "forward | SIGSEGV"), 1, "", False),
     ],
 )
-def test_how_a_short_form_has_to_end(outcome: Outcome, status: int, last: str, alike: bool) -> None:
+def test_how_a_short_form_must_end(outcome: Outcome, status: int, last: str, alike: bool) -> None:
     assert fails_alike(Verified(status, 1.0, TRACE.format(last)), outcome) is alike
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_form_that_fails_alike_is_kept_and_no_other(tmp_path: Path) -> None:
+def test_a_short_form_is_kept_only_if_it_fails_in_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "short.py"
     content = Repro(EXCEPTION, {"backend": "no_such"})
     assert sys.executable

@@ -40,7 +40,7 @@ def test_first_bad_of_seven_is_the_fifth_after_three_questions() -> None:
     assert asked == [3, 5, 4]
 
 
-def test_a_range_of_one_needs_no_question() -> None:
+def test_a_range_of_one_needs_no_run() -> None:
     def never(n: int) -> bool:
         raise AssertionError(n)
 
@@ -74,7 +74,7 @@ def test_first_bad_ends_at_a_boundary_where_bad_comes_and_goes(middle: list[bool
     assert not answers[found - 1]
 
 
-def test_a_guess_is_asked_first() -> None:
+def test_the_guessed_step_is_tested_first() -> None:
     asked: list[int] = []
 
     def bad(n: int) -> bool:

@@ -97,7 +97,7 @@ def test_a_pass_counts_after_enough_runs_and_the_failure_at_once() -> None:
     assert after(OK, WRONG).settled(WRONG, 30)
 
 
-def test_before_anything_is_hunted_every_failure_counts_at_once() -> None:
+def test_the_first_failure_counts_without_a_repeat() -> None:
     assert after(CRASH).settled(None, 3)
     assert not after(OK).settled(None, 3)
 
@@ -109,7 +109,7 @@ def test_a_different_failure_is_an_answer_only_after_enough_runs() -> None:
     assert after(OK, CRASH, OK).settled(WRONG, 3)
 
 
-def test_an_exception_in_eager_is_certain_but_a_hang_may_be_luck() -> None:
+def test_one_exception_in_eager_is_conclusive_but_one_hang_is_not() -> None:
     assert after(RAISES).settled(WRONG, 10)
     assert not after(EAGER_HANGS).settled(WRONG, 10)
 
@@ -127,7 +127,7 @@ def test_the_run_that_selected_a_failure_does_not_count() -> None:
     assert after(CRASH, CRASH).again(WRONG) == Rate(0, 1)
 
 
-def test_a_tally_survives_a_file() -> None:
+def test_a_tally_can_be_saved_and_loaded() -> None:
     tally = after(OK, WRONG, OK)
     assert msgspec.json.decode(msgspec.json.encode(tally), type=Tally) == tally
 
@@ -175,7 +175,7 @@ def test_a_choice_by_measured_rate_holds_for_all_rates_together(runs: int, answe
 
 
 @pytest.mark.parametrize("p", [0.95, 0.8, 0.5, 0.3])
-def test_a_believed_pass_is_luck_no_more_often_than_stated(p: float) -> None:
+def test_an_accepted_pass_is_wrong_no_more_often_than_stated(p: float) -> None:
     generator = random.Random(int(p * 100))
 
     def run() -> Outcome:

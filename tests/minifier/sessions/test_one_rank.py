@@ -39,7 +39,7 @@ def test_it_has_the_place_of_the_rank_whatever_the_script_asks_for(second_of_fou
     assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (1, 4, "fake")
 
 
-def test_what_other_ranks_would_send_is_what_it_sends_itself(second_of_four: None) -> None:
+def test_a_single_rank_receives_what_it_sends(second_of_four: None) -> None:
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
     assert collectives.all_reduce(x, "sum", dist.group.WORLD).tolist() == [1.0, 2.0, 3.0, 4.0]
     gathered = collectives.all_gather_tensor(x[:1], 0, dist.group.WORLD)
@@ -48,7 +48,7 @@ def test_what_other_ranks_would_send_is_what_it_sends_itself(second_of_four: Non
     assert x.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_scattered_sum_is_the_part_of_this_rank(second_of_four: None) -> None:
+def test_a_reduce_scatter_returns_the_part_of_this_rank(second_of_four: None) -> None:
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
     mine = collectives.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD)
     assert mine.tolist() == [2.0]
@@ -225,6 +225,8 @@ def test_ranks_are_found_in_the_run_folder_in_order(
     assert saved_ranks(tmp_path) == [first, second]
 
 
-def test_a_process_that_torchrun_did_not_start_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_torchrun_did_not_start_is_not_a_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("RANK", raising=False)
     assert Rank.of_this_process() is None

@@ -265,7 +265,7 @@ def test_how_often_a_script_fails_again(tmp_path: Path) -> None:
     assert oracle.oracle.reruns == 3
 
 
-def test_a_check_of_a_script_knows_what_is_off(tmp_path: Path) -> None:
+def test_a_check_command_on_a_script_gets_the_toggles(tmp_path: Path) -> None:
     wanted = Criteria(check='test "$TCDEBUG_OFF" = fuse && grep -q counter')
     oracle = script_oracle(tmp_path, SOMETIMES, wanted)
     assert oracle.ask(Toggles.parse(["fuse"]), "off").kind is Kind.OK

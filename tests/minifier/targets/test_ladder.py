@@ -22,7 +22,7 @@ OTHER = Outcome(Kind.EXCEPTION, "compile", "compile | RuntimeError")
         ("", "layer.capture", 3),
     ],
 )
-def test_the_layer_at_fault_is_the_last_one_that_went_off(
+def test_the_layer_at_fault_is_the_last_one_switched_off(
     passing: str, layer: str, asked: int
 ) -> None:
     def ask(toggles: Toggles, purpose: str) -> Outcome:
@@ -34,7 +34,7 @@ def test_the_layer_at_fault_is_the_last_one_that_went_off(
     assert len(rungs) == asked
 
 
-def test_a_rung_that_fails_differently_is_not_a_pass() -> None:
+def test_a_layer_whose_run_fails_differently_has_not_passed() -> None:
     """For example, AOTAutograd is at fault, and each backend on it fails at a different place."""
 
     def ask(toggles: Toggles, purpose: str) -> Outcome:
@@ -65,7 +65,7 @@ def test_the_lowest_layer_that_is_off_determines_the_backend() -> None:
         ([WRONG, WRONG, OTHER], ["layer.autograd", "layer.capture"]),
     ],
 )
-def test_rungs_that_fail_differently_leave_their_layers_in_doubt(
+def test_layers_whose_runs_fail_differently_remain_unconfirmed(
     ends: list[Outcome], doubtful: list[str]
 ) -> None:
     backends = list(BELOW.values())

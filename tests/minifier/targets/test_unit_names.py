@@ -39,12 +39,12 @@ def test_a_name_that_a_unit_has_or_may_have_is_accepted(name: str, form: str) ->
 
 @pytest.mark.parametrize("name", NEAR)
 @pytest.mark.parametrize("form", ["{}", "{}:3", "only:{}"])
-def test_a_misspelt_name_is_refused_with_the_nearest(name: str, form: str) -> None:
+def test_a_misspelt_name_is_refused_and_the_nearest_is_suggested(name: str, form: str) -> None:
     with pytest.raises(BadToggle, match=f"no unit '{name}'; the nearest are: .*{NEAR[name]}"):
         check_toggles(Toggles.parse([form.format(name)]))
 
 
-def test_after_a_program_has_registered_its_passes_no_others_exist(
+def test_once_a_program_has_registered_its_passes_other_names_are_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(REGISTRY.aten_passes, "passes.fast_gelu", lambda graph: False)

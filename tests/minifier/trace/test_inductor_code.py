@@ -59,14 +59,14 @@ device=None, requires_grad=True, size=[8, 8], stride=[8, 1])  # y = x * n  # s.p
 """
 
 
-def test_a_kernel_moves_the_bytes_of_its_arguments_and_of_a_broadcast_only_its_memory() -> None:
+def test_bytes_moved_are_those_of_the_arguments_and_broadcasts_count_once() -> None:
     kernels = [e for e in generated_events(CODE, "code.py") if isinstance(e, KernelWritten)]
     assert kernels == [
         KernelWritten("cpp_fused_relu_sum_0", "c++", [], 8 * 4 * 4 + 8 * 8 + 4, "code.py")
     ]
 
 
-def test_what_a_kernel_updates_is_read_and_written_in_cpp_and_in_triton() -> None:
+def test_updated_inputs_are_read_and_written_in_cpp_and_in_triton() -> None:
     kernels = [e for e in generated_events(UPDATING, "") if isinstance(e, KernelWritten)]
     assert [(k.name, k.language, k.moved) for k in kernels] == [
         ("cpp_fused_mul_0", "c++", 32 * (4 + 4 + 8)),

@@ -89,7 +89,7 @@ def test_the_roles_of_parameters_are_read_from_a_kernel() -> None:
     assert parameter_roles(triton) == ["r", "w", "", ""]
 
 
-def test_a_sum_that_is_rounded_after_each_term_is_worse_than_rounding_explains() -> None:
+def test_a_sum_rounded_after_each_term_exceeds_the_bound_for_rounding() -> None:
     torch.manual_seed(0)
     terms = torch.rand(256, 64, dtype=torch.float64).to(torch.bfloat16)
     exact = terms.double().sum(-1)
@@ -126,7 +126,7 @@ def test_a_second_rounding_is_found_where_eager_rounds_once(
     assert judged(twice, rough, "default", "x") is None  # eager rounds twice too
 
 
-def test_what_a_cancellation_leaves_is_not_rounded_again() -> None:
+def test_the_result_of_a_cancellation_is_not_rounded_again() -> None:
     torch.manual_seed(0)
     x = torch.randn(64, 512)
     exact = (x.double() - x.double().mean(1, keepdim=True)).sum(1)  # zero but for rounding

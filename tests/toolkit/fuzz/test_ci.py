@@ -63,14 +63,14 @@ def test_junit_can_be_read_and_has_a_failure_for_each_finding() -> None:
     assert failure is not None and failure.attrib["message"].startswith("50%: a, b")
 
 
-def test_markdown_is_not_broken_out_of() -> None:
+def test_code_cannot_break_out_of_its_markdown_block() -> None:
     text = written("markdown")
     assert text.startswith("### tcdebug fuzz\n\n60 programs, 100.0% valid, 1 new findings\n")
     assert "**compile \\| lower \\| E0 (sum)**" in text
     assert "```text\n50%: a, b\nc\n```" in text
 
 
-def test_lines_of_json_are_a_finding_each() -> None:
+def test_each_line_of_json_is_one_finding() -> None:
     lines = written("json-lines", 2).splitlines()
     assert [json.loads(line)["identity"] for line in lines] == [
         "compile | lower | E0", "compile | lower | E1",
@@ -78,5 +78,5 @@ def test_lines_of_json_are_a_finding_each() -> None:
 
 
 @pytest.mark.parametrize("style", [style for style in FORMATS if style != "json-lines"])
-def test_every_format_is_written_of_nothing_new(style: str) -> None:
+def test_every_output_format_can_express_no_findings(style: str) -> None:
     assert written(style, 0)

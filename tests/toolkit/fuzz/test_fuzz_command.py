@@ -71,7 +71,7 @@ def test_an_exception_is_found_shrunk_to_one_operation_and_goes_through_all_stat
     assert tcdebug("fuzz", "triage", "--json").json == {slug: "fixed"}
 
 
-def test_a_segfault_fails_continuous_integration_and_is_not_the_end_of_it(
+def test_a_segfault_fails_ci_and_fuzzing_continues(
     tcdebug: Any, planted: Any, tmp_path: Path
 ) -> None:
     setup = planted("ctypes.string_at(0)", ops="LOWERINGS")

@@ -49,7 +49,7 @@ def test_equal_seeds_judge_equal_programs(tmp_path: Path) -> None:
     assert "sum" in found.program.ops and len(found.program.ops) <= 2
 
 
-def test_a_failure_that_a_finding_covers_ends_no_round(tmp_path: Path) -> None:
+def test_a_failure_of_a_known_finding_does_not_end_a_round(tmp_path: Path) -> None:
     judge, found = hunted(tmp_path, 7)
     findings = Findings(tmp_path)
     signature, program = found.verdict.signature, found.program
@@ -60,7 +60,7 @@ def test_a_failure_that_a_finding_covers_ends_no_round(tmp_path: Path) -> None:
     assert Status.KNOWN in told and Status.FAILED not in told
 
 
-def test_what_others_find_meanwhile_leaves_a_failure_to_be_shrunk(tmp_path: Path) -> None:
+def test_findings_of_other_workers_do_not_stop_shrinking(tmp_path: Path) -> None:
     _, found = hunted(tmp_path / "one", 7)
     signature, findings = found.verdict.signature, Findings(tmp_path / "other")
     finding = Finding(signature, "exception", "tcdebug", "", found.program, "2.13.0")
@@ -78,7 +78,7 @@ def test_what_others_find_meanwhile_leaves_a_failure_to_be_shrunk(tmp_path: Path
     assert list(findings) == [finding]
 
 
-def test_a_hunt_ends_with_its_examples(tmp_path: Path) -> None:
+def test_a_worker_stops_after_its_number_of_examples(tmp_path: Path) -> None:
     judge = Broken()
     hunt = Hunt(judge, Findings(tmp_path), "tcdebug", lambda p, v: None, None, examples=2)
     with pytest.raises(Enough):
@@ -98,7 +98,7 @@ def server() -> Iterator[str]:
     made.server_close()
 
 
-def test_machines_share_what_failed_by_a_database(server: str, tmp_path: Path) -> None:
+def test_machines_share_failures_through_a_database(server: str, tmp_path: Path) -> None:
     _, found = hunted(tmp_path / "one", 0, server)
     assert found.examples > 1
     judge, again = hunted(tmp_path / "other", 770, server)
@@ -108,7 +108,7 @@ def test_machines_share_what_failed_by_a_database(server: str, tmp_path: Path) -
     assert third.examples == 1, "it stays there for others"
 
 
-def test_what_the_database_has_is_found_once(tmp_path: Path) -> None:
+def test_a_program_in_the_database_is_found_once(tmp_path: Path) -> None:
     findings = Findings(tmp_path / "found")
     kept = database(str(tmp_path / "examples"))
     hunt = Hunt(Broken(), findings, "tcdebug", lambda program, verdict: None, kept)

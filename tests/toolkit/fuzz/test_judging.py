@@ -103,7 +103,7 @@ def test_strides_that_the_fake_kernels_of_torch_have_too_are_no_fault_of_a_backe
     assert other.signature == "forward | wrong strides"
 
 
-def test_what_was_a_view_of_an_input_has_to_be_one() -> None:
+def test_a_view_of_an_input_in_eager_must_be_one_when_compiled() -> None:
     found = verdict("a0[1:]", lambda v: v.clone())
     assert found.signature == "forward | wrong aliasing"
 
@@ -120,7 +120,7 @@ def test_a_flip_behind_a_close_comparison_is_discarded_and_one_without_rounding_
     assert (exact.status, exact.signature) == (Status.FAILED, "forward | wrong value")
 
 
-def test_what_eagers_rounding_took_apart_may_be_equal() -> None:
+def test_values_that_only_eagers_rounding_distinguishes_may_be_equal() -> None:
     """A mean of all but one element: no noise in the inputs makes the rest zero."""
     sevenths = "torch.tensor([0.1] * 7 + [0.3] * 200)"
     rest = "torch.logical_not(a0 - a0[:7].sum() / 7)"
@@ -143,7 +143,7 @@ def test_a_result_that_is_better_than_eagers_passes_beside_random_numbers() -> N
     assert wrong.signature == "forward | wrong value"
 
 
-def test_an_overflow_that_only_eager_has_is_no_fault() -> None:
+def test_an_overflow_that_only_eager_has_is_not_a_fault() -> None:
     """If two elements are the largest float, eager's variance is infinite."""
     most = torch.finfo(torch.float32).max
     largest = "torch.tensor([float('inf'), float('inf')])"
@@ -152,7 +152,7 @@ def test_an_overflow_that_only_eager_has_is_no_fault() -> None:
     assert verdict(spread, torch.zeros_like, argument=largest).status is Status.PASSED
 
 
-def test_what_integers_are_rounded_to_explains_a_difference() -> None:
+def test_the_rounding_of_integers_to_floats_may_explain_a_difference() -> None:
     """cos of exp(8) changes by 1e-4 if exp changes in its last place."""
     integers = "torch.tensor([8, 0, 7, -9])"
     off = torch.tensor([5e-4, 1e-7, 0.0, 0.0])
@@ -174,7 +174,7 @@ def test_a_compile_for_inputs_that_it_was_compiled_for_is_a_failure() -> None:
     assert found.signature == "forward | recompile"
 
 
-def test_units_off_and_on_have_to_give_one_answer() -> None:
+def test_results_must_agree_with_units_off_and_on() -> None:
     @dataclass
     class WrongWithAllOn(Broken):
         def compiled(self, module: Any, toggles: Toggles, notify: Any) -> Any:
@@ -198,5 +198,5 @@ def test_sizes_that_were_called_with_do_not_compile_again() -> None:
     assert found.message == "for sizes that both calls had"
 
 
-def test_what_eager_refuses_is_no_program() -> None:
+def test_a_program_that_eager_rejects_is_discarded() -> None:
     assert verdict("a0 @ a0.unsqueeze(0).sum(2)", lambda v: v).status is Status.INVALID

@@ -22,7 +22,7 @@ def test_each_finding_has_a_construct_that_the_strategies_draw() -> None:
         assert construct.program().source()
 
 
-def test_a_construct_with_an_unknown_change_is_not_drawn() -> None:
+def test_a_construct_with_an_unknown_mutation_is_not_generated() -> None:
     with pytest.raises(ValueError, match="no change 'levels = 1'"):
         DrawnConstruct("chain map", "levels = 1").program()
 

@@ -93,7 +93,7 @@ def test_the_names_of_features_are_unique() -> None:
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_fault_that_is_planted_in_dynamo_or_aotautograd_is_seen(
+def test_a_fault_planted_in_dynamo_or_aotautograd_is_detected(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit = PLANTED[name]

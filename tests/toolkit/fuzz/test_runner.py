@@ -88,7 +88,7 @@ def test_a_hang_is_the_verdict_on_the_program_that_hung(runner: ProgramRunner) -
     assert (hung.status, hung.signature) == (Status.FAILED, "forward | hang")
 
 
-def test_a_child_that_died_while_idle_is_no_verdict_on_the_next_program(
+def test_the_death_of_an_idle_child_says_nothing_about_the_next_program(
     runner: ProgramRunner,
 ) -> None:
     first = runner(program("pass"))
@@ -99,7 +99,7 @@ def test_a_child_that_died_while_idle_is_no_verdict_on_the_next_program(
     assert second.message != first.message
 
 
-def test_a_child_that_dies_of_an_earlier_program_is_no_verdict_on_the_next(
+def test_a_crash_caused_by_an_earlier_program_says_nothing_about_the_next(
     runner: ProgramRunner,
 ) -> None:
     assert runner(program("die later")).status is Status.PASSED
@@ -108,7 +108,7 @@ def test_a_child_that_dies_of_an_earlier_program_is_no_verdict_on_the_next(
     assert runner(program("crash")).signature == "forward | SIGSEGV"
 
 
-def test_a_child_that_was_stopped_while_idle_is_no_verdict_on_the_next(
+def test_stopping_an_idle_child_says_nothing_about_the_next_program(
     runner: ProgramRunner,
 ) -> None:
     first = runner(program("pass"))

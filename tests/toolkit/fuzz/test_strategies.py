@@ -38,7 +38,7 @@ def drawn(
     return found
 
 
-def test_95_of_100_programs_run_in_eager_and_together_they_have_all_that_trips_compilers() -> None:
+def test_nearly_all_programs_run_in_eager_and_together_cover_every_construct() -> None:
     found = [p for start in range(10) for p in drawn(50, start=start)]
     assert len(found) == 500
     assert sum(1 for p in found if not p.invalid) >= 475
@@ -88,11 +88,11 @@ def test_eager_runs_a_branch_with_gradients_that_was_drawn_without_torchs_own() 
         ProgramCall.in_eager(program, "program.py")
 
 
-def test_names_of_rows_are_told_apart() -> None:
+def test_rows_have_distinct_names() -> None:
     assert [n for n, count in Counter(row.name for _, row in ROWS).items() if count > 1] == []
 
 
-def test_what_autograd_mistakes_where_inputs_share_memory_is_known_as_such() -> None:
+def test_known_errors_of_autograd_on_inputs_that_share_memory_are_recognised() -> None:
     scope = Scope(lambda strategy: None)
     whole = scope._argument("torch.zeros((4, 3))", "")
     scope.alias(whole, "a0[:1]")

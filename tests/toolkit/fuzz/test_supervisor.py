@@ -55,7 +55,7 @@ def test_findings_travel_as_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_what_is_known_is_not_told_again_nor_a_job_that_no_node_can_do_begun(
+def test_known_failures_are_not_sent_again_and_jobs_that_no_node_can_do_are_not_started(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "known-1").mkdir()
@@ -75,7 +75,7 @@ def test_what_is_known_is_not_told_again_nor_a_job_that_no_node_can_do_begun(
     assert not Path(news.folder).exists()
 
 
-def test_each_node_has_other_seeds_and_its_part_of_the_programs() -> None:
+def test_each_node_has_its_own_seeds_and_its_share_of_the_programs() -> None:
     assert [(n, p.seed, p.examples) for n, p in parts(JOB, ["a", "b", "c"], 4)] == [
         ("a", 7, 2), ("b", 7 + 4 * APART, 2), ("c", 7 + 8 * APART, 1),
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def test_each_node_has_other_seeds_and_its_part_of_the_programs() -> None:
         ({11: 100, 12: 100}, None, 0),
     ],
 )
-def test_another_node_draws_again_what_a_lost_one_may_not_have_told(
+def test_another_node_repeats_programs_that_a_lost_node_may_not_have_reported(
     judged: dict[int, int], examples: int | None, seed: int
 ) -> None:
     share = Share("a", msgspec.structs.replace(JOB, examples=200), None, judged=Counter(judged))

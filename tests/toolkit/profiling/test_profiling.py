@@ -178,7 +178,7 @@ def test_a_fused_kernel_counts_for_each_of_its_lines_but_for_none_alone() -> Non
     assert told == [("m.py:2", 15, 5), ("m.py:1", 10, 0)]
 
 
-def test_what_torch_does_while_it_compiles_is_left_out() -> None:
+def test_the_work_of_torch_during_a_compile_is_not_measured() -> None:
     timeline = Timeline()
     for _ in range(2):
         timeline.call(timeline.op("cpp_0", 10))

@@ -189,7 +189,7 @@ def recompiles(program: Program, base: Path) -> list[RecompileCost]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_who_follows_the_advice_has_no_recompile(name: str, tmp_path: Path) -> None:
+def test_following_the_advice_removes_the_recompile(name: str, tmp_path: Path) -> None:
     before, after, said = CASES[name]
     found = recompiles(before, tmp_path)
     assert found, "the program has to recompile"
@@ -254,7 +254,7 @@ def test_each_cause_of_a_recompile_is_named_and_has_its_remedy(
     assert cause([f"0/1: {guard}"], [change]) == differed
 
 
-def test_who_follows_both_remedies_has_no_recompile(tmp_path: Path) -> None:
+def test_following_both_remedies_removes_the_recompile(tmp_path: Path) -> None:
     def before() -> None:
         f = compiled(lambda x: x * 2)
         f(torch.ones(8, 3))

@@ -46,7 +46,7 @@ def test_equal_runs_differ_in_nothing_but_times(make: Make) -> None:
     assert found.stages == [Change("lower", "0.500 s", "1.500 s")]
 
 
-def test_a_variable_a_setting_and_a_decision_are_told(make: Make) -> None:
+def test_differences_of_variables_settings_and_decisions_are_reported(make: Make) -> None:
     setting = "torch._dynamo.config.cache_size_limit = 2"
     a = make(environment(TORCH_A="1"), decision("a+b", allowed=True), name="a")
     b = make(
@@ -62,7 +62,7 @@ def test_a_variable_a_setting_and_a_decision_are_told(make: Make) -> None:
     assert found.differs
 
 
-def test_where_two_graphs_part_is_the_first_stage_that_means_something_else(make: Make) -> None:
+def test_graphs_diverge_at_the_first_stage_with_a_different_meaning(make: Make) -> None:
     a, b = make(name="a"), make(name="b")
     lines_a = [
         wrote(a, "lower-1.py", "x = 1  # /tmp/a.py", "lower"),
@@ -80,14 +80,14 @@ def rewritten(run: Run, lines: list[dict[str, Any]]) -> Run:
     return run
 
 
-def test_a_graph_that_one_run_lacks_is_told(make: Make) -> None:
+def test_a_graph_that_one_run_lacks_is_reported(make: Make) -> None:
     a, b = make(name="a"), make(name="b")
     a = rewritten(a, [wrote(a, "l.py", "x", "lower")])
     assert compare(a, b).graphs == [Change("0/0 forward", "present", "")]
     assert compare(b, a).graphs == [Change("0/0 forward", "", "present")]
 
 
-def test_comments_paths_and_addresses_mean_nothing(tmp_path: Path) -> None:
+def test_differences_in_comments_paths_and_addresses_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("f(0x7f1)  # a\n\nload('/tmp/x/a.py')\n")
     (tmp_path / "b").write_text("f(0x7f2)\nload('/home/b.py')\n")
     assert meaning(tmp_path / "a") == meaning(tmp_path / "b")

@@ -55,11 +55,11 @@ def test_a_loop_that_was_inlined_belongs_to_the_kernel_of_its_reader() -> None:
     assert [b.group for b in found.before if b.name == "one"] == ["kernel_1"]
 
 
-def test_a_text_is_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_is_not_executed(capsys: pytest.CaptureFixture[str]) -> None:
     assert flow("print('run')\noutput()", "output()", {}) is not None
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("text", ["", "output(", "load()", "extern()", "@f\ndef g(): pass\n"])
-def test_what_is_no_loop_ir_has_no_picture(text: str) -> None:
+def test_only_loop_ir_is_drawn(text: str) -> None:
     assert flow(text, text, {}) is None

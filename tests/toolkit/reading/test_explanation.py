@@ -35,7 +35,7 @@ def test_a_frame_costs_all_of_its_graphs_and_their_backward(make: Make) -> None:
     assert [(f.name, f.compiles, f.seconds) for f in frames] == [("g", 1, 2.0), ("f", 2, 1.75)]
 
 
-def test_a_break_costs_the_frames_that_go_on_behind_it(make: Make) -> None:
+def test_the_cost_of_a_graph_break_is_that_of_the_frames_after_it(make: Make) -> None:
     here = {"filename": "/m.py", "line": 5, "name": "f"}
     run = make(
         line("graph.break", 1, {"reason": "print"}, user_loc=here),
@@ -56,7 +56,7 @@ def test_a_break_costs_the_frames_that_go_on_behind_it(make: Make) -> None:
         ("0/0: something torch never said", ""),
     ],
 )
-def test_what_to_do_about_a_recompile_depends_on_its_reason(
+def test_the_remedy_for_a_recompile_depends_on_its_reason(
     make: Make, reason: str, advice: str
 ) -> None:
     run = make(line("recompile", 1, {"reason": reason}, compile_id="0/1"))
@@ -64,7 +64,7 @@ def test_what_to_do_about_a_recompile_depends_on_its_reason(
     assert [advice in remedy for remedy in cost.advice] == [True] * bool(advice)
 
 
-def test_numbers_that_a_graph_holds_only_for_are_told(make: Make) -> None:
+def test_numbers_on_which_a_graph_is_specialised_are_reported(make: Make) -> None:
     guards = ["EQUALS_MATCH: L['n'] == 2", "TENSOR_MATCH: L['x'] is float32"]
     event = line("guard.summary", 1, {"total": 9, "guards": guards, "artifact": ""})
     run = make(event, event)

@@ -112,6 +112,6 @@ def call(args):
     ]
 
 
-def test_texts_that_are_no_graph_and_no_wrapper_have_no_picture() -> None:
+def test_only_texts_of_graphs_and_wrappers_are_drawn() -> None:
     assert inductor_flow("not a graph", "x = 1", {}) is None
     assert inductor_flow("def forward(self):\n    return 1\n", "", {}) is None

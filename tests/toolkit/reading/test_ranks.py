@@ -104,7 +104,7 @@ def test_a_rank_that_stops_early_does_nothing_more(tmp_path: Path) -> None:
     assert found.compiles.here == "nothing more"
 
 
-def test_the_command_and_the_report_take_a_folder_of_traces(
+def test_the_command_and_the_report_accept_a_folder_of_traces(
     inside: Command, tmp_path: Path
 ) -> None:
     for rank in range(24):

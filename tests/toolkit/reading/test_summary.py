@@ -50,7 +50,7 @@ def test_stages_of_two_processes_at_one_time_are_not_inside_each_other(make: Mak
     }  # fmt: skip
 
 
-def test_compiling_took_as_long_as_any_stage_ran_also_where_threads_overlap(make: Make) -> None:
+def test_compile_time_is_the_union_of_stages_of_all_threads(make: Make) -> None:
     run = make(stage("codegen", 2.0, 1.0), stage("a", 2.5, 1.0), stage("b", 2.75, 1.0))
     assert summarise(run, run.events()).compile_seconds == 1.75
 
@@ -70,7 +70,7 @@ def test_kernels_come_by_bytes_and_calls_of_aten_by_number(make: Make) -> None:
     assert [(e.op, e.calls) for e in summary.externs] == [("aten.mm", 2), ("aten.sort", 1)]
 
 
-def test_the_same_graph_break_is_told_once_with_how_often_it_was_met(make: Make) -> None:
+def test_a_repeated_graph_break_is_listed_once_with_its_count(make: Make) -> None:
     run = make(*[line("graph.break", 1, {"reason": REASON}, user_loc=HERE) for _ in range(3)])
     (found,) = summarise(run, run.events()).breaks
     assert found.where == "/home/me/model.py:12"
@@ -79,7 +79,7 @@ def test_the_same_graph_break_is_told_once_with_how_often_it_was_met(make: Make)
     assert (found.id, found.times) == ("gb0059", 3)
 
 
-def test_a_reason_in_other_words_is_kept_whole() -> None:
+def test_an_unknown_form_of_a_reason_is_kept_unchanged() -> None:
     assert read_break("torch.* op returned a bool", "f.py:1").what == "torch.* op returned a bool"
 
 
@@ -118,7 +118,7 @@ def test_a_kernel_is_found_by_the_lines_that_it_comes_from() -> None:
     assert Selection(line=("model.py", 12)).fits(record)
 
 
-def test_what_is_no_line_is_refused() -> None:
+def test_an_invalid_line_is_refused() -> None:
     with pytest.raises(BadLine, match=r"is not FILE:N, such as model\.py:12"):
         parse_line("model.py")
 
@@ -132,7 +132,7 @@ def test_a_chrome_trace_has_complete_events_that_nest(make: Make) -> None:
     assert {e["pid"] for e in events} == {7}
 
 
-def test_a_table_has_a_row_an_event(make: Make) -> None:
+def test_a_table_has_one_row_per_event(make: Make) -> None:
     run = make(line("graph.break", 1, {"reason": "because, of"}, user_loc=HERE))
     (row,) = csv.DictReader(io.StringIO(csv_table(run.events())))
     assert (row["event"], row["line"]) == ("graph.break", "12")

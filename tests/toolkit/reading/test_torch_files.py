@@ -28,7 +28,7 @@ f(torch.ones(3), 3)
 HEAD = "V0102 03:04:05.000006 77 torch/x.py:1] "
 
 
-def test_what_torch_writes_is_read_into_a_run(tcdebug: Command, python: Command,
+def test_a_torch_trace_is_imported_as_a_run(tcdebug: Command, python: Command,
                                               tmp_path: Path) -> None:  # fmt: skip
     (tmp_path / "script.py").write_text(SCRIPT)
     assert python("script.py", TORCH_TRACE=str(tmp_path / "trace")).status == 0

@@ -44,7 +44,7 @@ def page(port: int, compiled: Run, searched: Run, ranks: Run, tmp_path: Path) ->
         browser.close()
 
 
-def test_stages_are_found_compared_and_walked_through(page: Any) -> None:
+def test_stages_can_be_searched_compared_and_stepped_through(page: Any) -> None:
     browser = page()
     assert browser.run("return document.title") == "compiled · tcdebug"
     browser.press("2")
@@ -64,7 +64,7 @@ def test_stages_are_found_compared_and_walked_through(page: Any) -> None:
     assert browser.run(ROWS) == ["lower"]
 
 
-def test_a_place_can_be_sent_to_somebody(page: Any) -> None:
+def test_the_address_of_a_position_can_be_shared(page: Any) -> None:
     browser = page(1200, "#r=0&v=stages&g=0%2F0+forward&s=1")
     assert browser.run("return document.querySelector('.gone').textContent") == "y = x * 1"
     assert browser.run("mark('same_29'); return CSS.highlights.get('name').size") == 2
@@ -82,7 +82,7 @@ def test_kernels_timeline_and_search_are_drawn(page: Any) -> None:
     assert browser.run("return document.querySelectorAll('#search rect').length") == 2
 
 
-def test_loops_and_kernels_are_drawn_with_what_they_read_and_walked_along(page: Any) -> None:
+def test_loops_and_kernels_are_drawn_with_their_reads_and_can_be_navigated(page: Any) -> None:
     browser = page(1200, "#v=fusion", name="ranks.html")
     told = "return document.querySelector('#fusion p').textContent"
     assert "2 loops, moving 6.4 KB, became 1 kernel, moving 2.3 KB; 1 call of ATen" in (
@@ -101,7 +101,7 @@ def test_loops_and_kernels_are_drawn_with_what_they_read_and_walked_along(page: 
     assert browser.run("return document.querySelector('#kernels details').open")
 
 
-def test_ranks_stand_side_by_side_with_the_stage_where_they_part(page: Any) -> None:
+def test_ranks_are_shown_side_by_side_with_the_stage_where_they_diverge(page: Any) -> None:
     browser = page(1200, "", name="ranks.html")
     assert browser.run("return document.querySelectorAll('#run option').length") == 2
     browser.press("7")
@@ -113,7 +113,7 @@ def test_ranks_stand_side_by_side_with_the_stage_where_they_part(page: Any) -> N
     assert "'prod'" in browser.run("return document.querySelector('#pair .added').textContent")
 
 
-def test_nothing_is_wider_than_a_phone_in_dark_mode(page: Any) -> None:
+def test_the_page_fits_a_phone_in_dark_mode(page: Any) -> None:
     browser = page(500, "#v=fusion", "--force-dark-mode", name="ranks.html")
     wide = "return document.documentElement.scrollWidth - innerWidth"
     assert [(key, browser.press(key), browser.run(wide) > 0)[::2] for key in "1234567"] == [

@@ -34,7 +34,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return found
 
 
-def test_a_block_is_drawn_as_its_report_which_may_do_nothing_but_run_its_script(
+def test_a_watched_block_is_rendered_as_a_report_that_may_only_run_its_own_script(
     watched: Recorded, tmp_path: Path
 ) -> None:
     drawn = watched._repr_html_()
@@ -56,7 +56,7 @@ def test_a_block_is_drawn_as_its_report_which_may_do_nothing_but_run_its_script(
         browser.close()
 
 
-def test_a_change_is_drawn_side_by_side_and_nothing_in_it_is_markup(
+def test_a_change_is_shown_side_by_side_and_its_text_is_escaped(
     watched: Recorded,
 ) -> None:
     change = watched.diff("passes.algebraic")

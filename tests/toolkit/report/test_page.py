@@ -32,7 +32,7 @@ def test_the_page_asks_for_nothing_and_its_policy_forbids_it(compiled: Run) -> N
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_what_a_program_says_is_text_and_never_code(compiled: Run) -> None:
+def test_text_of_a_program_is_never_executed(compiled: Run) -> None:
     page = render([compiled])
     assert page.count("<script>") == 1
     assert "&lt;/script&gt;&lt;script&gt;" in page

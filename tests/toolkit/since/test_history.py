@@ -34,7 +34,7 @@ def test_versions_are_ranges_and_lists_in_their_own_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2", "2.11-2.12", "1.9..2.1", "2.12..2.11", "2.11,"])
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_an_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(BadVersions):
         versions(text)
 
@@ -55,7 +55,7 @@ def test_every_version_runs_if_both_ends_are_alike() -> None:
     assert result(".F.FFF", every=True)[0].count("fails since") == 2
 
 
-def test_a_version_that_says_nothing_is_unsettled() -> None:
+def test_a_version_without_an_answer_is_undecided() -> None:
     assert result("..??FF")[0] == "fails since 2.13 (2.10 passes, 2.11 and 2.12 unsettled)"
     assert result("??????")[0] == "no version shows whether it fails"
     assert result("?????F")[0] == "fails in 2.14"

@@ -96,7 +96,7 @@ def test_a_table_and_the_verdict_are_shown(since: Callable[..., Any]) -> None:
     assert verdict == "fails since 2.13 (2.12 passes)"
 
 
-def test_statuses_tell_whether_there_is_an_answer(since: Callable[..., Any]) -> None:
+def test_the_exit_status_says_whether_there_is_an_answer(since: Callable[..., Any]) -> None:
     assert since("").status == 4
     missing = since("import torch\nif torch.__version__ < '2.12': import none_such\n")
     assert (missing.status, "cannot be run" in missing.stdout) == (1, True)

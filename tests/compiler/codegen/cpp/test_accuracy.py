@@ -96,7 +96,7 @@ def test_erf_is_within_one_unit_where_gelu_adds_one_to_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["erf", "exp"])
-def test_our_own_functions_cover_all_exponents_and_signs(name: str) -> None:
+def test_functions_of_the_embedded_compiler_cover_all_exponents_and_signs(name: str) -> None:
     function, _, _, bound = BOUNDS[name]
     bits = torch.arange(-(2**31), 2**31, 4099, dtype=torch.int64).to(torch.int32)
     x = bits.view(torch.float32)

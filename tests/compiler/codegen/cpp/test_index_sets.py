@@ -49,7 +49,7 @@ def test_each_part_of_a_loop_has_no_condition_and_is_vectorized(tmp_path: Path, 
     assert_as_eager(compiled(function), function, inputs, exact=True)
 
 
-def test_a_condition_of_a_short_row_stays_a_mask(tmp_path: Path) -> None:
+def test_a_condition_on_a_short_row_remains_a_mask(tmp_path: Path) -> None:
     x = torch.randn(64, 30)
     text = kernels(lambda x: F.pad(x, (3, 3)), x)
     assert text.count("#pragma omp simd") == 1

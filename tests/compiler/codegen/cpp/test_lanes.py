@@ -58,9 +58,7 @@ def test_several_rows_of_few_columns_fill_a_vector(tmp_path: Path, name: str) ->
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.float64])
 @pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
-def test_positions_in_columns_are_found_in_vectors(
-    tmp_path: Path, name: str, dtype: torch.dtype
-) -> None:
+def test_argmax_along_columns_is_vectorized(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
     x = (torch.randn(20, 130) * 3).round().to(dtype)
     if dtype.is_floating_point:
         x[3, 5], x[7, 5], x[:, 9], x[:, 10] = torch.nan, torch.nan, -torch.inf, torch.inf

@@ -286,7 +286,7 @@ SCANS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
 
 
 @pytest.mark.parametrize("name", SCANS)
-def test_what_a_scan_reads_is_computed_in_vectors(tmp_path: Path, name: str) -> None:
+def test_operands_of_a_scan_are_computed_in_vectors(tmp_path: Path, name: str) -> None:
     function, dtype = SCANS[name]
     x = NUMBERS.clamp(-4, 4).to(dtype)
     text = kernels(function, x)

@@ -10,7 +10,7 @@ from tcdebug.compiler.lower.special_functions import bessel, chebyshev_rows
 from tcdebug.compiler.lower.special_functions.chebyshev import Series
 
 
-def test_every_committed_series_is_the_one_that_mpmath_gives() -> None:
+def test_every_committed_series_equals_that_of_mpmath() -> None:
     assert fitted_series.ROWS.read_text() == fitted_series.text()
 
 

@@ -124,7 +124,7 @@ SLOWER: dict[str, Callable[[str], float]] = {
 
 
 @pytest.mark.parametrize("name", SLOWER)
-def test_the_call_stays_if_no_template_is_faster(name: str, tmp_path: Path) -> None:
+def test_the_library_call_is_kept_if_no_template_is_faster(name: str, tmp_path: Path) -> None:
     schedule = plain()
     chosen = Chosen(schedule, tmp_path, SLOWER[name])
     assert chosen.schedule == schedule
@@ -192,7 +192,7 @@ def test_equal_layers_are_not_measured_again(tmp_path: Path) -> None:
     assert len(set(names)) == 3
 
 
-def test_ways_differ_only_in_what_is_fused(tmp_path: Path) -> None:
+def test_variants_differ_only_in_what_is_fused(tmp_path: Path) -> None:
     schedule = scheduled(lambda x, w: (x.half() @ w).relu(), f32(512, 256), f32(256, 128).half())
     chosen = Chosen(schedule, tmp_path)
     (ways,) = chosen.planted.asked

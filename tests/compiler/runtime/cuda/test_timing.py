@@ -110,7 +110,7 @@ def scheduled(rows: int = 48, *, dynamic: bool = False) -> Schedule:
 SMALL, LARGE = Template(16, 16, 16, 1, 2), Template(64, 128, 64, 4, 4)
 
 
-def test_every_way_runs_equally_often_and_failures_are_reported(
+def test_all_variants_run_equally_often_and_failures_are_reported(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     schedule = scheduled()

@@ -49,7 +49,7 @@ result = model.forward(2)
 """
 
 
-def test_what_a_statement_needs_by_name_or_attribute_stays_and_nothing_else() -> None:
+def test_only_what_a_statement_needs_by_name_or_attribute_stays() -> None:
     reduction = KeepNeeded()
     given = script(MODEL)
     all_but_the_last = reduction.edits(given)[:-1]
