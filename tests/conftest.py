@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     All tests share one cache, apart from the user's. That of inductor lies where tcdebug itself has
     it. Bytecode is kept even where the environment forbids it. Otherwise each process that imports
-    a session compiles the source of tcdebug anew, which takes 0.7 CPU-seconds.
+    a session compiles the source of tcdebug again, which takes 0.7 CPU-seconds.
 
     A developer's CXX, which conda sets, would be a changed setting of inductor in every test.
     """

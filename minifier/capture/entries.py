@@ -1,6 +1,6 @@
 """Replaces the graphs that a script gives to inductor itself, without torch.compile.
 
-What the script gets instead of compiled code is captured anew when it is called. Its layers can
+What the script gets instead of compiled code is captured again when it is called. Its layers can
 therefore be switched off, and its graphs judged, like those of any other script. Calls from within
 torch are left alone.
 """

@@ -39,7 +39,7 @@ ORDER = (DYNAMO, *STAND_INS)
 GUARDS: Mapping[str, str] = {
     layer: f"{layer}.guards" for layer in (DYNAMO, "layer.autograd", "layer.backend")
 }
-"""Layer -> its reuse of compiled code. With it switched off, every call is compiled anew."""
+"""Layer -> its reuse of compiled code. With it switched off, every call is recompiled."""
 
 CUDAGRAPHS = "cudagraphs"
 """The replay of CUDA graphs by inductor, which is a unit of its compiles too."""

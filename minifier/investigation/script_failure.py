@@ -76,7 +76,7 @@ class ScriptFailure:
     rounding: bool = False
     """Whether nothing is wrong but the script, which rejects correctly rounded results."""
     flaky: str = ""
-    """How the script was seen to fail at times in eager, if it was."""
+    """How the script failed in some runs in eager, if it did."""
 
     @property
     def in_backend(self) -> bool:
@@ -203,7 +203,9 @@ class ScriptFailure:
             except BudgetUsed:
                 return None
             if self.failure.same_bug(outcome):
-                note = f"it fails at times: in eager, run {number + 2} failed, and it passed before"
+                note = (
+                    f"it fails at random: run {number + 2} in eager failed after run 1 had passed"
+                )
                 finding = ScriptLayer(SCRIPT, {**self.finding.runs, (DYNAMO,): outcome}, True)
                 return replace(self, finding=finding, flaky=note)
         return None

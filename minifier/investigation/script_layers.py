@@ -44,16 +44,16 @@ IN_WORDS = {
     ),
     "layer.backend": "the backend: it passes with aot_eager_decomp_partition",
     GUARDS[DYNAMO]: (
-        "a guard is missing in Dynamo: it passes if every call is compiled anew, even with the "
+        "a guard is missing in Dynamo: it passes if every call is recompiled, even with the "
         "backend eager"
     ),
     GUARDS["layer.autograd"]: (
         "AOTAutograd depends on something that no guard checks: it passes if every call is "
-        "compiled anew, even with the backend aot_eager"
+        "recompiled, even with the backend aot_eager"
     ),
     GUARDS["layer.backend"]: (
         "the backend's code is reused for a call for which it is wrong: it passes if every call is "
-        "compiled anew"
+        "recompiled"
     ),
     CUDAGRAPHS: "CUDA graphs: it passes if every kernel is launched",
     PRECISION: (
@@ -172,7 +172,7 @@ class Search:
         if self._passes(guards):
             return self._settled(guards)
         self._run((guards, CACHE))
-        if self._passes(guards, CACHE):  # code that was compiled anew came from a cache
+        if self._passes(guards, CACHE):  # code that was recompiled came from a cache
             return self._settled(guards, CACHE)
         return self._settled(layer)
 
@@ -194,7 +194,7 @@ class Search:
             return self._settled(CACHE)
         if not self._passes(guards):
             return self._settled("layer.backend")
-        self._run((CUDAGRAPHS,))  # code that is compiled anew replays nothing either
+        self._run((CUDAGRAPHS,))  # code that is recompiled replays nothing either
         return self._settled(CUDAGRAPHS if self._passes(CUDAGRAPHS) else guards)
 
     def _run(self, *questions: Off) -> None:
@@ -251,7 +251,7 @@ def described(off: Off) -> str:
         elif name in STAND_INS:
             parts.append(f"with the backend {STAND_INS[name]}")
         elif name in GUARDS.values():
-            parts.append("with every call compiled anew")
+            parts.append("with every call recompiled")
         elif name == CUDAGRAPHS:
             parts.append("without CUDA graphs")
         elif name == PROGRAM_PASSES:

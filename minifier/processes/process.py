@@ -113,13 +113,13 @@ class Child:
             self.exit_signal = os.pidfd_open(self.pid)
 
     def begin_anew(self, limits: Limits | None) -> None:
-        """Start its time anew, under these limits."""
+        """Restart its time, under these limits."""
         self.limits = limits
         self.left = limits.seconds if limits else float("inf")
         self.began = self._checked = time.monotonic()
 
     def ask(self, request: bytes) -> bytes | Ended:
-        """Send a request. Return the reply, or how the child ended. Its time limit starts anew."""
+        """Send a request. Return the reply, or how the child ended. Its time limit restarts."""
         if self.ended is not None:
             return self.ended
         assert self.channel is not None

@@ -2,7 +2,7 @@
 
 Before the program calls a compiled function, the call is made in two forked children: one with the
 program's graphs, and one in eager. Graphs run as captured, so later layers are not involved. If the
-results differ, or anything that the call can write, a third child captures everything anew. A guard
+results differ, or anything the call can write, a third child captures everything again. A guard
 is missing if the fresh capture agrees with eager and the reused graph does not. The finding is
 reported only after a second round has confirmed it.
 """

@@ -23,7 +23,7 @@ class CallMode(StrEnum):
     REUSING = "reusing"
     """With the graphs that the program has."""
     FRESH = "fresh"
-    """Without them: everything is captured anew."""
+    """Without them: everything is captured again."""
     EAGER = "eager"
 
 

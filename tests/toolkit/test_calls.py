@@ -82,7 +82,7 @@ def test_a_difference_from_eager_fails(
     assert str(failed.value) == what
 
 
-def test_a_compiled_function_is_compiled_anew() -> None:
+def test_a_compiled_function_is_recompiled() -> None:
     backends: list[str] = []
 
     def backend(module: Any, inputs: Any) -> Any:

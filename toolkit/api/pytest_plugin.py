@@ -132,7 +132,7 @@ def bisected(item: pytest.Item, seconds: float) -> list[str]:
         report = msgspec.json.decode(done.stdout, type=Report)
     except msgspec.DecodeError:
         last = done.stderr.strip().rpartition("\n")[2]
-        return [f"bisect   did not end as it should: {last}"]
+        return [f"bisect   did not finish: {last}"]
     lines = [f"bisect   {report.status}: tcdebug logs {Path(report.run_dir).name}"]
     for fault in report.faults:
         lines += [f"culprit  {c.unit} at {c.subject}" for c in fault.culprits]

@@ -35,7 +35,7 @@ def bisect(
     `options` are further keyword arguments of `torch.compile`. The call fails if it raises or
     crashes when compiled, or if its result, or what it writes to its arguments, differs from eager.
     Results of a call that draws random numbers are compared graph by graph only; a note says so.
-    A function that is already compiled is compiled anew; give its backend and options again.
+    A function that is already compiled is recompiled; give its backend and options again.
 
     The function and its arguments are pickled. Nothing else is carried over: what the program has
     patched or set is in force only if a module that the function needs does it when imported.

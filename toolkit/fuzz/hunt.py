@@ -1,4 +1,4 @@
-"""Runs rounds of Hypothesis. A round generates and judges programs until one fails anew.
+"""Runs rounds of Hypothesis. A round generates and judges programs until one has a new failure.
 
 That program is shrunk. The hunt then continues and treats its failure as known.
 """

@@ -34,7 +34,7 @@ class GraphCall:
 class CompiledGraphs:
     """The graphs of a run: their steps, and how their ranges in a trace name them.
 
-    After `torch._dynamo.reset`, compile ids begin anew, and a later graph gets a number.
+    After `torch._dynamo.reset`, compile ids restart, and a later graph gets a number.
     """
 
     steps: dict[str, list[GraphStep]] = field(default_factory=dict)

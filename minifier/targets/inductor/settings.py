@@ -28,7 +28,7 @@ UNCACHED = {
 """Cache keys of graphs do not include what a script has patched or a gate refuses.
 
 Kernels are cached by their source, which reflects both. The choice between configurations of a
-kernel is made anew, or decisions would depend on earlier compiles.
+kernel is made again, or decisions would depend on earlier compiles.
 """
 
 LOWERING: Mapping[str, Any] = {

@@ -41,7 +41,7 @@ class Place:
 class Made:
     """A function with its inputs. `leaves` are what its outputs are differentiated by, if any.
 
-    `updated` are tensors that it updates. Each version of such a program is made anew.
+    `updated` are tensors that it updates. Each version of such a program is made again.
     """
 
     function: Callable[..., Any]

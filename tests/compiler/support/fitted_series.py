@@ -1,6 +1,6 @@
 """Fits the Chebyshev series of `compiler/lower/special_functions/chebyshev_rows.py` with mpmath.
 
-    python tests/compiler/support/fitted_series.py     writes the file anew
+    python tests/compiler/support/fitted_series.py     writes the file again
 
 A row is the interpolant of its function at Chebyshev nodes, computed with 45 digits. It ends where
 the coefficients fall below 1e-17 of the largest. A test compares the committed file with a new one.

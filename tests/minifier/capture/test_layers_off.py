@@ -77,7 +77,7 @@ UNGUARDED: dict[str, Callable[[], Callable[..., Any]]] = {
 @pytest.mark.parametrize(
     ("names", "results"), [((), [2.0, 2.0]), (("layer.dynamo.guards",), [2.0, 3.0])]
 )
-def test_every_call_is_compiled_anew_without_guards(
+def test_every_call_is_recompiled_without_guards(
     make: Callable[[], Callable[..., Any]], names: tuple[str, ...], results: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -89,7 +89,7 @@ def test_every_call_is_compiled_anew_without_guards(
         assert [first, call(torch.ones(1)).item()] == results
 
 
-def test_sizes_that_changed_stay_symbolic_when_calls_are_compiled_anew() -> None:
+def test_sizes_that_changed_stay_symbolic_when_calls_are_recompiled() -> None:
     seen: list[bool] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:

@@ -167,7 +167,7 @@ def test_a_missing_guard_is_found_although_a_cache_returns_the_same_code() -> No
     finding, _ = found(dict.fromkeys((AOT, DECOMPOSED, AOT_ANEW, CACHES), FAILS))
     assert (finding.off, finding.settled) == (("layer.autograd.guards", "layer.cache"), True)
     assert finding.notes[1] == (
-        "with the script's backend it passes only with every call compiled anew and with all "
+        "with the script's backend it passes only with every call recompiled and with all "
         "caches off"
     )
 

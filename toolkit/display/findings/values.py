@@ -25,7 +25,7 @@ def show_values(report: ValuesReport) -> None:
         out.print(f"[good]{what}[/]")
     for text in report.unexplained:
         out.print(f"[bad]wrong[/]     {escape(text)}")
-        out.print("          no step explains it: errors of rounding may have added up")
+        out.print("          no step explains it: rounding errors may have accumulated")
     out.print(
         f"[dim]compared[/]  {report.values} values of {report.steps} steps in {report.calls} calls "
         f"of {report.graphs} graphs"

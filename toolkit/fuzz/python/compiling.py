@@ -52,7 +52,7 @@ class Compilation:
         return Execution(self.program, self.path, wrapping, only_result=self.way.exports).states()
 
     def compiled(self, *, fresh: bool = False) -> list[CallState]:
-        """The states of a compiled run. If `fresh`, everything is captured anew at each call."""
+        """The states of a compiled run. If `fresh`, everything is captured again at each call."""
         torch.compiler.reset()
         counting = CountingBackend(self.backend)
         definition = self.way.wrapper + self.way.definition
