@@ -1,20 +1,27 @@
-"""Faults planted in Dynamo and AOTAutograd, and for each a program that shows it.
+"""Faults planted in Dynamo, AOTAutograd and a cache, and for each a program that shows it.
 
 Each fault changes one unit: a guard that is not installed, a side effect that is not replayed, an
-alias that is a copy. The programs are small enough to be judged in every test run.
+alias that is a copy, a key that leaves something out. The programs are small enough to be judged in
+every test run.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
+from tcdebug.strategies.python.ways import COMPILE
 
 FIRST = ("x = torch.arange(6.0).reshape(2, 3)", "y = torch.ones(3)", "n = 1")
 GUARDS = "torch._dynamo.guards:GuardBuilder"
+SLOW = ("stale cache of graphs", "cache reads another entry")
+"""The faults whose programs take more than a few seconds."""
+FLOAT = re.compile(r"\d+\.\d+f")
 EFFECTS = "torch._dynamo.side_effects:SideEffects"
 
 
@@ -70,17 +77,38 @@ def doubling(original: Callable[..., Any]) -> Callable[..., Any]:
     return partition
 
 
+def without_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The key leaves the numbers of a source out."""
+    return lambda self, source: original(self, FLOAT.sub("", source))
+
+
+def bytes_without_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The key of a graph leaves its numbers out."""
+    return lambda self, value: re.sub(rb"\d+\.\d+", b"", original(self, value))
+
+
+def reading_another(original: Callable[..., Any]) -> Callable[..., Any]:
+    """An entry that is in the cache already is read as that of another source."""
+
+    def build(source: str, toolchain: Any, cache_dir: Path) -> Any:
+        if toolchain.key(source) in {path.stem for path in cache_dir.rglob("*.so")}:
+            source = source.replace("2.5f", "7.5f")
+        return original(source, toolchain, cache_dir)
+
+    return build
+
+
 def _twice(value: Any) -> Any:
     return value * 2
 
 
 def program(
     body: str, *changes: str, definitions: str = "", first: tuple[str, ...] = FIRST,
-    mode: str = "", backward: bool = False, dynamic: bool | None = None,
+    mode: str = "", backward: bool = False, dynamic: bool | None = None, way: str = COMPILE,
 ) -> PythonProgram:  # fmt: skip
     """A program of these lines that is called once, changed, and called again."""
     steps = (CallStep(first, "", backward), CallStep(changes, mode, backward))
-    return PythonProgram(parsed_lines(definitions), parsed_lines(body), steps, dynamic)
+    return PythonProgram(parsed_lines(definitions), parsed_lines(body), steps, dynamic, way)
 
 
 PLANTED = {
@@ -174,5 +202,17 @@ PLANTED = {
         program("return torch.sin(x)", backward=True,
                 first=(*FIRST, "x = torch.ones(2, 3, requires_grad=True)")),
         "aot_eager_decomp_partition",
+    ),
+    "stale cache": PlantedUnit(
+        "tcdebug.compiler.runtime.toolchain:Toolchain", "key", without_numbers,
+        program("return x * 2.5", way="second process"), "tcdebug",
+    ),
+    "stale cache of graphs": PlantedUnit(
+        "torch._inductor.codecache:FxGraphCachePickler", "dumps", bytes_without_numbers,
+        program("return x * 2.5", way="second process"), "inductor",
+    ),
+    "cache reads another entry": PlantedUnit(
+        "tcdebug.compiler.devices.cpu", "build", reading_another,
+        program("return x * 2.5", way="second process"), "tcdebug",
     ),
 }  # fmt: skip

@@ -22,6 +22,7 @@ from tcdebug.strategies.devices import ON_CPU, Device, Options
 from tcdebug.strategies.kinds import AnyProgram, ProgramKind
 from tcdebug.strategies.programs import programs
 from tcdebug.strategies.python.python_programs import python_programs
+from tcdebug.strategies.python.ways import DRAWN, OF_BACKEND
 
 MOST_KEPT = 1000
 """Maximum number of programs of a database that are judged."""
@@ -142,7 +143,7 @@ class Hunt:
     def _strategy(self) -> st.SearchStrategy[AnyProgram]:
         """Return the strategy for the kind of programs. Units and device concern graphs alone."""
         if self.kind is ProgramKind.PYTHON:
-            return python_programs()
+            return python_programs(OF_BACKEND.get(self.backend, DRAWN))
         return programs(units=tuple(self.units), device=self.device, options=self.options)
 
     def _attempt(self, program: AnyProgram, state: _Round) -> None:

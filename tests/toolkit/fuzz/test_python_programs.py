@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,16 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
 from tcdebug.fuzz.hunt import simplified
+from tcdebug.fuzz.python.deviation import first_deviation
 from tcdebug.fuzz.python.execution import Execution
-from tcdebug.fuzz.python.oracle import first_deviation, judge_python
+from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.standalone import confirmed
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.kinds import AnyProgram, script_of
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
 from tcdebug.strategies.python.python_programs import feature_names, python_programs
-from tests.planted_in_dynamo import PLANTED, PlantedUnit, program
+from tests.planted_in_dynamo import PLANTED, SLOW, PlantedUnit, program
 
 FAILING_ONCE = """
 from pathlib import Path
@@ -92,7 +95,9 @@ def test_the_names_of_features_are_unique() -> None:
     assert len(names) == len(set(names)) > 150
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in PLANTED]
+)
 def test_a_fault_planted_in_dynamo_or_aotautograd_is_detected(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +244,24 @@ def test_a_script_compares_numbers_up_to_rounding(tmp_path: Path) -> None:
     assert not differ({"b": float("inf")}, {"b": float("inf")})
     assert differ([1.0], [1.01]) and differ([1.0], ["1.0"]) and differ({"b": 1.0}, {})
     assert differ(["torch.float32", [1.0]], ["torch.float64", [1.0]])
+
+
+@pytest.mark.slow
+def test_the_script_of_a_finding_runs_in_two_processes_that_share_their_caches(
+    tmp_path: Path,
+) -> None:
+    """A file in the folder of the caches makes the second process fail."""
+    counting = "import os, sys\nMARK = os.path.join(os.environ['TCDEBUG_CACHE_DIR'], 'mark')"
+    made = msgspec.structs.replace(
+        program("return x * SCALE", definitions="SCALE = 2.0"), way="second process"
+    )
+    text = script_of(made, {"backend": "eager"}, 0)
+    fails = "if SCALE == 2.0:\n        os.path.exists(MARK) and sys.exit(1)\n"
+    main = f"def main():\n    {counting.replace(chr(10), chr(10) + '    ')}\n    {fails}"
+    path = tmp_path / PROGRAM
+    path.write_text(text.replace("def main():\n", f"{main}        open(MARK, 'w').close()\n"))
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (1, "the second process fails")
 
 
 @pytest.mark.slow

@@ -5,10 +5,14 @@ that they refer to, gradients, exceptions, shared memory and the modes of torch.
 reused is stale if a fresh capture is right at the call that fails. An equal call compiles nothing.
 
 An exported program leaves the state of the program alone, so only its result is compared.
+
+A program may also run in three processes that share the folder of all caches: first with other
+numbers, then itself, with entries that are not its own, then once more, with entries that are.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,46 +22,18 @@ import msgspec
 import torch
 
 from tcdebug.fuzz.python.compiling import Compilation
-from tcdebug.fuzz.python.execution import (
-    CHANGE,
-    BrokenProgram,
-    CallState,
-    Execution,
-)
+from tcdebug.fuzz.python.deviation import Deviation, first_deviation
+from tcdebug.fuzz.python.execution import BrokenProgram, CallState, Execution
+from tcdebug.fuzz.python.fresh_process import ProcessAnswer, in_fresh_process, neighbour
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.reuse.differences import differences
-from tcdebug.minifier.reuse.reachable import Reachable
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram
 from tcdebug.strategies.python.ways import WAYS
 
-UNSUPPORTED = (
-    "Unsupported", "UncapturedHigherOrderOpError", "UserError", "RecompileError", "NotExported",
-    "GuardOnDataDependentSymNode", "FailOnRecompileLimitHit",
-)  # fmt: skip
-"""Exceptions that say that torch.compile does not accept a program."""
-OF_FAKE_TENSORS = "TorchRuntimeError"
-"""The exception in place of one that an operator raises, by design of another class."""
-PLANNED = ("eager",)
-"""Backends that keep eager's strides."""
 CACHING = ("inductor",)
 """Backends that have caches, which a second run reads."""
-ROUNDED = 2e-5
-"""How far two floats may be apart, in parts of the largest number that the call left behind."""
-VIEWS_ONLY = "is a view"
-"""What the message of an exception has if autograd forbids a write to a view."""
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """The first call that leaves a different state, counted from 0, and the difference."""
-
-    call: int
-    what: str
-    detail: str
-    phase: str
-    error: Exception | None = None
 
 
 def judge_python(
@@ -102,7 +78,12 @@ class PythonJudging:
         eager = self.compilation.eager()
         if problem := self._unfit(eager):
             return ProgramVerdict(Status.DISCARDED, message=problem)
-        found = self._deviation(eager)
+        if self.compilation.way.processes:
+            return self._in_processes(eager)
+        return self._judged(eager, self._deviation(eager))
+
+    def _judged(self, eager: Sequence[CallState], found: Deviation | None) -> ProgramVerdict:
+        """The verdict on a deviation."""
         if found is None:
             return ProgramVerdict(Status.PASSED)
         if found.what == "unsupported":
@@ -140,6 +121,38 @@ class PythonJudging:
                 return replace(found, what=f"second run: {found.what}")
         return found
 
+    def _in_processes(self, eager: Sequence[CallState]) -> ProgramVerdict:
+        """The verdict on processes that share their caches."""
+        with tempfile.TemporaryDirectory(prefix="caches-", dir=self.compilation.path.parent) as top:
+            shared = Path(top) / "shared"
+            others = replace(self.compilation, program=neighbour(self.compilation.program))
+            self._answer(PythonJudging(others, self.name), eager, shared)
+            first = self._answer(self, eager, shared)
+            if first.verdict.status is not Status.PASSED:
+                cold = self._answer(self, eager, Path(top) / "cold").verdict
+                return _renamed(first.verdict, "caches of another program", cold)
+            second = self._answer(self, eager, shared)
+            if second.verdict.status is not Status.PASSED:
+                return _renamed(second.verdict, "second process", first.verdict)
+            if second.bits == first.bits:
+                return second.verdict
+            again = [self._answer(self, eager, f).bits for f in (Path(top) / "cold", shared)]
+            if again != [first.bits, second.bits]:
+                return ProgramVerdict(Status.DISCARDED, message="bits differ by chance")
+        message = "the second process, with warm caches, gives other bits or compiles otherwise"
+        return failed(Outcome(Kind.WRONG, "forward", "forward | second process: bits", message))
+
+    @staticmethod
+    def _answer(judging: PythonJudging, eager: Sequence[CallState], caches: Path) -> ProcessAnswer:
+        """What a process of its own says of a program, with the caches of a folder."""
+
+        def judge() -> tuple[ProgramVerdict, Sequence[CallState]]:
+            states = judging.compilation.compiled()
+            return judging._judged(eager, first_deviation(eager, states, judging._planned)), states
+
+        judging.compilation.notify("forward")
+        return in_fresh_process(judge, caches)
+
     @property
     def _planned(self) -> str:
         """The backend that plans strides; none for an exported program."""
@@ -163,24 +176,12 @@ class PythonJudging:
         return Outcome(Kind.WRONG, found.phase, f"{found.phase} | {what}", message)
 
 
-def first_deviation(
-    eager: Sequence[CallState], compiled: Sequence[CallState], backend: str
-) -> Deviation | None:
-    """The first call whose state differs from eager's; None if all are equal."""
-    for place, (right, other) in enumerate(zip(eager, compiled, strict=False)):
-        found = _errors_differ(place, right, other)
-        if found is not None:
-            return found
-        if not right.own_error:
-            return None  # what torch leaves behind when it raises is not specified
-        found = _states_differ(place, right, other, backend)
-        if found is not None:
-            return found
-        again = other.repeats and right.repeats and place > 0
-        if again and other.compiles > compiled[place - 1].compiles and other.error is None:
-            detail = f"call {place + 1} compiles again, although nothing has changed"
-            return Deviation(place, "recompile", detail, "forward")
-    return None
+def _renamed(found: ProgramVerdict, cause: str, cold: ProgramVerdict) -> ProgramVerdict:
+    """A failure, which names the caches as its cause unless it occurs without them."""
+    if found.status is not Status.FAILED or cold.signature == found.signature:
+        return found
+    phase, _, what = found.signature.partition(" | ")
+    return msgspec.structs.replace(found, signature=f"{phase} | {cause}: {what}")
 
 
 def _has_parameters(state: CallState) -> bool:
@@ -192,87 +193,3 @@ def _has_parameters(state: CallState) -> bool:
         for place, layout in state.layouts.items()
         if place not in arguments
     )
-
-
-def _without_rounding(right: Reachable, other: Reachable) -> Reachable:
-    """`other` with the numbers of `right` where rounding alone sets them apart.
-
-    A cancellation leaves the rounding of the numbers before it, so the largest number counts.
-    """
-    floats = [t for t in right.tensors.values() if t.is_floating_point() and t.numel()]
-    largest = max((float(t.nan_to_num(0, 0, 0).abs().max()) for t in floats), default=0.0)
-    made = dict(other.tensors)
-    for place, value in right.tensors.items():
-        now = other.tensors.get(place)
-        if now is None or not value.is_floating_point():
-            continue
-        if (now.shape, now.dtype) == (value.shape, value.dtype) and now.layout is value.layout:
-            near = (now - value).abs() <= ROUNDED * largest
-            made[place] = torch.where(near, value, now)
-    return Reachable(other.nodes, made)
-
-
-def _errors_differ(place: int, right: CallState, other: CallState) -> Deviation | None:
-    error, wanted = other.error, right.error
-    if error is None:
-        if wanted is None:
-            return None
-        forbidden = right.phase == CHANGE and VIEWS_ONLY in str(wanted)
-        if not right.own_error and not forbidden:
-            return None
-        detail = f"no exception instead of {type(wanted).__name__}"
-        return Deviation(place, "lost exception", detail, right.phase)
-    kind = type(error).__name__
-    if any(owner.__name__ in UNSUPPORTED for owner in type(error).__mro__):
-        return Deviation(place, "unsupported", f"{kind}: {error}", other.phase)
-    if wanted is None:
-        return Deviation(place, "exception", str(error), other.phase, error)
-    expected = type(wanted).__name__
-    if kind == OF_FAKE_TENSORS or not right.own_error:
-        return None
-    if expected in [owner.__name__ for owner in type(error).__mro__]:
-        return None
-    return Deviation(place, f"{kind} instead of {expected}", str(error), other.phase)
-
-
-def _states_differ(
-    place: int, right: CallState, other: CallState, backend: str
-) -> Deviation | None:
-    value = next(differences(right.state, _without_rounding(right.state, other.state)), None)
-    if value is not None:
-        part = "result" if value.path.startswith("result") else "side effect"
-        what = "gradient" if value.path.endswith(".grad") else part
-        return Deviation(place, f"wrong {what}", f"{value.path}: {value.detail}", right.phase)
-    if right.modes != other.modes:
-        return Deviation(place, "wrong mode", f"{other.modes} instead of {right.modes}", "forward")
-    identity = _identity(right, other)
-    if identity:
-        return Deviation(place, "wrong identity", identity, "forward")
-    for node, layout in right.layouts.items():
-        actual = other.layouts.get(node)
-        if actual is None:
-            continue
-        if layout.owner != actual.owner:
-            detail = f"tensor {node} shares memory with {actual.owner}, not {layout.owner}"
-            return Deviation(place, "wrong aliasing", detail, "forward")
-        if layout.recorded != actual.recorded:
-            detail = f"tensor {node}: grad_fn is {'set' if actual.recorded else 'None'}"
-            return Deviation(place, "wrong grad_fn", detail, "forward")
-        if layout.inference != actual.inference:
-            detail = f"tensor {node}: is_inference is {actual.inference}"
-            return Deviation(place, "wrong inference tensor", detail, "forward")
-        if backend in PLANNED and layout.strides != actual.strides:
-            detail = f"{actual.strides} instead of {layout.strides}"
-            return Deviation(place, "wrong strides", detail, "forward")
-    return None
-
-
-def _identity(right: CallState, other: CallState) -> str:
-    """A path that is the same object as another one in only one of two states."""
-    mark = "the same as"
-    wanted, now = right.state.paths(), other.state.paths()
-    for path in wanted.keys() & now.keys():
-        texts = wanted[path], now[path]
-        if texts[0] != texts[1] and any(text.startswith(mark) for text in texts):
-            return f"{path} is {texts[1]} instead of {texts[0]}"
-    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -44,14 +44,14 @@ def _turns() -> tuple[tuple[Feature, ...], ...]:
 
 
 @st.composite
-def python_programs(draw: Draw) -> PythonProgram:
-    """A program and its calls."""
+def python_programs(draw: Draw, ways: Sequence[str] = DRAWN) -> PythonProgram:
+    """A program and its calls, compiled in one of several ways."""
     scene = ProgramScene(draw, draw_feature)
     for _ in range(scene.choose(LENGTHS)):
         draw_feature(scene)
     steps = draw_steps(scene)
     definitions = tuple(line for lines in scene.definitions.values() for line in lines)
-    dynamic, way = scene.choose(DYNAMIC), scene.choose(DRAWN)
+    dynamic, way = scene.choose(DYNAMIC), scene.choose(ways)
     return PythonProgram(definitions, scene.body(), steps, dynamic, way)
 
 

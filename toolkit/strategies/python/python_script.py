@@ -12,7 +12,7 @@ from tcdebug.strategies.python.python_program import (
     PythonProgram,
     names_assigned,
 )
-from tcdebug.strategies.python.ways import WAYS
+from tcdebug.strategies.python.ways import CACHE_VARIABLES, NUMBER, WAYS
 
 
 def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
@@ -32,7 +32,8 @@ def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
         eager=f'eager["wrapped"]({plain})' if way.wrapper else plain,
     )  # fmt: skip
     functions = f"{way.wrapper}\n{way.definition}".strip()
-    return f"{program.source()}\n\n{functions}\n\n\ndef calls(program):\n{body}\n{main}"
+    ending = _IN_PROCESSES if way.processes else _ENDING
+    return f"{program.source()}\n\n{functions}\n\n\ndef calls(program):\n{body}\n{main}{ending}"
 
 
 def _call_lines(step: CallStep) -> list[str]:
@@ -129,7 +130,44 @@ def main():
             if differ(value, now):
                 sys.exit(f"after call {{number}}, {{name}} is {{now}}, not {{value}}")
 
+'''
+_ENDING = """
 
 if __name__ == "__main__":
     main()
+"""
+_IN_PROCESSES = f'''
+
+def in_processes():
+    """Run this file with other numbers, then twice as it is. All processes share their caches."""
+    import os
+    import re
+    import subprocess
+    import sys
+    import tempfile
+
+    with open(__file__) as file:
+        program, found, rest = file.read().partition("def calls(")
+    numbers = re.sub(r"{NUMBER.pattern}", lambda n: f"{{int(n[1]) + 1}}.{{n[2]}}", program)
+    with tempfile.TemporaryDirectory() as folder:
+        others = os.path.join(folder, "others.py")
+        with open(others, "w") as file:
+            file.write(numbers + found + rest)
+        caches = {{name: folder for name in {CACHE_VARIABLES}}}
+        for name, path in ("other", others), ("first", __file__), ("second", __file__):
+            command = [sys.executable, path, "alone"]
+            done = subprocess.run(
+                command, env={{**os.environ, **caches}}, capture_output=name == "other"
+            )
+            if done.returncode and name != "other":
+                sys.exit(f"the {{name}} process fails")
+
+
+if __name__ == "__main__":
+    import sys
+
+    if sys.argv[1:]:
+        main()
+    else:
+        in_processes()
 '''

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 COMPILE = "torch.compile"
 """The name of the usual way."""
+CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
+"""The variables that name the folders of caches."""
+NUMBER = re.compile(r"\b(\d+)\.(\d+)\b")
+"""A number that differs in the program whose caches a process finds."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,8 @@ class CompilingWay:
     """Names in torch._dynamo.config that are True."""
     exports: bool = False
     """Whether only the result of the first call is compared, if the call changes nothing else."""
+    processes: bool = False
+    """Whether the program runs in several processes that share their caches."""
 
 
 _USUAL = """
@@ -96,6 +103,12 @@ WAYS = {
     "torch.export": CompilingWay(_EXPORTED + _NOTHING, exports=True),
     "torch.export, decomposed": CompilingWay(_EXPORTED + _DECOMPOSED, exports=True),
     "torch.export, saved and loaded": CompilingWay(_EXPORTED + _LOADED, exports=True),
+    "second process": CompilingWay(_USUAL, processes=True),
 }
-DRAWN = (*(COMPILE,) * 12, *WAYS)
-"""The ways as often as they are drawn."""
+DRAWN = (*(COMPILE,) * 12, *(name for name, way in WAYS.items() if not way.processes))
+"""The ways as often as they are drawn with any backend."""
+OF_BACKEND = {
+    "inductor": (*DRAWN, "second process"),
+    "tcdebug": (*DRAWN, "second process"),
+}
+"""The same with a backend that has caches."""
