@@ -19,7 +19,7 @@ from tcdebug.minifier.investigation.report import (
 )
 from tcdebug.minifier.repros.verify import python_command
 from tcdebug.output.formats import FORMATS
-from tcdebug.output.results import of_explanation, of_report
+from tcdebug.output.results import of_explanation, of_report, of_run
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.explanation import BreakCost, Explanation
 
@@ -43,6 +43,47 @@ def explanation() -> Explanation:
         "run", "script.py", 0, 2.0, 1.0, [], [BreakCost(broken, "print(1)", 3, 0.4)], [], [], 0, 0,
         [], [], ["ValueError: no"],
     )  # fmt: skip
+
+
+WRONG = {"failure": "wrong", "signature": "wrong | 0", "direction": "forward", "message": "by 0.5"}
+MISSING = {
+    "frame": "fn (model.py:8)", "call": 2, "where": "result", "detail": "9.0 instead of 18.0",
+    "changed": ["n: 1 -> 2"], "line": "model.py:9: return n * x",
+}  # fmt: skip
+RECORDS = [
+    {"event": "failure", "pid": 7, "data": WRONG},
+    {"event": "repro.write", "pid": 7, "data": {"path": "run/0/repro.py"}},
+    {"event": "guard.missing", "pid": 7, "data": MISSING},
+]
+
+
+def test_failures_of_a_run_and_graphs_in_which_it_ended_are_results() -> None:
+    repros = [Path("run/0/repro.py"), Path("run/1/repro.py")]
+    results, heading = of_run(RECORDS, repros, "train.py", 139)
+    assert FORMATS["concise"](results, heading).splitlines() == [
+        "exit status 139; failing graphs: 2; missing guards: 1",
+        f"wrong in forward: {python_command()} run/0/repro.py",
+        f"crash in this graph: {python_command()} run/1/repro.py",
+        "model.py:9: missing guard in fn (model.py:8)",
+    ]
+    assert [(r.path, r.message) for r in results] == [
+        ("train.py", "by 0.5"),
+        ("train.py", "the process ended while this graph compiled or ran"),
+        ("model.py", "result: 9.0 instead of 18.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--output-format", "sarif"], "--output-format needs -o FILE"),
+        (["--profile", "-o", "f.txt"], "-o and --output-format are for failures"),
+        (["--json"], "--json needs --profile"),
+    ],
+)
+def test_an_output_of_run_that_has_no_place_is_a_usage_error(flags: list[str], why: str) -> None:
+    done = CliRunner().invoke(cli, ["run", *flags, __file__])
+    assert (done.exit_code, why in done.output) == (2, True)
 
 
 def test_a_fault_is_reported_at_the_users_line() -> None:

@@ -44,12 +44,15 @@ CALL = "f(torch.ones(2, 4))\n"
 def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_printed_last(
     tcdebug: Command, python: Command, script: Script, text: str, flags: list[str], status: int
 ) -> None:
-    done = tcdebug("run", *flags, script(text + CALL))
+    done = tcdebug("run", *flags, "-o", "failures.txt", script(text + CALL))
     assert done.status == status
     path = done.last_line.removeprefix("tcdebug: repro ")
     assert path.endswith("graphs/0/repro.py")
     assert "tcdebug: checking the repro in a fresh process, for 120 s at most" in done.stderr
     assert python(path).status == 1
+    summary, failure = Path(path).parents[4].joinpath("failures.txt").read_text().splitlines()
+    assert summary == f"exit status {status}; failing graphs: 1; missing guards: 0"
+    assert failure.endswith("graphs/0/repro.py")
 
 
 def test_an_exception_in_backward_leaves_a_repro(

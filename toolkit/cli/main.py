@@ -21,6 +21,8 @@ from tcdebug.cli.options import (
     CODE,
     CONTEXT,
     EVERY_CALL,
+    FAILURES_FILE,
+    FAILURES_FORMAT,
     JSON,
     JSON_FORMAT,
     MODULE,
@@ -93,7 +95,8 @@ def minify(**arguments: Any) -> None:
 
 
 @cli.command(cls=RunCommand, context_settings=PASS_ON)
-@options(BACKEND, OFF, CHECK_RUN, EVERY_CALL, PROFILE, STEPS, JSON, QUIET, MODULE, CODE)
+@options(BACKEND, OFF, CHECK_RUN, EVERY_CALL, FAILURES_FILE, FAILURES_FORMAT)
+@options(PROFILE, STEPS, JSON, QUIET, MODULE, CODE)
 @SCRIPT
 @ARGS
 def run(**arguments: Any) -> None:

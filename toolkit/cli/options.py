@@ -118,6 +118,20 @@ STEPS = click.option(
 )
 
 
+FAILURES_FILE = click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the failures to this file.",
+)
+FAILURES_FORMAT = click.option(
+    "--output-format",
+    "style",
+    type=click.Choice(FORMATS),
+    help="Format of that file.  [default: concise]",
+)
+
+
 class RunCommand(ProgramCommand):
     """A command whose `--check` may be given without a value, and whose options may conflict."""
 
@@ -130,7 +144,11 @@ class RunCommand(ProgramCommand):
         if given["profile"] and watching:
             context.fail("--profile measures the script alone, without --check and --every-call.")
         if given["as_json"] and not given["profile"]:
-            context.fail("--json needs --profile, because stdout is the script's.")
+            context.fail("--json needs --profile, because stdout belongs to the script.")
+        if given["profile"] and (given["output"] or given["style"]):
+            context.fail("--profile takes --json; -o and --output-format are for failures.")
+        if given["style"] and not given["output"]:
+            context.fail("--output-format needs -o FILE, because stdout belongs to the script.")
         return super().invoke(context)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tcdebug.cli.options import USAGE
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.display.console import error, note, write
 from tcdebug.display.findings.guards import show_missing_guards
@@ -21,6 +23,8 @@ from tcdebug.minifier.processes.job import (
     UnknownBackend,
     start_in_foreground,
 )
+from tcdebug.output.formats import FORMATS
+from tcdebug.output.results import of_run
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import NO_GRAPH, print_script_problem
 from tcdebug.supervision.foreground import status_of
@@ -46,10 +50,15 @@ def run(
     steps: int,
     as_json: bool,
     quiet: bool,
+    output: Path | None = None,
+    style: str | None = None,
 ) -> int:
     """Run the script and watch its graphs, or profile them; the exit status."""
     if print_script_problem(script):
         return 1
+    if output is not None and not os.access(output.absolute().parent, os.W_OK):
+        error("TCD004", f"cannot write {output}", "give -o a file in a writable folder")
+        return USAGE
     if profile:
         supervisor = begin_profiling(script, args, backend, steps, notes=not quiet)
         return _profile(supervisor, off, as_json=as_json)
@@ -68,11 +77,13 @@ def run(
         return refused(supervisor, missing_backend)
     if status is None:
         supervisor.finish(INTERRUPTED, healthy=False)
+        _write_failures(output, style, supervisor, INTERRUPTED)
         announce_repros(_repros(folder), hints=not quiet, run=False)
         return INTERRUPTED
     repros, missing = _repros(folder), _missing_guards(folder)
     ending = _exit_status(status, bool(repros or missing))
     supervisor.finish(ending, healthy=ending == 0)
+    _write_failures(output, style, supervisor, ending)
     for line in (*fallbacks(folder), *_unasked(off, folder)):
         note(line)
     if check == "results" and nothing_captured(folder):
@@ -80,6 +91,18 @@ def run(
     announce_repros(repros, hints=not quiet)
     show_missing_guards(missing)
     return ending
+
+
+def _write_failures(
+    output: Path | None, style: str | None, supervisor: Supervisor, status: int
+) -> None:
+    """Write what failed to the file of -o."""
+    if output is None:
+        return
+    folder = supervisor.folder
+    records = find(str(folder)).events()
+    found = of_run(records, _repros(folder), supervisor.job.script, status)
+    output.write_text(FORMATS[style or "concise"](*found))
 
 
 def _profile(supervisor: Supervisor, off: Sequence[str], *, as_json: bool) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from tcdebug.compiler.events.search_events import GraphFailure, GuardMissing, ReproWrite
 from tcdebug.minifier.investigation.report import Report, ReportedFault
 from tcdebug.minifier.repros.verify import python_command
 from tcdebug.output.formats import Heading, Result
@@ -58,6 +60,54 @@ def _place(lines: Sequence[str], otherwise: str) -> tuple[str, int]:
         if number.isdecimal():
             return relative(path), int(number)
     return otherwise, 0
+
+
+def of_run(
+    records: Iterable[Mapping[str, Any]], repros: Sequence[Path], script: str, status: int
+) -> tuple[list[Result], Heading]:
+    """The failures of a run: of each graph that left a repro, and each missing guard."""
+    latest: dict[int, Mapping[str, Any]] = {}
+    failures: dict[str, Mapping[str, Any]] = {}
+    guards = []
+    for record in records:
+        data = record["data"]
+        if record["event"] == GraphFailure.kind:
+            latest[record["pid"]] = data
+        elif record["event"] == ReproWrite.kind and record["pid"] in latest:
+            failures[data["path"]] = latest[record["pid"]]
+        elif record["event"] == GuardMissing.kind:
+            guards.append(_guard(data))
+    found = [_failed(failures.get(str(p), ENDED), relative(str(p)), script) for p in repros]
+    summary = f"exit status {status}; failing graphs: {len(found)}; missing guards: {len(guards)}"
+    return [*found, *guards], Heading("tcdebug run", summary, numbers={"status": status})
+
+
+ENDED = {
+    "failure": "crash", "signature": "the process ended", "direction": "this graph",
+    "message": "the process ended while this graph compiled or ran",
+}  # fmt: skip
+"""The failure of a graph whose repro was written in advance."""
+
+
+def _failed(failure: Mapping[str, Any], repro: str, script: str) -> Result:
+    kind, title = failure["failure"], f"{failure['failure']} in {failure['direction']}"
+    message, identity = failure["message"] or failure["signature"], failure["signature"]
+    command = f"{python_command()} {repro}"
+    path = relative(str(Path(script).absolute()))
+    return Result(
+        kind, kind, title, message, path, 0, "error", command, identity, (("repro", repro),)
+    )
+
+
+def _guard(data: Mapping[str, Any]) -> Result:
+    path, line = _place([data["line"]], "")
+    details = (("changed", "; ".join(data["changed"])), ("call", str(data["call"])))
+    title, message = f"missing guard in {data['frame']}", f"{data['where']}: {data['detail']}"
+    rule = "missing-guard"
+    return Result(
+        rule, "guard", title, message, path, line, identity=f"{rule} {data['frame']}",
+        details=details,
+    )  # fmt: skip
 
 
 def of_explanation(found: Explanation) -> tuple[list[Result], Heading]:
