@@ -109,6 +109,7 @@ def _child(
         _redirect(output)
         ours.close()
         _replace_thread_pool()
+        _release_captures()
         parent = Parent(theirs)
         parent.answer(work(parent))
         status = 0
@@ -132,6 +133,15 @@ def _replace_thread_pool() -> None:
     """
     if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "set_num_threads"):
         torch.set_num_threads(torch.get_num_threads())
+
+
+def _release_captures() -> None:
+    """Release Dynamo's lock, which the parent may hold, for all threads of this process.
+
+    On a GPU, a backward is compiled in a thread of autograd. It would wait for the lock forever.
+    """
+    if (frames := sys.modules.get("torch._dynamo.convert_frame")) is not None:
+        frames.compile_lock._at_fork_reinit()
 
 
 def _end_descendants() -> None:

@@ -83,3 +83,20 @@ def test_a_candidate_that_is_forked_while_a_thread_captures_does_not_wait_for_it
     capture.join()
     assert (ended.answer, ended.timed_out) == (b"compiled", False)
     assert order == ["captured", "forked"]
+
+
+def test_any_thread_of_a_candidate_may_capture() -> None:
+    """On a GPU, backward is compiled in a thread of autograd."""
+
+    def compiles(_: object) -> bytes:
+        capture = threading.Thread(
+            target=lambda: torch.compile(lambda x: x * 3, backend="eager")(torch.ones(2)),
+            daemon=True,
+        )
+        capture.start()
+        capture.join(30.0)
+        return b"waits" if capture.is_alive() else b"compiled"
+
+    with no_other_capture():
+        ended = finished(fork(compiles, Limits(seconds=60.0)))
+    assert ended.answer == b"compiled"
