@@ -85,11 +85,12 @@ def made(folder: Path, base: str, wanted: Sequence[str], index_url: str = "") ->
     """
     python = folder / "bin" / "python"
     index = ["--index-url", index_url] if index_url else []
+    shutil.rmtree(folder, ignore_errors=True)  # uv has an option for this since version 0.8 only
     if uv := shutil.which("uv"):
-        ran([uv, "venv", "--quiet", "--clear", "--python", base, str(folder)])
+        ran([uv, "venv", "--quiet", "--python", base, str(folder)])
         ran([uv, "pip", "install", "--quiet", "--python", str(python), *index, *wanted])
     else:
-        ran([base, "-m", "venv", "--clear", str(folder)])
+        ran([base, "-m", "venv", str(folder)])
         ran([str(python), "-m", "pip", "install", "-q", *index, *wanted])
     return python
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.repro import Repro, write
 from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.since.environments import Environments, NotInstalled
+from tcdebug.since.environments import Environments, NotInstalled, made, ran
 from tcdebug.since.trials import Standing, Trials
 
 REPRO = """
@@ -188,6 +190,32 @@ def test_an_environment_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     none = Environments(base=str(tmp_path / "python"), folder=tmp_path)
     with pytest.raises(NotInstalled, match="No such file"):
         none.interpreter("2.13")
+
+
+WHEEL = {
+    "METADATA": "Metadata-Version: 2.1\nName: probe\nVersion: 1.0\n",
+    "WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "RECORD": "".join(f"probe-1.0.dist-info/{n},,\n" for n in ("METADATA", "WHEEL", "RECORD")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["uv", "pip"])
+def test_an_environment_is_made_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    if tool == "pip":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    elif shutil.which("uv") is None:
+        pytest.skip("uv is not installed")
+    wheel, folder = tmp_path / "probe-1.0-py3-none-any.whl", tmp_path / "environment"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("probe.py", "print('here')")
+        for name, text in WHEEL.items():
+            file.writestr(f"probe-1.0.dist-info/{name}", text)
+    for _ in range(2):
+        python = made(folder, sys.executable, [str(wheel)])
+        assert ran([str(python), "-c", "import probe"]) == "here\n"
 
 
 def test_a_result_beside_a_run_is_kept_for_its_issue(
