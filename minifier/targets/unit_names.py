@@ -15,6 +15,7 @@ from functools import lru_cache
 import torch
 
 from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
+from tcdebug.compiler.gate.nearest import nearest
 from tcdebug.compiler.gate.toggles import ALL, BadToggle, Toggles, belongs
 from tcdebug.compiler.units import units as embedded_units
 from tcdebug.minifier.cases.layer_names import (
@@ -38,7 +39,6 @@ OPERATORS = re.compile(
 """The prefix of a name that continues with an operator."""
 OWN_NAMESPACES = ("aten", "prims")
 """Namespaces of torch's operators. A program adds operators in others."""
-MOST_NEAR = 3
 
 
 def check_toggles(toggles: Toggles, *, complete: bool = False) -> None:
@@ -71,19 +71,6 @@ def near_text(name: str, others: Iterable[str] = ()) -> str:
     """Suggest replacements for a name that is not a unit."""
     near = nearest(name, [*others, *_known()])
     return f"the nearest are: {', '.join(near)}" if near else f"the families are: {_families()}"
-
-
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that are most similar to a name, or that have a similar part."""
-    names = list(dict.fromkeys(known))
-    families = list(dict.fromkeys(n.partition(".")[0] for n in names))
-    family, dot, _ = name.partition(".")
-    candidates = [n for n in names if n.startswith(f"{family}.")] or names
-    found = difflib.get_close_matches(name, candidates if dot else families, MOST_NEAR)
-    if not found and not dot:
-        found = difflib.get_close_matches(name, candidates, MOST_NEAR)
-    tails = {n.rpartition(".")[2]: n for n in reversed(names)}
-    return found or [tails[t] for t in difflib.get_close_matches(name, tails, MOST_NEAR)]
 
 
 def check_units(texts: Iterable[str]) -> None:

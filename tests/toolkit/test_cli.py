@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,15 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from tcdebug.cli import main as cli
+from tcdebug.cli.closed_units import CLOSED, OTHERS, all_known
 from tcdebug.cli.output_schema import OUTPUTS
 from tcdebug.commands import units
 from tcdebug.compiler.events import run_folder
+from tcdebug.compiler.gate.toggles import BadToggle, Toggles
 from tcdebug.compiler.patching import Patch
+from tcdebug.compiler.units import units as embedded_units
+from tcdebug.minifier.targets.inductor.units import units as inductor_units
+from tcdebug.minifier.targets.unit_names import OPEN
 
 Command = Callable[..., Any]
 
@@ -92,7 +97,8 @@ def test_units_are_listed_by_family(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_family_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, told = printed(capsys, "units", "nonsense")
     assert status == 2
-    assert "nonsense" in told
+    assert "no unit 'nonsense'; the families are: codegen, decompose, fuse," in told
+    assert "no unit 'fuze'; the nearest are: fuse" in printed(capsys, "units", "fuze")[2]
 
 
 def test_the_doctor_reports_that_nothing_is_missing(tcdebug: Command) -> None:
@@ -198,6 +204,34 @@ def test_a_misspelt_unit_is_a_usage_error_before_anything_runs(
     assert (done.status, done.stdout) == (2, "")
     assert "error TCD005: no unit 'fuze.vertical'; the nearest are: fuse.vertical" in done.stderr
     assert not (tmp_path / ".tcdebug").exists()
+
+
+def families(names: Iterable[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names}
+
+
+def test_units_that_are_known_without_torch_are_those_of_both_compilers() -> None:
+    known = {unit.name for unit in (*embedded_units(), *inductor_units())}
+    closed = {n for n in CLOSED if not n.startswith("layer.")}
+    assert closed == {name for name in known if name.partition(".")[0] not in (*OTHERS, "layer")}
+    assert families(known) | families(OPEN) | {"layer"} == families(CLOSED) | {*OTHERS}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fuse.vertcal", "the nearest are: fuse.vertical, fuse.horizontal"),
+        ("memry", "the nearest are: memory"),
+        ("only:layer.dynamoo", "the nearest are: layer.dynamo,"),
+        ("triton.zzz", "the units of triton are: triton.llvm, triton.multiply_add, triton.ptxas"),
+    ],
+)
+def test_a_misspelt_unit_needs_no_torch(name: str, said: str) -> None:
+    with pytest.raises(BadToggle, match=said):
+        all_known(Toggles.parse([name]))
+    assert all_known(Toggles.parse(["all:3", "fuse", "layer.cache:2", "site:12"]))
+    assert not all_known(Toggles.parse(["fuse", "lower.aten.sinn"]))
+    assert not all_known(Toggles.parse(["zzzzzz"]))
 
 
 MISSING = """

@@ -125,8 +125,9 @@ def test_a_module_that_does_not_exist_is_refused_before_a_process_starts(
     for name in ("not_there_at_all", "not_there.at.all", ".relative"):
         done = inside("bisect", "-m", name)
         assert done.status == 2 and "no module named" in done.stderr
+        assert done.stderr.endswith("among installed packages: run tcdebug in its folder\n")
     done = inside("run", "-m", "./mine.py")
-    assert done.stderr.endswith("no module named './mine.py'; without -m, ./mine.py is a script\n")
+    assert done.stderr.endswith("no module named './mine.py': without -m, ./mine.py is a script\n")
 
 
 def test_a_note_says_that_a_script_that_reads_stdin_gets_none() -> None:
@@ -152,7 +153,8 @@ def test_a_note_says_where_the_arguments_of_a_script_go() -> None:
     ("name", "said"),
     [
         ("package", "name a script in it, or run it with -m package"),
-        ("plain", "name a script in it"),
+        ("plain", "name a script in it, such as plain/model.py"),
+        ("", "give a script"),
         ("nowhere/script.py", "there is no folder 'nowhere'"),
         ("scirpt.py", "did you mean 'script.py'?"),
         ("plain/modle.py", "did you mean 'plain/model.py'?"),

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import click
 
+from tcdebug.cli.closed_units import all_known
 from tcdebug.cli.program import ProgramCommand
 from tcdebug.cli.script_argument import ScriptFile
 from tcdebug.compiler.gate.toggles import BadToggle, Toggles
@@ -67,13 +68,14 @@ def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, 
     inherited = [name for name in os.environ.get("TCDEBUG_OFF", "").split(",") if name]
     try:
         toggles = Toggles.parse(given)
-        if given or inherited:
+        both = (toggles, Toggles.parse(inherited))
+        if not all([all_known(some) for some in both]):
             from tcdebug.minifier.targets.unit_names import (  # noqa: PLC0415 - imports torch
                 check_toggles,
             )
 
-            check_toggles(toggles)
-            check_toggles(Toggles.parse(inherited))
+            for some in both:
+                check_toggles(some)
         return toggles.texts()
     except BadToggle as problem:
         from tcdebug.display.console import error  # noqa: PLC0415 - start-up time

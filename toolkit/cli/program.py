@@ -134,8 +134,10 @@ def _check_module(name: str) -> None:
     except ValueError:  # such as a name without a first part
         found = None
     if found is None:
-        hint = f"; without -m, {name} is a script" if Path(name).is_file() else ""
-        raise click.UsageError(f"no module named {(outermost or name)!r}{hint}")
+        is_script = Path(name).is_file()
+        other = f"without -m, {name} is a script" if is_script else "run tcdebug in its folder"
+        folder = "" if is_script else f" in {os.getcwd()} or among installed packages"
+        raise click.UsageError(f"no module named {(outermost or name)!r}{folder}: {other}")
 
 
 def code_text(code: str) -> str:

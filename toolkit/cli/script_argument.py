@@ -29,12 +29,17 @@ class ScriptFile(click.Path):
 def script_hint(name: str) -> str:
     """What a name that is not a script stands for, and what to give instead."""
     path = Path(name)
+    if not name:
+        return "give a script"
     if run := _run_hint(name):
         return run
     if path.is_dir():
         module = ".".join(path.parts)
         runs_as_module = (path / "__main__.py").is_file() and not path.is_absolute()
-        return "name a script in it" + (f", or run it with -m {module}" if runs_as_module else "")
+        scripts = sorted(str(file) for file in path.glob("*.py") if file.name[0] != "_")
+        such_as = f", such as {scripts[0]}" if scripts else ""
+        as_module = f", or run it with -m {module}" if runs_as_module else ""
+        return f"name a script in it{such_as}{as_module}"
     if not path.parent.is_dir():
         return f"there is no folder {str(path.parent)!r}"
     if path.exists():

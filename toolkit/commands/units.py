@@ -8,6 +8,7 @@ from dataclasses import asdict
 import msgspec
 
 from tcdebug.cli.options import USAGE
+from tcdebug.compiler.gate.nearest import nearest
 from tcdebug.compiler.gate.toggles import belongs
 from tcdebug.compiler.units import units
 from tcdebug.display.console import error
@@ -26,12 +27,11 @@ def run(*, prefix: str | None, backend: str, as_json: bool) -> int:
         known = list(units())
     found = [u for u in known if prefix is None or belongs(u.name, prefix)]
     if not found:
-        families = sorted({u.name.partition(".")[0] for u in known})
-        error(
-            "TCD005",
-            f"no such unit: {prefix!r}",
-            f"tcdebug units lists all; the families are {', '.join(families)}",
-        )
+        names = [u.name for u in known]
+        near = ", ".join(nearest(prefix or "", names))
+        families = ", ".join(sorted({name.partition(".")[0] for name in names}))
+        which = f"the nearest are: {near}" if near else f"the families are: {families}"
+        error("TCD005", f"no unit {prefix!r}; {which}", "tcdebug units lists all")
         return USAGE
     if as_json:
         sys.stdout.write(msgspec.json.encode([asdict(u) for u in found]).decode() + "\n")

@@ -5,6 +5,7 @@ It generates programs and keeps findings. A child process runs the compiled code
 
 from __future__ import annotations
 
+import difflib
 import gc
 import os
 import re
@@ -260,8 +261,11 @@ class Worker:
 
 def unfit(job: FuzzJob) -> str:
     """The reason why a job cannot be done; empty if it can."""
-    if job.backend not in torch.compiler.list_backends(exclude_tags=()):
-        return f"torch.compile has no backend {job.backend!r}"
+    backends: list[str] = torch.compiler.list_backends(exclude_tags=())
+    if job.backend not in backends:
+        near = " or ".join(difflib.get_close_matches(job.backend, backends, 2))
+        which = f"did you mean {near}?" if near else f"there are {', '.join(backends)}"
+        return f"torch.compile has no backend {job.backend!r}; {which}"
     if job.device == CUDA and torch.cuda.device_count() == 0:
         return "torch finds no GPU"
     try:

@@ -65,7 +65,8 @@ def test_known_failures_are_not_sent_again_and_jobs_that_no_node_can_do_are_not_
     supervisor = CampaignNode(msgspec.msgpack.encode(errand))
     while (news := msgspec.msgpack.decode(supervisor.news(), type=News)).ended is None:
         time.sleep(0.1)
-    assert (news.unfit, news.ended) == (True, "torch.compile has no backend 'nonsense'")
+    assert news.unfit
+    assert news.ended.startswith("torch.compile has no backend 'nonsense'; there are aot_eager, ")
     assert news.parcels == []
     supervisor.learn(msgspec.msgpack.encode([Parcel("other-2", {"finding.json": b"{}"})]))
     news = msgspec.msgpack.decode(supervisor.news(), type=News)
