@@ -223,7 +223,7 @@ def test_units_that_are_known_without_torch_are_those_of_both_compilers() -> Non
         ("fuse.vertcal", "the nearest are: fuse.vertical, fuse.horizontal"),
         ("memry", "the nearest are: memory"),
         ("only:layer.dynamoo", "the nearest are: layer.dynamo,"),
-        ("triton.zzz", "the units of triton are: triton.llvm, triton.multiply_add, triton.ptxas"),
+        ("fuse.zzzz", "the units of fuse are: fuse.inline, fuse.vertical, fuse.reduction,"),
     ],
 )
 def test_a_misspelt_unit_needs_no_torch(name: str, said: str) -> None:
