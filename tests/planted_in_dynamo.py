@@ -7,6 +7,7 @@ every test run.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from tcdebug.strategies.python.python_program import CallStep, PythonProgram, pa
 from tcdebug.strategies.python.ways import COMPILE
 
 FIRST = ("x = torch.arange(6.0).reshape(2, 3)", "y = torch.ones(3)", "n = 1")
+THREE_ROWS = ("x = torch.arange(9.0).reshape(3, 3)", *FIRST[1:])
 GUARDS = "torch._dynamo.guards:GuardBuilder"
-SLOW = ("stale cache of graphs", "cache reads another entry")
+SLOW = ("stale cache of graphs", "package returns another result", "cache reads another entry")
 """The faults whose programs take more than a few seconds."""
 FLOAT = re.compile(r"\d+\.\d+f")
 EFFECTS = "torch._dynamo.side_effects:SideEffects"
@@ -96,6 +98,46 @@ def reading_another(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(source, toolchain, cache_dir)
 
     return build
+
+
+def first_twice(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The first result is also the second."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        results = original(*args, **kwargs)
+        return [results[0], results[0]]
+
+    return call
+
+
+def adding(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The unit adds less than a millionth to the first result of the first graph."""
+
+    def partition(*args: Any, **kwargs: Any) -> Any:
+        forward, backward = original(*args, **kwargs)
+        (output,) = (n for n in forward.graph.nodes if n.op == "output")
+        first, *others = output.args[0]
+        with forward.graph.inserting_before(output):
+            output.args = ([forward.graph.call_function(_slightly_more, (first,)), *others],)
+        forward.recompile()
+        return forward, backward
+
+    return partition
+
+
+def _slightly_more(value: Any) -> Any:
+    return value + 7e-7
+
+
+def opposite(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A context is entered with the opposite of its value."""
+
+    def resumed(entry: Any) -> Any:
+        entered = original(entry)
+        values = tuple(not value for value in entered.target_values or ())
+        return dataclasses.replace(entered, target_values=values)
+
+    return resumed
 
 
 def _twice(value: Any) -> Any:
@@ -210,6 +252,26 @@ PLANTED = {
     "stale cache of graphs": PlantedUnit(
         "torch._inductor.codecache:FxGraphCachePickler", "dumps", bytes_without_numbers,
         program("return x * 2.5", way="second process"), "inductor",
+    ),
+    "package returns another result": PlantedUnit(
+        "torch._inductor.package.package:AOTICompiledModel", "__call__", first_twice,
+        program("return [x * 2.5, x.sum()]", way="AOTInductor"), "inductor",
+    ),
+    "size of a batch is not guarded": PlantedUnit(
+        GUARDS, "TENSOR_MATCH", nothing,
+        program("return [x.reshape(x.shape[0], 3) * 2]", first=THREE_ROWS, way="batch split"),
+    ),
+    "error less than rounding": PlantedUnit(
+        "torch._dynamo.backends.debugging", "min_cut_rematerialization_partition", adding,
+        program("return [torch.relu(x) * 2]", way="scaled",
+                first=(*FIRST, "x = torch.ones(2, 3, requires_grad=True)")),
+        "aot_eager_decomp_partition",
+    ),
+    "context is left at a graph break": PlantedUnit(
+        "torch._dynamo.symbolic_convert:BlockStackEntry", "resume_fn", opposite,
+        program("with torch.no_grad():\n    torch._dynamo.graph_break()\n    v = x * 2\n"
+                "return [v, x * 3]", way="graph breaks",
+                first=(*FIRST, "x = torch.ones(2, 3, requires_grad=True)")),
     ),
     "cache reads another entry": PlantedUnit(
         "tcdebug.compiler.devices.cpu", "build", reading_another,

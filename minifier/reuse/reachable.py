@@ -122,7 +122,7 @@ class _Walk:
         if isinstance(value, torch.Tensor):
             if not isinstance(value, UNINITIALIZED):
                 self.tensors[self.places[id(value)]] = value
-            grad = value.grad if value.is_leaf and value.requires_grad else None
+            grad = _gradient(value)
             extra = [(".grad", grad)] if grad is not None else []
             return self._node(value, _tensor(value), extra + _attributes(value))
         if isinstance(value, DESCRIBED):
@@ -287,3 +287,11 @@ def _installed(file: str) -> bool:
 
 def _key(key: Any) -> str:
     return repr(key) if isinstance(key, SCALARS) else type(key).__qualname__
+
+
+def _gradient(value: torch.Tensor) -> torch.Tensor | None:
+    """The gradient of a leaf; None for a view whose history autograd refuses to read."""
+    try:
+        return value.grad if value.is_leaf and value.requires_grad else None
+    except RuntimeError:  # a view of no_grad mode whose base was written to with gradients
+        return None

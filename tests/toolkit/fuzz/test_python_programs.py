@@ -83,7 +83,7 @@ def test_the_programs_of_a_fixed_seed_run_in_eager_twice_with_the_same_results(
         first, second = (Execution(each, tmp_path / "p.py", lambda f: f).states() for _ in "12")
         assert first_deviation(first, second, "eager") is None, each.source()
     assert sum(len(each.steps) > 1 for each in made) == 25
-    assert len({feature for each in made for feature in each.ops}) > 25
+    assert len({feature for each in made for feature in each.ops}) > 20
 
 
 def test_equal_seeds_draw_equal_programs() -> None:

@@ -22,15 +22,15 @@ import msgspec
 import torch
 
 from tcdebug.fuzz.python.compiling import Compilation
-from tcdebug.fuzz.python.deviation import Deviation, first_deviation
+from tcdebug.fuzz.python.deviation import PLANNED, Deviation, first_deviation
 from tcdebug.fuzz.python.execution import BrokenProgram, CallState, Execution
-from tcdebug.fuzz.python.fresh_process import ProcessAnswer, in_fresh_process, neighbour
+from tcdebug.fuzz.python.fresh_process import ProcessAnswer, bits_of, in_fresh_process, neighbour
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.reuse.differences import differences
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram
-from tcdebug.strategies.python.ways import WAYS
+from tcdebug.strategies.python.ways import GRAPH_BREAKS, WAYS
 
 CACHING = ("inductor",)
 """Backends that have caches, which a second run reads."""
@@ -60,9 +60,12 @@ def judge_python(
 
 def _comparable(program: PythonProgram) -> PythonProgram:
     """The calls of a program that its way can make: an exported one is called once."""
-    if not WAYS[program.way].exports:
+    way = WAYS[program.way]
+    if not way.exports:
         return program
     first = msgspec.structs.replace(program.steps[0], backward=False, between=())
+    if way.inference:
+        first = msgspec.structs.replace(first, mode="torch.no_grad()")
     return msgspec.structs.replace(program, steps=(first,))
 
 
@@ -100,7 +103,7 @@ class PythonJudging:
         way = self.compilation.way
         if way.wrapper:
             plain = self.compilation.eager(plain=True)
-            if first_deviation(plain, eager, self.name) is not None:
+            if first_deviation(plain, eager, "" if way.relation else self.name) is not None:
                 return f"{self.compilation.program.way} changes what eager does"
         if way.exports:
             program = self.compilation.program
@@ -110,16 +113,46 @@ class PythonJudging:
                 return "a call changes more than its result"
             if _has_parameters(states[0]):
                 return "the program has parameters, which an exported program keeps as constants"
+            if way.inference and any(_requires_gradient(s) for s in eager):
+                return "a result requires a gradient"
         return ""
 
     def _deviation(self, eager: Sequence[CallState]) -> Deviation | None:
         """The first deviation of a compiled run, or of a second one with warm caches."""
-        found = first_deviation(eager, self.compilation.compiled(), self._planned)
-        if found is None and self.name in CACHING:
+        states = self.compilation.compiled()
+        found = first_deviation(eager, states, self._planned)
+        if found is None and self._exact:
+            return self._other_bits(eager, states)
+        if found is None and self.name in CACHING and not self.compilation.way.exports:
             found = first_deviation(eager, self.compilation.compiled(), self._planned)
             if found is not None:
                 return replace(found, what=f"second run: {found.what}")
         return found
+
+    @property
+    def _exact(self) -> bool:
+        """Whether the program and a related one must give the same bits, if they do in eager."""
+        broken = self.compilation.program.way == GRAPH_BREAKS
+        return self.compilation.way.exact or (broken and self.name in PLANNED)
+
+    def _other_bits(
+        self, eager: Sequence[CallState], compiled: Sequence[CallState]
+    ) -> Deviation | None:
+        """The first call whose bits the relation changes in compiled code, but not in eager."""
+        plain = replace(self.compilation, program=self.compilation.program.without(GRAPH_BREAKS))
+        same_in_eager = [bits_of([state]) for state in plain.eager()] == [
+            bits_of([state]) for state in eager
+        ]
+        if not same_in_eager:
+            return None
+        states = zip(eager, plain.compiled(), compiled, strict=False)
+        for place, (right, one, other) in enumerate(states):
+            if right.error is not None:
+                return None
+            if bits_of([one]) != bits_of([other]):
+                detail = "the bits are not those of the program without the relation"
+                return Deviation(place, "other bits", detail, "forward")
+        return None
 
     def _in_processes(self, eager: Sequence[CallState]) -> ProgramVerdict:
         """The verdict on processes that share their caches."""
@@ -134,10 +167,10 @@ class PythonJudging:
             second = self._answer(self, eager, shared)
             if second.verdict.status is not Status.PASSED:
                 return _renamed(second.verdict, "second process", first.verdict)
-            if second.bits == first.bits:
+            if second.left == first.left:
                 return second.verdict
-            again = [self._answer(self, eager, f).bits for f in (Path(top) / "cold", shared)]
-            if again != [first.bits, second.bits]:
+            again = [self._answer(self, eager, f).left for f in (Path(top) / "cold", shared)]
+            if again != [first.left, second.left]:
                 return ProgramVerdict(Status.DISCARDED, message="bits differ by chance")
         message = "the second process, with warm caches, gives other bits or compiles otherwise"
         return failed(Outcome(Kind.WRONG, "forward", "forward | second process: bits", message))
@@ -155,8 +188,9 @@ class PythonJudging:
 
     @property
     def _planned(self) -> str:
-        """The backend that plans strides; none for an exported program."""
-        return "" if self.compilation.way.exports else self.name
+        """The backend that plans strides; none for an exported program and for joined results."""
+        way = self.compilation.way
+        return "" if way.exports or way.relation else self.name
 
     def _outcome(self, found: Deviation, eager: Sequence[CallState]) -> Outcome:
         """The deviation as a failure, and whether a fresh capture does not have it."""
@@ -182,6 +216,11 @@ def _renamed(found: ProgramVerdict, cause: str, cold: ProgramVerdict) -> Program
         return found
     phase, _, what = found.signature.partition(" | ")
     return msgspec.structs.replace(found, signature=f"{phase} | {cause}: {what}")
+
+
+def _requires_gradient(state: CallState) -> bool:
+    """Whether a tensor of a state requires a gradient."""
+    return any("requires_grad" in str(state.state.nodes[place].value) for place in state.layouts)
 
 
 def _has_parameters(state: CallState) -> bool:

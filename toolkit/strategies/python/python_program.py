@@ -100,6 +100,10 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
         function = CodeLine(f"def program({PARAMETERS}):", self.body)
         return "\n".join((*parts, function.rendered())) + "\n"
 
+    def without(self, feature: str) -> PythonProgram:
+        """The program without the lines of a feature in its function, compiled in the usual way."""
+        return msgspec.structs.replace(self, body=_others(self.body, feature), way=COMPILE)
+
     def smaller(self) -> Iterator[PythonProgram]:
         """Programs with one part less: a call, a line, a block around lines, a change."""
         for steps in _fewer_steps(self.steps):
@@ -169,6 +173,14 @@ def _fewer_lines(lines: tuple[CodeLine, ...]) -> Iterator[tuple[CodeLine, ...]]:
                 yield (*before, *line.body, *after)
             for body in _fewer_lines(line.body):
                 yield (*before, msgspec.structs.replace(line, body=body), *after)
+
+
+def _others(lines: tuple[CodeLine, ...], feature: str) -> tuple[CodeLine, ...]:
+    return tuple(
+        CodeLine(line.text, _others(line.body, feature), line.feature)
+        for line in lines
+        if line.feature != feature
+    )
 
 
 def names_assigned(lines: Sequence[str]) -> list[str]:

@@ -15,13 +15,13 @@ from tcdebug.strategies.python.feature import Feature
 from tcdebug.strategies.python.iteration import ITERATION
 from tcdebug.strategies.python.objects import OBJECTS
 from tcdebug.strategies.python.optimizers import OPTIMIZERS
-from tcdebug.strategies.python.python_program import PythonProgram
+from tcdebug.strategies.python.python_program import CodeLine, PythonProgram
 from tcdebug.strategies.python.scene import ProgramScene
 from tcdebug.strategies.python.special_methods import SPECIAL_METHODS
 from tcdebug.strategies.python.standard_library import STANDARD_LIBRARY
 from tcdebug.strategies.python.state import STATE
 from tcdebug.strategies.python.tensors import TENSORS
-from tcdebug.strategies.python.ways import DRAWN
+from tcdebug.strategies.python.ways import DRAWN, GRAPH_BREAKS, WAYS
 
 TABLES = (
     (6, TENSORS), (6, BRANCHES), (6, STATE), (6, OBJECTS), (4, ITERATION), (6, AUTOGRAD),
@@ -33,6 +33,9 @@ LENGTHS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 6)
 
 A program of one feature costs a tenth of one of six, and most causes need one or two.
 """
+BREAK = CodeLine("torch._dynamo.graph_break()", (), GRAPH_BREAKS)
+NO_STATEMENT_BEFORE = ("else:", "elif ", "except", "finally:", "case ", "global ", "nonlocal ")
+"""How lines begin before which there can be no statement."""
 DYNAMIC = (None, None, None, True, False)
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -47,18 +50,44 @@ def _turns() -> tuple[tuple[Feature, ...], ...]:
 def python_programs(draw: Draw, ways: Sequence[str] = DRAWN) -> PythonProgram:
     """A program and its calls, compiled in one of several ways."""
     scene = ProgramScene(draw, draw_feature)
+    way = scene.choose(ways)
+    if WAYS[way].stateless:
+        scene.inner = draw_stateless
     for _ in range(scene.choose(LENGTHS)):
-        draw_feature(scene)
+        scene.inner(scene)
     steps = draw_steps(scene)
     definitions = tuple(line for lines in scene.definitions.values() for line in lines)
-    dynamic, way = scene.choose(DYNAMIC), scene.choose(ways)
-    return PythonProgram(definitions, scene.body(), steps, dynamic, way)
+    body = scene.body()
+    if way == GRAPH_BREAKS:
+        body = _with_breaks(scene, body)
+    return PythonProgram(definitions, body, steps, scene.choose(DYNAMIC), way)
+
+
+def _with_breaks(scene: ProgramScene, lines: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
+    """The lines, of which some begin with a graph break, also in blocks of the function itself."""
+    made: list[CodeLine] = []
+    for line in lines:
+        if scene.flag() and not line.text.startswith(NO_STATEMENT_BEFORE):
+            made.append(BREAK)
+        if line.body and not line.text.startswith(("def ", "class ", "match ")):
+            line = CodeLine(line.text, _with_breaks(scene, line.body), line.feature)
+        made.append(line)
+    return tuple(made)
 
 
 def draw_feature(scene: ProgramScene) -> None:
     """Draw a feature into the block that is open."""
+    _draw_from(scene, _turns())
+
+
+def draw_stateless(scene: ProgramScene) -> None:
+    """Draw a feature that reads and writes no state beside the arguments."""
+    _draw_from(scene, (TENSORS, TENSORS, BRANCHES))
+
+
+def _draw_from(scene: ProgramScene, tables: Sequence[Sequence[Feature]]) -> None:
     outer = scene.feature
-    feature = scene.choose(scene.choose(_turns()))
+    feature = scene.choose(scene.choose(tables))
     scene.feature = feature.name
     feature.draw(scene)
     scene.feature = outer

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 COMPILE = "torch.compile"
 """The name of the usual way."""
+GRAPH_BREAKS = "graph breaks"
+"""The way in which graph breaks are inserted at random places."""
+AOT_INDUCTOR = "AOTInductor"
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
 """The variables that name the folders of caches."""
 NUMBER = re.compile(r"\b(\d+)\.(\d+)\b")
@@ -28,6 +31,14 @@ class CompilingWay:
     """Names in torch._dynamo.config that are True."""
     exports: bool = False
     """Whether only the result of the first call is compared, if the call changes nothing else."""
+    inference: bool = False
+    """Whether what it compiles records nothing for a backward."""
+    relation: bool = False
+    """Whether eager need not give the strides of the program alone, since its parts are joined."""
+    exact: bool = False
+    """Whether the bits must be those of the program without the wrapper, if they are in eager."""
+    stateless: bool = False
+    """Whether few programs with state fit, so that none are drawn."""
     processes: bool = False
     """Whether the program runs in several processes that share their caches."""
 
@@ -73,17 +84,17 @@ def compiled(program, backend, dynamic=None):
             )
         except Exception as error:
             raise NotExported(str(error)) from error
-        return then(made).module()(x, y, n)
+        return then(made)(x, y, n)
 
     return call
 """
-_NOTHING = """
+_AS_IT_IS = """
 def then(made):
-    return made
+    return made.module()
 """
 _DECOMPOSED = """
 def then(made):
-    return made.run_decompositions()
+    return made.run_decompositions().module()
 """
 _LOADED = """
 def then(made):
@@ -92,7 +103,43 @@ def then(made):
     saved = io.BytesIO()
     torch.export.save(made, saved)
     saved.seek(0)
-    return torch.export.load(saved)
+    return torch.export.load(saved).module()
+"""
+_PACKAGED = """
+def then(made):
+    import os
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "program.pt2")
+        return torch._inductor.aoti_load_package(
+            torch._inductor.aoti_compile_and_package(made, package_path=path)
+        )
+"""
+_RELATED = """
+def compiled(program, **options):
+    return wrapped(torch.compile(program, **options))
+"""
+_SPLIT = """
+def wrapped(program):
+    def split(x, y, n):
+        parts = [program(part, y, n) for part in (x[:1], x[1:])]
+        return [torch.cat(pair) for pair in zip(*parts)]
+
+    return split
+"""
+_PERMUTED = """
+def wrapped(program):
+    return lambda x, y, n: [result.flip(0) for result in program(x.flip(0), y, n)]
+"""
+_PADDED = """
+def wrapped(program):
+    return lambda x, y, n: [result[: len(x)] for result in program(torch.cat([x, x, x]), y, n)]
+"""
+_SCALED = """
+def wrapped(program):
+    scale = 2.0**20  # a power of two changes no digit
+    return lambda x, y, n: [result / scale for result in program(x * scale, y * scale, n)]
 """
 WAYS = {
     COMPILE: CompilingWay(_USUAL),
@@ -100,15 +147,23 @@ WAYS = {
     "compiled autograd": CompilingWay(_USUAL, settings=("compiled_autograd",)),
     "checkpointed": CompilingWay(_WRAPPED, wrapper=_CHECKPOINTED),
     "nested_compile_region": CompilingWay(_WRAPPED, wrapper=_NESTED_REGION),
-    "torch.export": CompilingWay(_EXPORTED + _NOTHING, exports=True),
+    "torch.export": CompilingWay(_EXPORTED + _AS_IT_IS, exports=True),
     "torch.export, decomposed": CompilingWay(_EXPORTED + _DECOMPOSED, exports=True),
     "torch.export, saved and loaded": CompilingWay(_EXPORTED + _LOADED, exports=True),
+    "batch split": CompilingWay(_RELATED, wrapper=_SPLIT, relation=True, stateless=True),
+    "batch permuted": CompilingWay(_RELATED, wrapper=_PERMUTED, relation=True, stateless=True),
+    "batch padded": CompilingWay(_RELATED, wrapper=_PADDED, relation=True, stateless=True),
+    "scaled": CompilingWay(_RELATED, wrapper=_SCALED, relation=True, stateless=True, exact=True),
+    GRAPH_BREAKS: CompilingWay(_USUAL),
+    AOT_INDUCTOR: CompilingWay(_EXPORTED + _PACKAGED, exports=True, inference=True),
     "second process": CompilingWay(_USUAL, processes=True),
 }
-DRAWN = (*(COMPILE,) * 12, *(name for name, way in WAYS.items() if not way.processes))
+OF_SOME_BACKENDS = ("second process", AOT_INDUCTOR)
+"""The ways that are drawn with some backends only."""
+DRAWN = (*(COMPILE,) * 12, *(name for name in WAYS if name not in OF_SOME_BACKENDS))
 """The ways as often as they are drawn with any backend."""
 OF_BACKEND = {
-    "inductor": (*DRAWN, "second process"),
+    "inductor": (*DRAWN, "second process", AOT_INDUCTOR),
     "tcdebug": (*DRAWN, "second process"),
 }
-"""The same with a backend that has caches."""
+"""The same with a backend for which there are more ways."""
