@@ -30,11 +30,18 @@ def checked(job: Job) -> Callable[[Any], Any]:
 
 def say_missing(job: Job, name: str) -> None:
     """Write a message for the command: which backend is missing, and similar names."""
+    (Path(job.run_dir) / NO_BACKEND_FILE).write_text(problem_with(name))
+
+
+def problem_with(name: str) -> str:
+    """Return that a backend is not registered, with similar names; empty if it is."""
     known = _registered()
+    if name in known:
+        return ""
     near = difflib.get_close_matches(name, known, 3)
     usual: list[str] = torch.compiler.list_backends()
     which = f"the nearest are: {', '.join(near)}" if near else f"there are {', '.join(usual)}"
-    (Path(job.run_dir) / NO_BACKEND_FILE).write_text(f"no backend {name!r} is registered; {which}")
+    return f"no backend {name!r} is registered; {which}"
 
 
 def _registered() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import runpy
 import sys
 import threading
@@ -34,8 +35,11 @@ class Counter:
 
 
 def made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Make a call as a search makes it, in this process."""
-    runpy.run_path(str(written_call(function, args, kwargs, EAGER)))
+    """Make a call as a search makes it, with random numbers that are those of another process."""
+    script = written_call(function, args, kwargs, EAGER)
+    random.seed()
+    torch.seed()
+    runpy.run_path(str(script))
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +108,15 @@ def test_calls_with_random_numbers_are_not_compared(capsys: pytest.CaptureFixtur
 def test_a_call_that_cannot_be_pickled_is_refused() -> None:
     with pytest.raises(tcdebug.NotSaved, match=r"cannot pickle .*Write it as a script"):
         tcdebug.bisect(lambda lock: lock, threading.Lock())
+
+
+@pytest.mark.parametrize("command", [tcdebug.bisect, tcdebug.explain])
+def test_a_misspelt_backend_is_refused_before_a_process_starts(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    with pytest.raises(tcdebug.UnknownBackend, match="the nearest are: inductor"):
+        command(torch.sin, torch.ones(2), backend="inducter")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_unit_at_fault_is_found_for_a_call_in_a_program(

@@ -16,18 +16,20 @@ from tcdebug.minifier.reuse.reachable import reachable
 NOT_COMPARED = "results are not compared with eager, because the call draws random numbers"
 
 
-def compare_with_eager(call: Callable[[bool], Mapping[str, Any]]) -> str:
-    """Make a call in eager, `call(False)`, and compiled. Raises AssertionError if they differ.
+def compare_with_eager(prepared: Callable[[bool], Callable[[], Mapping[str, Any]]]) -> str:
+    """Make a call in eager and compiled, and compare them. Raises AssertionError if they differ.
 
-    `call` returns named values. Everything that they refer to is compared; tensors may differ by
-    rounding. Compiled code may draw different random numbers from eager, so a call that draws any
-    is made without a comparison, and the result says so. Otherwise the result is empty.
+    `prepared` sets the random state before the call. The call returns named values. Everything that
+    they refer to is compared; tensors may differ by rounding. Compiled code may draw different
+    random numbers from eager, so a call that draws any is made without a comparison, and the result
+    says so. Otherwise the result is empty.
     """
+    call = prepared(False)
     before = _random_states()
-    eager = call(False)
+    eager = call()
     after = _random_states()
     drawn = any(after[name] != state for name, state in before.items())
-    compiled = call(True)
+    compiled = prepared(True)()
     if drawn:
         return NOT_COMPARED
     found = next(differences(reachable(dict(eager)), reachable(dict(compiled))), None)

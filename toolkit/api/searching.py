@@ -12,7 +12,8 @@ from tcdebug.api.comparing import NOT_COMPARED
 from tcdebug.display.explanation import show_explanation
 from tcdebug.display.report import show_report
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import Job, UnknownBackend
+from tcdebug.minifier.sessions.backend_check import problem_with
 from tcdebug.reading.explanation import Explanation
 from tcdebug.supervision.explaining import begin_explaining, explained
 from tcdebug.supervision.supervisor import begin
@@ -44,6 +45,7 @@ def bisect(
     report are printed unless `quiet`. The status of the report is that of `tcdebug bisect`.
     Raises NotSaved if the call cannot be pickled, UnknownBackend if no such backend is registered.
     """
+    _check_backend(backend)
     script = written_call(function, args, kwargs, {**(options or {}), "backend": backend})
     job = Job("search", str(script), [], "", seconds=seconds, jobs=jobs)
     supervisor = begin("bisect", job, quiet=quiet, notes=not quiet)
@@ -71,8 +73,15 @@ def explain(
     The call is made in another process, as by `bisect`. The explanation is printed unless `quiet`.
     Raises NotSaved, UnknownBackend.
     """
+    _check_backend(backend)
     script = written_call(function, args, kwargs, {**(options or {}), "backend": backend})
     found = explained(begin_explaining(str(script), [], None)).found
     if not quiet:
         show_explanation(found)
     return found
+
+
+def _check_backend(backend: object) -> None:
+    """Reject the name of a backend that is not registered. Raises UnknownBackend."""
+    if isinstance(backend, str) and (problem := problem_with(backend)):
+        raise UnknownBackend(problem)
