@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -121,14 +122,15 @@ def test_every_folder_with_an_init_is_a_package_that_is_shipped() -> None:
     settings = project()["tool"]["setuptools"]
     found = {module_name(p) for p in SOURCES if p.name == "__init__.py"}
     assert found == set(settings["packages"])
-    assert settings["package-dir"] == {name: folder for folder, name in FOLDERS.items()} | BESIDE
+    folders = {name: folder for folder, name in FOLDERS.items()}
+    assert settings["package-dir"] == {"": "toolkit"} | folders | BESIDE
 
 
 def test_every_file_that_is_not_python_is_shipped_as_package_data() -> None:
     data = project()["tool"]["setuptools"]["package-data"]
     for folder, package in FOLDERS.items():
         for path in (ROOT / folder).rglob("*"):
-            if not path.is_file() or path.suffix in (".py", ".pyc"):
+            if not path.is_file() or path.suffix in (".py", ".pyc") or "egg-info" in str(path):
                 continue
             parts = path.relative_to(ROOT / folder).parent.parts
             patterns = data.get(".".join([package, *parts]), [])
@@ -430,3 +432,9 @@ def test_what_is_imported_at_the_top_is_declared_as_a_dependency() -> None:
         if root not in known and not relative(path).startswith(optional.get(root, "nowhere"))
     ]
     assert wrong == []
+
+
+def test_the_root_of_a_clone_has_no_entry_points_for_a_python_that_starts_there() -> None:
+    """torch loads the entry points on sys.path, also with a Python that does not have tcdebug."""
+    found = importlib.metadata.distributions(path=[str(ROOT)])
+    assert [d.name for d in found] == []
