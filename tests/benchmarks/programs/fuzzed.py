@@ -43,6 +43,15 @@ def programs(device: str) -> Iterator[Program]:
 def _from_source(source: str) -> Made:
     names: dict[str, Any] = {"torch": torch, "F": F}
     exec(source, names)
+    written = _written(names)
     inputs = tuple(names["inputs"]())
     leaves = tuple(t for t in inputs if isinstance(t, Tensor) and t.requires_grad)
-    return Made(names["Graph"](), inputs, leaves)
+    return Made(names["Graph"](), inputs, leaves, updated=tuple(inputs[i] for i in written))
+
+
+def _written(names: dict[str, Any]) -> list[int]:
+    """The positions of the inputs that a call of a program updates."""
+    inputs = names["inputs"]()
+    given = {i: t._version for i, t in enumerate(inputs) if isinstance(t, Tensor)}
+    names["Graph"]()(*inputs)
+    return [i for i, version in given.items() if inputs[i]._version != version]
