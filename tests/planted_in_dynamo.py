@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
 from tcdebug.strategies.python.ways import COMPILE
@@ -52,6 +55,17 @@ class PlantedUnit:
 def nothing(original: Callable[..., Any]) -> Callable[..., Any]:
     """The unit does nothing."""
     return lambda *args, **kwargs: None
+
+
+def in_main_thread(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The unit does nothing in other threads."""
+
+    def unit(*args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            return original(*args, **kwargs)
+        return None
+
+    return unit
 
 
 def never(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,6 +167,13 @@ def program(
     return PythonProgram(parsed_lines(definitions), parsed_lines(body), steps, dynamic, way)
 
 
+def in_thread(made: PythonProgram) -> PythonProgram:
+    """The program, whose first call is made by a second thread."""
+    first, *others = made.steps
+    steps = (msgspec.structs.replace(first, thread=True), *others)
+    return msgspec.structs.replace(made, steps=steps)
+
+
 PLANTED = {
     "missing guard of a constant": PlantedUnit(
         GUARDS, "EQUALS_MATCH", nothing,
@@ -229,6 +250,10 @@ PLANTED = {
         EFFECTS, "codegen_hooks", nothing,
         program("y.register_hook(lambda g: g * 3)\nreturn y * 2", backward=True,
                 first=(*FIRST, "y = torch.ones(3, requires_grad=True)")),
+    ),
+    "side effects of a thread are lost": PlantedUnit(
+        EFFECTS, "codegen_update_mutated", in_main_thread,
+        in_thread(program("ITEMS.append(n)\nreturn x * 2", definitions="ITEMS = []")),
     ),
     "ignored grad mode": PlantedUnit(
         "torch._dynamo.variables.ctx_manager:GradModeVariable", "_call_func", nothing,

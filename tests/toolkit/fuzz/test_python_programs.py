@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
@@ -210,6 +211,21 @@ def test_an_equal_call_in_another_mode_may_compile_again(tmp_path: Path) -> None
         assert [state.repeats for state in states] == [False, False], change
     states = Execution(program("return x * 2"), tmp_path / "p.py", lambda f: f).states()
     assert [state.repeats for state in states] == [False, True]
+
+
+def test_a_second_thread_has_its_own_modes_in_all_its_calls(tmp_path: Path) -> None:
+    body = "torch.set_grad_enabled(False)\nreturn [x * torch.is_grad_enabled(), x * n]"
+    first, second = program(body).steps
+    steps = (msgspec.structs.replace(first, thread=True), second, CallStep((), "", thread=True))
+    threaded = msgspec.structs.replace(program(body), steps=steps)
+    states = Execution(threaded, tmp_path / "p.py", lambda f: f).states()
+    assert [state.repeats for state in states] == [False, False, False]
+    assert [state.modes[0] for state in states] == [False, False, False]
+    assert torch.is_grad_enabled()
+    assert judged(threaded, tmp_path) == (Status.PASSED, "")
+    text = script_of(threaded, {"backend": "eager"}, 0)
+    assert text.count("yield lambda: in_second_thread(lambda: program(x, y, n), lambda: ") == 2
+    compile(text, "program.py", "exec")
 
 
 def test_rounding_that_a_cancellation_leaves_is_no_failure(tmp_path: Path) -> None:

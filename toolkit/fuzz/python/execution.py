@@ -8,6 +8,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,10 +103,11 @@ class Execution:
             except Exception as error:
                 raise BrokenProgram(f"{type(error).__name__}: {error}") from error
             call = self.compiling(self.module.__dict__["program"])
-            return list(self._states(call))
+            with ThreadPoolExecutor(1) as thread:
+                return list(self._states(call, thread))
 
-    def _states(self, call: Callable[..., Any]) -> Iterator[CallState]:
-        last: tuple[int, str] | None = None
+    def _states(self, call: Callable[..., Any], thread: ThreadPoolExecutor) -> Iterator[CallState]:
+        last: tuple[object, ...] | None = None
         for step in self.program.steps:
             try:
                 exec("\n".join(step.lines), self.module.__dict__)
@@ -115,11 +117,12 @@ class Execution:
                 state = reachable(self._roots())
                 yield CallState(_copied(state), _layouts(state), _modes(), error, CHANGE)
                 return
-            before = self._state_before()
-            repeats = (before, step.mode) == last and not step.lines and self._is_visible()
-            last = (before, step.mode)
             self.before_call()
-            made = self._call(step, call, before, repeats)
+            if step.thread:
+                made = thread.submit(self._call, step, call, last).result()
+            else:
+                made = self._call(step, call, last)
+            last = (made.before, step.mode, step.thread)
             yield made
             if isinstance(made.error, NameError):
                 raise BrokenProgram(str(made.error))
@@ -127,8 +130,12 @@ class Execution:
                 return
 
     def _call(
-        self, step: CallStep, call: Callable[..., Any], before: int, repeats: bool
+        self, step: CallStep, call: Callable[..., Any], last: tuple[object, ...] | None
     ) -> CallState:
+        """The state after a call in this thread; `last` is what was before the call before it."""
+        before = self._state_before()
+        now = (before, step.mode, step.thread)
+        repeats = now == last and not step.lines and self._is_visible()
         names: dict[str, Any] = {**self.module.__dict__, "program": call}
         error, phase = None, "forward"
         mode = eval(step.mode, names) if step.mode else contextlib.nullcontext()

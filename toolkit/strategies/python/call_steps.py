@@ -78,7 +78,8 @@ def _step(scene: ProgramScene, lines: list[str], backward: bool) -> CallStep:
     between: tuple[str, ...] = ()
     if backward and scene.between and scene.flag():
         between = (scene.choose(tuple(scene.between)),)
-    return CallStep(tuple(dict.fromkeys(lines)), mode, backward, between)
+    thread = scene.integer(0, 9) == 9
+    return CallStep(tuple(dict.fromkeys(lines)), mode, backward, between, thread)
 
 
 def _change(scene: ProgramScene) -> str:

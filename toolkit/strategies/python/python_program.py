@@ -54,6 +54,8 @@ class CallStep(msgspec.Struct, frozen=True):
     mode: str = ""
     backward: bool = False
     between: tuple[str, ...] = ()
+    thread: bool = False
+    """Whether a second thread makes the call, which all such calls share."""
 
 
 class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
@@ -158,6 +160,8 @@ def _fewer_steps(steps: tuple[CallStep, ...]) -> Iterator[tuple[CallStep, ...]]:
             yield (*before, msgspec.structs.replace(step, lines=fewer), *after)
         if step.mode:
             yield (*before, msgspec.structs.replace(step, mode=""), *after)
+        if step.thread:
+            yield (*before, msgspec.structs.replace(step, thread=False), *after)
         if step.between:
             yield (*before, msgspec.structs.replace(step, between=()), *after)
         if step.backward:

@@ -31,16 +31,36 @@ def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
         call=text, settings=settings, compared=1 if way.exports else None,
         eager=f'eager["wrapped"]({plain})' if way.wrapper else plain,
     )  # fmt: skip
-    functions = f"{way.wrapper}\n{way.definition}".strip()
+    threads = _THREADS if any(step.thread for step in program.steps) else ""
+    functions = f"{way.wrapper}\n{way.definition}{threads}".strip()
     ending = _IN_PROCESSES if way.processes else _ENDING
     return f"{program.source()}\n\n{functions}\n\n\ndef calls(program):\n{body}\n{main}{ending}"
 
 
 def _call_lines(step: CallStep) -> list[str]:
-    call = f"yield lambda: {CALL}, {step.backward}, {chr(10).join(step.between)!r}"
+    after = f"{step.backward}, {chr(10).join(step.between)!r}"
+    if step.thread:
+        mode = step.mode or "contextlib.nullcontext()"
+        return [f"yield lambda: in_second_thread(lambda: {CALL}, lambda: {mode}), {after}"]
+    call = f"yield lambda: {CALL}, {after}"
     return [f"with {step.mode}:", f"{INDENT}{call}"] if step.mode else [call]
 
 
+_THREADS = """
+
+import concurrent.futures
+import contextlib
+
+_second_thread = concurrent.futures.ThreadPoolExecutor(1)
+
+
+def in_second_thread(call, mode):
+    def work():
+        with mode():
+            return call()
+
+    return _second_thread.submit(work).result()
+"""
 _MAIN = '''
 
 def described(value, known):
