@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.search_events import ReproVerify, ReproWrite
+from tcdebug.compiler.events.search_events import ReproWrite
 from tcdebug.minifier.cases.layer_names import DYNAMO
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import Report, ReportedFault, ReportedScript
@@ -129,7 +129,7 @@ def with_minimised_script(
     log.emit(ReproWrite(str(path), result.lines_after, "script"))
     direct = result.alone and not result.args and result.processes == 1
     failing, problem = _problem(path, task.off, short if direct else None, seconds)
-    log.emit(ReproVerify(str(path), failing.reproduced, failing.status, round(failing.seconds, 3)))
+    log.emit(failing.event(path))
     if problem:
         path.write_text(before)
         short.unlink()

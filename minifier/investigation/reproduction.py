@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.search_events import ReproVerify, ReproWrite
+from tcdebug.compiler.events.search_events import ReproWrite
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.branch import Branch
@@ -87,8 +87,7 @@ class Reproduction(Generic[CandidateType]):
             self.oracle.criteria, path, branch.off, only, self.oracle.others.folder, seconds,
             self.subject.interpreters,
         )  # fmt: skip
-        event = ReproVerify(str(path), as_is.reproduced, as_is.status, round(as_is.seconds, 3))
-        self.log.emit(event)
+        self.log.emit(as_is.event(path))
         path.with_suffix(".log").write_text(as_is.output)
         branch.fails = as_is.reproduced
         branch.passes = as_is.reproduced and off is not None and off.status == PASSES

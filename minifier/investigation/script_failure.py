@@ -156,6 +156,7 @@ class ScriptFailure:
         path = self.write_repro()
         off = self.finding.off
         failing, passing = _both(path, off, self.runs.deadline - time.monotonic())
+        self.runs.log.emit(failing.event(path))
         notes = [*self._wrong_entries(), *self.finding.notes]
         late = failing.late or (passing is not None and passing.late)
         if late:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.minifier.cases.environment import without_settings
 from tcdebug.minifier.processes.interpreters import Interpreter, Interpreters
 from tcdebug.minifier.processes.job import own_caches
@@ -62,6 +63,10 @@ class Verified:
     def late(self) -> bool:
         """Whether it was ended, or not even started, because no time was left."""
         return self.output == LATE.output
+
+    def event(self, path: Path) -> ReproVerify:
+        """Return the event that says how the repro at this path ended."""
+        return ReproVerify(str(path), self.reproduced, self.status, round(self.seconds, 3))
 
 
 LATE = Verified(UNRESOLVED, 0.0, "the repro script did not end")

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
 from tcdebug.minifier.processes.job import REPORT, Job
 from tcdebug.reading.run_dir import find
-from tcdebug.supervision.script_reduction import with_small_script
+from tcdebug.supervision.script_reduction import time_to_minimise, with_small_script
 from tcdebug.supervision.supervisor import begin
 
 
@@ -32,3 +33,19 @@ def test_a_note_and_an_event_say_why_a_program_that_fails_as_a_whole_is_not_mini
     events = find(str(supervisor.folder)).events()
     (said,) = [r["data"] for r in events if r["event"] == "fallback"]
     assert said == {"what": "the script was not minimised", "reason": reason}
+
+
+@pytest.mark.parametrize(("repro_took", "left", "minimises_for"), [(2.0, 100, 80), (20.0, 100, 40)])
+def test_minimising_leaves_the_time_that_the_small_script_needs_to_be_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    repro_took: float,
+    left: int,
+    minimises_for: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    job = Job("search", "train.py", [], "", seconds=float(left))
+    supervisor = begin("bisect", job, quiet=True, fresh=True)
+    supervisor.log.emit(ReproVerify("repro.py", True, 1, repro_took))
+    assert time_to_minimise(supervisor) == pytest.approx(minimises_for, abs=2.0)

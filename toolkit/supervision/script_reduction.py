@@ -9,6 +9,7 @@ import msgspec
 
 from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.minifier.investigation.minimised_script import (
     MINIMISE,
     NOT_MINIMISED,
@@ -21,12 +22,17 @@ from tcdebug.minifier.investigation.minimised_script import (
 )
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import REPORT, SessionFault
+from tcdebug.reading.run_dir import find
 from tcdebug.supervision.supervisor import Supervisor
 
 STARTERS = ("commands", "calls")
 """Folders of scripts that start a program and are small as they are."""
 TO_MINIMISE = 0.8
-"""The fraction of the seconds left that minimising may take. The rest is for running the result."""
+"""The largest fraction of the seconds left that minimising may take."""
+LAST_RUNS = 2
+"""The small script runs as often, in two processes at a time, before it is reported."""
+SLOWER = 1.5
+"""A run may take so many times as long as the run of the script's repro."""
 
 
 def with_small_script(supervisor: Supervisor, report: Report) -> Report:
@@ -35,7 +41,7 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     The report is written to the run folder. Others are returned as they are.
     """
     job, began = supervisor.job, time.monotonic()
-    seconds = min(job.script_seconds, TO_MINIMISE * supervisor.seconds_left)
+    seconds = min(job.script_seconds, time_to_minimise(supervisor))
     if reason := unminimised(job, report, seconds, program=_starts_a_program(job.script)):
         return _as_it_is(supervisor, report, reason)
     task = minimising_task(report, seconds)
@@ -53,12 +59,20 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
         except KeyboardInterrupt:
             result = MinimisedScript("", [], reason="interrupted")
         left = supervisor.seconds_left
-        report = with_minimised_script(job, report, task, result, supervisor.log, left / 2)
+        report = with_minimised_script(job, report, task, result, supervisor.log, left / LAST_RUNS)
         seconds = round(report.seconds + time.monotonic() - began, 3)
         cpu_seconds = round(report.cpu_seconds + result.cpu_seconds, 3)
         report = msgspec.structs.replace(report, seconds=seconds, cpu_seconds=cpu_seconds)
         (supervisor.folder / REPORT).write_bytes(msgspec.json.encode(report))
     return report
+
+
+def time_to_minimise(supervisor: Supervisor) -> float:
+    """Return the seconds that minimising may take, so that the result can be run in the rest."""
+    left, events = supervisor.seconds_left, find(str(supervisor.folder)).events()
+    runs = [r["data"]["seconds"] for r in events if r["event"] == ReproVerify.kind]
+    last_runs = LAST_RUNS * SLOWER * max(runs, default=0.0)
+    return min(TO_MINIMISE * left, left - last_runs)
 
 
 def _as_it_is(supervisor: Supervisor, report: Report, reason: str) -> Report:
