@@ -77,6 +77,14 @@ class CodeLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramTraced(Event):
+    """The script recorded a function with a tracer of torch, which also does so in eager."""
+
+    kind: ClassVar[str] = "program.traced"
+    tracer: str
+
+
+@dataclass(frozen=True, slots=True)
 class ValueCompared(Event):
     """`tcdebug values` compared a value that a step of a compiled graph wrote with its reference.
 
@@ -285,6 +293,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     GraphRounded,
     ProgramExported,
     CodeLoaded,
+    ProgramTraced,
     ValueCompared,
     CandidateRan,
     BisectPlan,

@@ -17,6 +17,7 @@ from torch._dynamo import convert_frame
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import patched
+from tcdebug.minifier.capture.direct_captures import aot_stopped_at, tracers_noticed
 from tcdebug.minifier.capture.entries import (
     EntryStandIn,
     as_it_is,
@@ -43,6 +44,7 @@ from tcdebug.minifier.cases.layer_names import (
 )
 from tcdebug.minifier.cases.settings import set_back
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.targets.backends import EAGER
 from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
 from tcdebug.minifier.targets.ladder import rung
 from tcdebug.minifier.targets.program_passes import program_passes
@@ -68,10 +70,13 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(entries_replaced(entered, log))
         if DYNAMO in toggles.off:
             stack.enter_context(compile_is_identity(log))
+            stack.enter_context(aot_stopped_at(EAGER, log))
+            stack.enter_context(tracers_noticed(log))
         elif PRECISION in toggles.off:
             stack.enter_context(compile_patched(lambda backend: in_float64, log))
         elif stand_ins:
             stack.enter_context(compile_patched(lambda backend: stand_ins[0], log))
+            stack.enter_context(aot_stopped_at(stand_ins[0], log))
         caches = _Caches([name for name in CACHES if toggles.rules_out(name)], log)
         if caches.names:
             stack.enter_context(caches.off())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tcdebug.compiler.events.log import decoded
-from tcdebug.compiler.events.search_events import CodeLoaded
+from tcdebug.compiler.events.search_events import CodeLoaded, ProgramTraced
 from tcdebug.minifier.cases.layer_names import SCRIPT
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
 
@@ -14,28 +14,38 @@ from tcdebug.minifier.investigation.report import Report, ReportedFailure
 def eager_report(run_dir: Path, output: Path, how: str) -> Report:
     """Report a script whose run in eager failed; `output` is the output of that run.
 
-    If the script loaded code that was compiled before, that code ran in eager too. It may be at
-    fault, so the report then makes no claim about eager.
+    If the script loaded code that was compiled before, or recorded a function with a tracer, that
+    code ran in eager too. It may be at fault, so the report then makes no claim about eager.
     """
     lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
     failure = ReportedFailure("exception", "eager", "script", lines[-1] if lines else "")
     notes = [f"{how}; its output is in {output}"]
-    loaded = _loaded_code(run_dir)
-    if not loaded:
-        return Report("fails_in_eager", failure, layer=SCRIPT, run_dir=str(run_dir), notes=notes)
-    what = (
-        f"it loads code that was compiled before: {', '.join(loaded)}. No layer of that code can "
-        "be switched off, so whether the script fails in eager is unknown. Bisect a script "
-        "that also compiles this code"
-    )
-    return Report("unconfirmed", failure, run_dir=str(run_dir), notes=[what, *notes])
+    if what := _of_no_layer(run_dir):
+        return Report("unconfirmed", failure, run_dir=str(run_dir), notes=[what, *notes])
+    return Report("fails_in_eager", failure, layer=SCRIPT, run_dir=str(run_dir), notes=notes)
 
 
-def _loaded_code(run_dir: Path) -> list[str]:
-    """Return the files of compiled code that the runs of a script have loaded."""
+def _of_no_layer(run_dir: Path) -> str:
+    """Say what else than the script itself ran in eager; empty if nothing did."""
+    if loaded := _noted(run_dir, CodeLoaded.kind, "path"):
+        return (
+            f"it loads code that was compiled before: {', '.join(loaded)}. No layer of that code "
+            "can be switched off, so whether the script fails in eager is unknown. Bisect a script "
+            "that also compiles this code"
+        )
+    if tracers := _noted(run_dir, ProgramTraced.kind, "tracer"):
+        return (
+            f"it calls {', '.join(tracers)}. What that records runs in eager too, so whether the "
+            "script fails in eager is unknown"
+        )
+    return ""
+
+
+def _noted(run_dir: Path, kind: str, what: str) -> list[str]:
+    """Return what the events of this kind name, in the runs of a script."""
     found: dict[str, None] = {}
     for file in sorted(run_dir.glob("events*.jsonl")):
         for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
-            if record["event"] == CodeLoaded.kind:
-                found[record["data"]["path"] or "a file object"] = None
+            if record["event"] == kind:
+                found[record["data"][what] or "a file object"] = None
     return list(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.search_events import CodeLoaded
+from tcdebug.compiler.events.search_events import CodeLoaded, ProgramTraced
 from tcdebug.minifier.investigation.eager_report import eager_report
 
 
@@ -25,3 +25,14 @@ def test_nothing_is_claimed_about_a_script_that_runs_code_of_an_earlier_run(tmp_
     report = eager_report(tmp_path, output, "it raised")
     assert (report.status, report.layer, report.culprits) == ("unconfirmed", "", [])
     assert "it loads code that was compiled before: /models/m.pt2." in report.notes[0]
+
+
+def test_nothing_is_claimed_about_a_script_that_records_a_function_with_a_tracer(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "eager.log"
+    output.write_text("AssertionError: not close\n")
+    EventLog(tmp_path).emit(ProgramTraced("torch.jit.trace"))
+    report = eager_report(tmp_path, output, "it raised")
+    assert (report.status, report.layer, report.culprits) == ("unconfirmed", "", [])
+    assert report.notes[0].startswith("it calls torch.jit.trace. ")
