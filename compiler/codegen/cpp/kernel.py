@@ -26,6 +26,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     BlockedAxis,
     Tiling,
     block_start,
+    first_lane,
 )
 from tcdebug.compiler.codegen.cpp.variants import KernelVariant
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
@@ -52,14 +53,19 @@ class CppKernelWriter:
     def __init__(
         self, kernel: FlatKernel, choices: KernelVariant, arguments: KernelParameters
     ) -> None:
-        kernel = choices.tiling.kernel if choices.tiling else kernel
-        tiles = {t.name: t.name for t in choices.tiling.tiles} if choices.tiling else {}
+        storage = dict(arguments.storage)
+        if choices.tiling:
+            kernel = choices.tiling.kernel
+            storage |= {t.name: t.name for t in choices.tiling.tiles}
+        if choices.turned:
+            kernel = choices.turned.kernel
+            storage |= {t.buffer if t.stored else t.name: t.name for t in choices.turned.tiles}
         self.kernel = kernel
         self.choices = choices
         self.arguments = arguments
         self.plan = segments(kernel)
-        self.emit = CppEmitter({**arguments.storage, **tiles})
-        self.sweeps = SweepWriter(kernel, choices, arguments.storage, self.emit)
+        self.emit = CppEmitter(storage)
+        self.sweeps = SweepWriter(kernel, choices, storage, self.emit)
         self.lane = choices.lane
         self.outer = tuple(a for a in kernel.outer if a != self.lane)
 
@@ -90,14 +96,32 @@ class CppKernelWriter:
         ]
         if self.lane is not None:
             size = index_text(self.lane.size)
-            loops.append((f"for (int64_t from = 0; from < {size}; from += {LANES})", ()))
+            start = first_lane(self.lane)
+            loops.append((loop(start, "0", size, LANES), (start,)))
         self._open(loops)
         if self.lane is not None:
             size = index_text(self.lane.size)
             self.emit.innermost.add(f"const int lanes = index_min({LANES}, {size} - from);")
+        self._turn(stored=False)
         for segment in self.plan:
             self.sweeps.segment(segment)
+        self._turn(stored=True)
         self._close(len(loops))
+
+    def _turn(self, *, stored: bool) -> None:
+        """Declare the arrays of transposed rows and fill them, or store them at the end."""
+        turned, lines = self.choices.turned, self.emit.innermost
+        for tile in turned.tiles if turned else ():
+            assert turned is not None
+            name, stride = tile.name, index_text(tile.stride)
+            place = f"{self.arguments.storage[tile.buffer]} + {index_text(tile.address)}"
+            if not stored:
+                lines.add(f"{TYPES[tile.dtype]} {name}[{turned.size}];")
+            if stored and tile.stored:
+                lines.add(f"turn({name}, {LANES}, {turned.length}, lanes, {place}, {stride});")
+            elif not stored and not tile.stored:
+                extents = f"{stride}, lanes, {turned.length}"
+                lines.add(f"turn<{tile.step}>({place}, {extents}, {name}, {LANES});")
 
     def _open(self, loops: Sequence[tuple[str, tuple[Axis, ...]]]) -> None:
         """Open collapsed loops, whose points threads share."""

@@ -121,12 +121,14 @@ class SweepWriter:
         """Declare a row for each expensive value that a later sweep reads and no kernel stores."""
         if not self.choices.scratch:
             return
+        last, turned = self.kernel.inner[-1], self.choices.turned
+        size = str(turned.size) if turned else index_text(last.size)
+        place = turned.place if turned else to_index(last)
         for node in segment.nodes:
             if node.name in self.crossing:
-                last = self.kernel.inner[-1]
                 name = f"scratch_{node.name}"
-                self.emit.innermost.add(f"{TYPES[node.dtype]} {name}[{index_text(last.size)}];")
-                self.emit.kept[node.name] = (name, to_index(last))
+                self.emit.innermost.add(f"{TYPES[node.dtype]} {name}[{size}];")
+                self.emit.kept[node.name] = (name, place)
 
     def inner_loops(
         self,

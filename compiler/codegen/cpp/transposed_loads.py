@@ -1,7 +1,11 @@
-"""Transposes loads that are contiguous along an outer axis and strided along the innermost loop.
+"""Transposes memory that is contiguous along another axis than the lanes of the innermost loop.
 
-Such a load touches one cache line per element. Therefore the loops run over blocks, and the
-elements of a block are first copied to a small array that is contiguous along the innermost loop.
+Such an access touches one cache line per element. Therefore the loops run over blocks, and the
+elements of a block are first copied to a small array that is contiguous along the lanes.
+
+A kernel without reductions reads operands that are contiguous along an outer axis (`tiling`). A
+kernel that reduces short rows has its lanes across them, and reads and writes whole rows
+(`turned_rows`).
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.compiler.codegen.cpp.text import index_text, loop
-from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 
@@ -132,3 +136,106 @@ def _always_read(body: Expr) -> Iterator[Load]:
 def _is_short(axis: Axis) -> bool:
     size = axis.size.constant
     return size is not None and size < FEW
+
+
+LONGEST_ROW = 128
+"""The most points of a row that is transposed as a whole."""
+LARGEST_STEP = 4
+"""The most elements between neighbours of a row that is transposed."""
+LARGEST_TILES = 1 << 18
+"""The most bytes of the arrays of a kernel, which stay in the second level of the cache."""
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """The array for some rows of a buffer, one per lane: element r of row l is at [r * lanes + l].
+
+    Its name is that of the load's array, or of the node that is stored through it.
+    """
+
+    name: str
+    dtype: torch.dtype
+    buffer: str
+    address: Index
+    """That of the first element of the first row."""
+    stride: Index
+    """The elements from one row to the next."""
+    step: int
+    """The elements from one element of a row to the next."""
+    stored: bool
+
+
+@dataclass(frozen=True)
+class TurnedRows:
+    """A kernel whose lanes run across rows that are contiguous in memory."""
+
+    kernel: FlatKernel
+    """The kernel with its accesses to such rows replaced by accesses to the arrays."""
+    tiles: tuple[RowTile, ...]
+    place: Index
+    """The place of a point in the arrays."""
+    size: int
+    """The length of the arrays."""
+    length: int
+    """The points of a row."""
+
+
+def first_lane(lane: Axis) -> Axis:
+    """The variable for the place of the first of the lanes that are processed together."""
+    return Axis("from", lane.size)
+
+
+def row_step(address: Index, lane: Axis, inner: tuple[Axis, ...]) -> int:
+    """The elements between neighbours of a row that is transposed; 0 if it is not.
+
+    It is, if it lies along the only inner axis, a short one, and rows of neighbouring lanes are no
+    neighbours in memory.
+    """
+    size = inner[0].size.constant if len(inner) == 1 else None
+    if size is None or not 2 <= size <= LONGEST_ROW:
+        return 0
+    if any(isinstance(atom, Indirect) for atom in address.atoms):
+        return 0
+    step, stride = address.coefficient(inner[0]), address.coefficient(lane)
+    if stride in (None, 0, 1) or step is None or step.constant is None:
+        return 0
+    return step.constant if 1 <= step.constant <= LARGEST_STEP else 0
+
+
+def turned_rows(kernel: FlatKernel, lane: Axis, lanes: int) -> TurnedRows | None:
+    """The kernel with rows in arrays of so many lanes; None if it has no such rows."""
+    inner = kernel.inner[0]
+    place = to_index(inner) * lanes + (to_index(lane) - to_index(first_lane(lane)))
+    start: dict[Atom, Index] = {lane: to_index(first_lane(lane)), inner: to_index(0)}
+    tiles: list[RowTile] = []
+    instead: dict[str, Expr] = {}
+
+    def add(name: str, dtype: torch.dtype, buffer: str, address: Index, *, stored: bool) -> None:
+        stride, step = address.coefficient(lane), row_step(address, lane, kernel.inner)
+        assert stride is not None
+        tiles.append(RowTile(name, dtype, buffer, address.substitute(start), stride, step, stored))
+
+    for node in kernel.nodes:
+        for load in _always_read(node.body) if node.inside else ():
+            if load.key in instead or not load.index:
+                continue
+            if row_step(load.index[0], lane, kernel.inner):
+                name = f"rows_{len(tiles)}"
+                add(name, load.dtype, load.buffer, load.index[0], stored=False)
+                instead[load.key] = Load(load.dtype, name, (place,))
+    nodes: list[FlatNode] = []
+    for node in kernel.nodes:
+        address = node.address
+        stores = node.name in kernel.stored and node.inside and not node.reduces
+        if stores and row_step(address, lane, kernel.inner) == 1:
+            add(f"rows_of_{node.name}", node.dtype, node.name, address, stored=True)
+            address = place
+        body = rewrite(node.body, lambda e: instead.get(e.key, e))
+        nodes.append(replace(node, address=address, body=body))
+    length = inner.size.constant
+    if not tiles or length is None:
+        return None
+    size = length * lanes
+    if sum(tile.dtype.itemsize for tile in tiles) * size > LARGEST_TILES:
+        return None
+    return TurnedRows(replace(kernel, nodes=tuple(nodes)), tuple(tiles), place, size, length)

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.cpp.index_sets import Split, split
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
-from tcdebug.compiler.codegen.cpp.transposed_loads import Tiling
+from tcdebug.compiler.codegen.cpp.transposed_loads import (
+    LONGEST_ROW,
+    Tiling,
+    TurnedRows,
+    row_step,
+)
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.expr import Load, walk
 from tcdebug.compiler.ir.index import Axis, Index, product
+from tcdebug.compiler.ir.operations import gives_place
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import arithmetic
 
@@ -27,6 +33,13 @@ SCALAR = 10.0
 """The cost of an operation on one number, such as a row's sum, instead of on a vector."""
 VECTOR = 16
 """The lanes of a vector of floats."""
+VECTOR_BYTES = 64
+TURNED = 1.5
+"""The cost of an element of a row that is transposed: copied in blocks, and read once more."""
+STEPPED = 4.0
+"""The same if the elements of the row are no neighbours, and are copied one by one."""
+LEFT_OVER = 3.0
+"""The cost of an operation on a point that is left over at the end of a row, or has an order."""
 GRAIN = 1 << 15
 """The most points for which a kernel runs on one thread."""
 
@@ -41,6 +54,7 @@ class KernelVariant:
     rows: int = 1
     """The rows that are processed together if the lanes run along a short axis."""
     tiling: Tiling | None = None
+    turned: TurnedRows | None = None
     split: bool = False
     scratch: bool = False
     index_sets: Split | None = None
@@ -80,20 +94,24 @@ def _loaded(kernel: FlatKernel) -> list[Index]:
     ]
 
 
-def lane_axis(kernel: FlatKernel) -> Axis | None:
+def lane_axis(kernel: FlatKernel, *, turning: bool) -> Axis | None:
     """The outer axis for vector lanes; None if the last inner axis is better.
+
+    `turning` says whether short rows may be transposed (`turned_rows`).
 
     The cost of an axis is the time per point for which the inner loops access memory, in that of an
     element next to that of the neighbouring lane:
 
     - 0 for an element that all lanes share, s if neighbours are s elements apart and s is small;
+    - TURNED for an element of a short row that is contiguous, and transposed in a block;
     - GATHER for any other element, since each lane touches a cache line of its own;
     - all of it divided by the share of the vector that a short axis fills.
 
     Lanes along the last inner axis load an element that does not depend on the inner axes once per
     row, which costs nothing. Lanes along an outer axis load it again at each point, from the first
     level of the cache, and keep their accumulators in memory. These cost NEAR each. At the end of a
-    row, the lanes of its sum are added, and what follows is done for one number at a time.
+    row, the lanes of its sum are added, and what follows is done for one number at a time. So is
+    the work on points that are left over after the last whole vector, and on positions and scans.
 
     Of axes with equal costs, the one with cheaper loads is better: each sweep repeats them.
     """
@@ -104,11 +122,11 @@ def lane_axis(kernel: FlatKernel) -> Axis | None:
     best = min(
         kernel.outer,
         key=lambda axis: (
-            _column_cost(kernel, touched, axis),
+            _column_cost(kernel, touched, axis, turning),
             sum(_access_cost(address, axis) for address in read),
         ),
     )
-    cheaper = _column_cost(kernel, touched, best) < _row_cost(kernel, touched)
+    cheaper = _column_cost(kernel, touched, best, turning) < _row_cost(kernel, touched)
     return best if cheaper else None
 
 
@@ -118,15 +136,37 @@ def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
     ends = ROW_END * sum(n.reduces for n in kernel.nodes)
     after = SCALAR * sum(arithmetic(n.body) for n in kernel.nodes if not n.inside)
     cost = sum(_access_cost(address, last) for address in touched) / _filled(last)
-    return cost + (ends + after) / _length(kernel)
+    return cost + (ends + after) / _length(kernel) + _one_by_one(kernel)
 
 
-def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis) -> float:
+def _one_by_one(kernel: FlatKernel) -> float:
+    """The cost per point of what is done for one number at a time with lanes along a row.
+
+    A vector has as many lanes as elements of the narrowest dtype fit, or half of them, and so on,
+    until the row fills it.
+    """
+    size = kernel.inner[-1].size.constant
+    inside = [n for n in kernel.nodes if n.inside]
+    if any(n.scans or gives_place(n.kind) for n in inside):
+        return LEFT_OVER
+    if size is None or size > LONGEST_ROW:
+        return 0.0
+    narrowest = min(n.dtype.itemsize for n in inside)
+    lanes = VECTOR_BYTES // narrowest
+    while lanes > size:
+        lanes //= 2
+    work = sum(1 + arithmetic(n.body) for n in inside)
+    return LEFT_OVER * work * (size % lanes) / size
+
+
+def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis, turning: bool) -> float:
     """The cost of memory per point with lanes along an outer axis."""
     inner = frozenset(kernel.inner)
     cost = NEAR * sum(bool(n.kind) for n in kernel.nodes)
     for address in touched:
         access = _access_cost(address, axis)
+        if turning and (step := row_step(address, axis, kernel.inner)):
+            access = min(access, TURNED if step == 1 else STEPPED)
         cost += access if inner & address.axes else min(access, NEAR)
     for node in kernel.nodes:
         if node.name in kernel.stored and (node.reduces or not node.inside):

@@ -1,0 +1,80 @@
+"""Short rows are transposed, so that their reductions have vector lanes across them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cpp_kernels import kernels, scalar_loops
+from judge import assert_as_eager, compiled
+
+TURNED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: x.softmax(-1),
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "position and extreme": lambda x: (x.argmax(-1), x.amin(-1)),
+    "mask beside a mean": lambda x: (x > 0, x.mean(-1)),
+    "scan": lambda x: x.cumsum(-1).exp() * 2,
+    "scaled by its row's sum and columns": lambda x: x / (1 + x.abs().sum(-1, True)) + x[0],
+}
+
+
+def rows(count: int, length: int, dtype: torch.dtype) -> torch.Tensor:
+    """Numbers with ties, and special ones in some rows."""
+    x = (torch.randn(count, length) * 3).round()
+    x[1, 0], x[2, -1], x[3], x[4, length // 2] = torch.nan, torch.inf, -torch.inf, -torch.inf
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_short_rows_have_the_results_of_eager(name: str) -> None:
+    function = compiled(TURNED[name], dynamic=False)
+    for size, dtype in (((129, 7), torch.float32), ((70, 28), torch.bfloat16)):
+        torch._dynamo.reset()
+        assert "turn<1>(" in kernels(TURNED[name], rows(*size, dtype))
+        assert_as_eager(function, TURNED[name], [rows(*size, dtype)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8, torch.float16])
+@pytest.mark.parametrize(("count", "length"), [(90, 2), (17, 13), (64, 8), (65, 100)])
+def test_rows_of_any_length_and_dtype_are_transposed(
+    count: int, length: int, dtype: torch.dtype
+) -> None:
+    x = torch.arange(count * length).view(count, length).remainder(11).to(dtype)
+
+    def function(x: torch.Tensor) -> Any:
+        return x.argmax(-1), x - x.amax(-1, keepdim=True)
+
+    assert "turn<1>(" in kernels(function, x)
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [x], exact=True)
+
+
+def test_rows_in_sliced_and_transposed_memory_are_read_and_written_in_place() -> None:
+    def normalised(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.sub_(y.amax(-1, keepdim=True))
+        return x.softmax(-1) + y
+
+    wide, turned = torch.randn(5, 70, 56), torch.randn(28, 70, 5)
+    for x in (wide[..., ::2], wide[..., :28], turned.permute(2, 1, 0)):
+        torch._dynamo.reset()
+        assert_as_eager(compiled(normalised), normalised, [x, torch.randn(5, 70, 28)])
+
+
+def test_only_short_rows_that_vectors_do_not_divide_are_transposed(tmp_path: Path) -> None:
+    def gathered(x: torch.Tensor) -> torch.Tensor:
+        return x.gather(-1, x.argsort(-1)).sum(-1)
+
+    softmax = TURNED["softmax"]
+    text = kernels(softmax, torch.randn(256, 28))
+    assert text.count("turn<1>(") == 1
+    assert text.count("turn(rows_of_div") == 1
+    over_points = " " * 6 + "for"
+    assert [loop for loop in scalar_loops(text, tmp_path) if loop.startswith(over_points)] == []
+    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 64))
+    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 129))
+    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 28), off=("codegen.tile",))
+    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 28), off=("codegen.column",))
+    assert "turn<1>(" not in kernels(gathered, torch.randn(256, 28))
