@@ -6,7 +6,7 @@ UNITS = {
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
     "codegen.rows": "reduce several rows at once where columns are too few for vector lanes",
     "codegen.split": "split a reduction to a single value among threads",
-    "codegen.tile": "load data that is strided along the innermost loop in blocks",
+    "codegen.tile": "transpose blocks of memory that is strided along the vector lanes",
     "codegen.index_sets": "split a loop where its conditions change",
     "codegen.vectorize": "use vector instructions in the innermost loop",
     "codegen.parallelize": "distribute the outer loops among threads",

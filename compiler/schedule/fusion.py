@@ -14,6 +14,7 @@ from itertools import count
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.expr import Load, loads
 from tcdebug.compiler.ir.graph import (
+    Buffer,
     Extern,
     Graph,
     LoopNode,
@@ -22,19 +23,23 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     Scatter,
     memory_of,
+    output_refs,
     reads,
     written,
 )
-from tcdebug.compiler.ir.index import product
+from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
-from tcdebug.compiler.schedule.cost import bytes_of
+from tcdebug.compiler.schedule.cost import LONGEST_TURNED_ROW, bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 
 LARGEST_KERNEL = 48
 """The most nodes in a kernel. More make the C++ compiler slow and spill registers."""
 ROW_IN_CACHE = 1 << 16
 """The longest single row, in elements, that a kernel may sweep several times."""
+
+SHORTEST_RUN = 8
+"""The fewest contiguous elements that are worth a kernel of their own."""
 
 
 @dataclass
@@ -63,6 +68,7 @@ class Fusion:
         self.gate = gate
         self.buffers = graph.buffers()
         self.memory = memory_of(graph.nodes)
+        self.readers = readers_of(graph)
         self.dependencies = Dependencies(graph)
         self.group_of: dict[str, Group | Extern] = {}
         self._numbers = count()
@@ -126,6 +132,8 @@ class Fusion:
                 continue
             if not linked(a, b) and not meets(ordered, a.names):
                 continue
+            if self._crosses(ordered) and not self._crosses(a.loops) and not self._crosses(b.loops):
+                continue
             if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
                 return False
             group = self._group(ordered)
@@ -134,6 +142,9 @@ class Fusion:
                 self.group_of[name] = group
             return True
         return False
+
+    def _crosses(self, loops: Loops) -> bool:
+        return crosses(loops, self.buffers, self.readers)
 
     def _key(self, group: Group) -> int:
         return self.dependencies.key_of(group.head)
@@ -242,6 +253,46 @@ def pays(loops: Loops) -> bool:
     if not loops.inner or estimate(product(a.size for a in loops.outer)) > 1:
         return True
     return sweeps(loops) == 1 or estimate(product(a.size for a in loops.inner)) <= ROW_IN_CACHE
+
+
+def readers_of(graph: Graph) -> dict[str, set[str]]:
+    """Value -> the nodes that read it. An output of the graph has a reader without a name."""
+    found = {name: {""} for name in output_refs(graph)}
+    for node in graph.nodes:
+        for name in reads(node):
+            found.setdefault(name, set()).add(node.name)
+    return found
+
+
+def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, set[str]]) -> bool:
+    """Whether a kernel on a CPU reads its operands along one axis and stores along another.
+
+    Either the loads or the stores of a vector would touch a cache line for each element. A kernel
+    without reductions transposes blocks of what it reads, and one that reduces short rows
+    transposes those (codegen/cpp/transposed_loads.py).
+    """
+    if not loops.inner or any(n.out.device.type != "cpu" for n in loops.nodes):
+        return False
+    made = {n.name for n in loops.nodes}
+    along_loads, along_stores = set[Axis](), set[Axis]()
+    for node in loops.nodes:
+        for load in loads(node.body):
+            if load.buffer not in made:
+                along_loads |= _runs_along(buffers[load.buffer].address(load.index), loops)
+        if isinstance(node, Pointwise) and not readers.get(node.name, set()) <= made:
+            along_stores |= _runs_along(node.out.address(node.index), loops)
+    if not along_loads or not along_stores or along_loads & along_stores:
+        return False
+    rows = estimate(product(a.size for a in loops.inner))
+    return rows > LONGEST_TURNED_ROW or not along_stores & set(loops.inner)
+
+
+def _runs_along(address: Index, loops: Loops) -> set[Axis]:
+    """The axis along which an access to all points of some loops is contiguous, if it is long."""
+    long = [a for a in loops.axes if estimate(a.size) > 1]
+    if not all(a in address.axes for a in long):
+        return set()
+    return {a for a in long if address.coefficient(a) == 1 and estimate(a.size) >= SHORTEST_RUN}
 
 
 def sweeps(loops: Loops) -> int:

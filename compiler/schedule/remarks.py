@@ -26,7 +26,14 @@ from tcdebug.compiler.ir.index import Axis, Index
 from tcdebug.compiler.schedule.align import Loops, align
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
-from tcdebug.compiler.schedule.fusion import LARGEST_KERNEL, illegal_read, pays, sweeps
+from tcdebug.compiler.schedule.fusion import (
+    LARGEST_KERNEL,
+    crosses,
+    illegal_read,
+    pays,
+    readers_of,
+    sweeps,
+)
 from tcdebug.compiler.schedule.inline import LARGEST_BODY, UNIT, size_after, too_expensive
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
@@ -54,7 +61,7 @@ def remarks(schedule: Schedule, gate: Gate) -> Iterator[Located]:
     for reader in kernels:
         for name in sorted(reader.loaded()):
             if name in writer:
-                yield _missed(writer[name], reader, buffers[name], together, kept)
+                yield _missed(writer[name], reader, buffers[name], buffers, together, kept)
 
 
 def _about(kernel: Kernel, buffers: dict[str, Buffer]) -> Iterator[Located]:
@@ -76,10 +83,15 @@ def _sizes(axes: Sequence[Axis]) -> str:
 
 
 def _missed(
-    first: Kernel, second: Kernel, buffer: Buffer, together: Dependencies, kept: _NotInlined
+    first: Kernel,
+    second: Kernel,
+    buffer: Buffer,
+    buffers: dict[str, Buffer],
+    together: Dependencies,
+    kept: _NotInlined,
 ) -> Located:
     reader = next(n for n in second.nodes if buffer.name in reads(n))
-    reason = _why_apart(first, second, buffer.name, together, kept)
+    reason = _why_apart(first, second, buffers, together, kept)
     if obstacle := kept.why(buffer.name, reader):
         reason += f"; not inlined: {obstacle}"
     text = f"not fused: {buffer.name} and {reader.name}: {reason}"
@@ -100,6 +112,7 @@ class _NotInlined:
             for name in reads(node):
                 self._readers.setdefault(name, []).append(node)
         self._outputs = output_refs(schedule.graph)
+        self.readers = readers_of(schedule.graph)
 
     def why(self, name: str, reader: LoopNode) -> str:
         """The first condition of inlining that a pair violates; empty for a reduction."""
@@ -118,7 +131,11 @@ class _NotInlined:
 
 
 def _why_apart(
-    first: Kernel, second: Kernel, name: str, together: Dependencies, kept: _NotInlined
+    first: Kernel,
+    second: Kernel,
+    buffers: dict[str, Buffer],
+    together: Dependencies,
+    kept: _NotInlined,
 ) -> str:
     """The first condition of fusion that a pair violates."""
     count = len(first.nodes) + len(second.nodes)
@@ -135,6 +152,8 @@ def _why_apart(
             reason = reason or _how_read(*wrong)
         elif not pays(merged):
             reason = "several sweeps over one long row are no faster than several kernels"
+        elif crosses(merged, buffers, kept.readers):
+            reason = "one would read along an axis and write along another one"
         elif kept.refused:
             return "the gate denied it, or an earlier merge that it needs"
         else:

@@ -19,6 +19,7 @@ from tcdebug.compiler.codegen.cpp.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
+from tcdebug.compiler.schedule.cost import LONGEST_TURNED_ROW
 
 ROWS = 16
 """Points of a block along the contiguous axis of the loads: a cache line of floats."""
@@ -138,8 +139,6 @@ def _is_short(axis: Axis) -> bool:
     return size is not None and size < FEW
 
 
-LONGEST_ROW = 128
-"""The most points of a row that is transposed as a whole."""
 LARGEST_STEP = 4
 """The most elements between neighbours of a row that is transposed."""
 LARGEST_TILES = 1 << 18
@@ -192,7 +191,7 @@ def row_step(address: Index, lane: Axis, inner: tuple[Axis, ...]) -> int:
     neighbours in memory.
     """
     size = inner[0].size.constant if len(inner) == 1 else None
-    if size is None or not 2 <= size <= LONGEST_ROW:
+    if size is None or not 2 <= size <= LONGEST_TURNED_ROW:
         return 0
     if any(isinstance(atom, Indirect) for atom in address.atoms):
         return 0

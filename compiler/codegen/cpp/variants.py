@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tcdebug.compiler.codegen.cpp.index_sets import Split, split
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
-    LONGEST_ROW,
     Tiling,
     TurnedRows,
     row_step,
@@ -19,7 +18,7 @@ from tcdebug.compiler.ir.expr import Load, walk
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.operations import gives_place
 from tcdebug.compiler.ir.size_estimate import estimate
-from tcdebug.compiler.schedule.cost import arithmetic
+from tcdebug.compiler.schedule.cost import LONGEST_TURNED_ROW, arithmetic
 
 SCRATCH = 1 << 13
 """The longest row, in elements, that is kept for a later sweep instead of recomputed."""
@@ -149,7 +148,7 @@ def _one_by_one(kernel: FlatKernel) -> float:
     inside = [n for n in kernel.nodes if n.inside]
     if any(n.scans or gives_place(n.kind) for n in inside):
         return LEFT_OVER
-    if size is None or size > LONGEST_ROW:
+    if size is None or size > LONGEST_TURNED_ROW:
         return 0.0
     narrowest = min(n.dtype.itemsize for n in inside)
     lanes = VECTOR_BYTES // narrowest
