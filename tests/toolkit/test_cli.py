@@ -20,6 +20,7 @@ from tcdebug.compiler.patching import Patch
 from tcdebug.compiler.units import units as embedded_units
 from tcdebug.minifier.targets.inductor.units import units as inductor_units
 from tcdebug.minifier.targets.unit_names import OPEN
+from tcdebug.supervision.refusal import check_compiler
 
 Command = Callable[..., Any]
 
@@ -143,8 +144,23 @@ def test_the_doctor_names_what_is_missing(
     monkeypatch.setenv("TCDEBUG_CACHE_DIR", str(tmp_path))
     status, out, _ = printed(capsys, "doctor", "--json")
     assert status == 1
-    checks = {c["name"]: c["good"] for c in json.loads(out)}
-    assert checks["compiler"] is False
+    checks = {c["name"]: (c["good"], c["detail"]) for c in json.loads(out)}
+    assert checks["compiler"][0] is False
+    assert checks["kernel"] == (False, "not compiled")
+
+
+@pytest.mark.parametrize("command", ["bisect", "minify"])
+def test_a_search_without_a_compiler_is_refused_before_a_process_starts(
+    command: str, inside: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TCDEBUG_CXX", "/no/such/compiler")
+    (tmp_path / "script.py").write_text("raise SystemExit('it ran')")
+    done = inside(command, "script.py")
+    assert (done.status, done.stdout) == (2, "")
+    assert "error TCD103: no C++ compiler '/no/such/compiler' on PATH: install g++" in done.stderr
+    assert not (tmp_path / ".tcdebug").exists()
+    monkeypatch.setenv("TCDEBUG_OFF", "lower")  # no kernel is compiled then
+    check_compiler()
 
 
 def test_an_internal_error_exits_with_3_and_shows_its_traceback(

@@ -16,6 +16,7 @@ from tcdebug.minifier.processes.job import Job, UnknownBackend
 from tcdebug.minifier.sessions.backend_check import problem_with
 from tcdebug.reading.explanation import Explanation
 from tcdebug.supervision.explaining import begin_explaining, explained
+from tcdebug.supervision.refusal import check_compiler
 from tcdebug.supervision.supervisor import begin
 
 
@@ -43,9 +44,11 @@ def bisect(
 
     `seconds` limits the search. `jobs` is the number of parallel candidates. Progress and the
     report are printed unless `quiet`. The status of the report is that of `tcdebug bisect`.
-    Raises NotSaved if the call cannot be pickled, UnknownBackend if no such backend is registered.
+    Raises NotSaved if the call cannot be pickled, UnknownBackend if no such backend is registered,
+    NoCompiler if there is no C++ compiler.
     """
     _check_backend(backend)
+    check_compiler()
     script = written_call(function, args, kwargs, {**(options or {}), "backend": backend})
     job = Job("search", str(script), [], "", seconds=seconds, jobs=jobs)
     supervisor = begin("bisect", job, quiet=quiet, notes=not quiet)

@@ -58,10 +58,14 @@ def _checks() -> Iterator[Check]:
     options = Options.from_env()
     yield Check("python", sys.version_info >= (3, 11), sys.version.split()[0], "use 3.11 or newer")
     yield _torch()
-    yield _compiler(options)
+    compiler = _compiler(options)
+    yield compiler
     yield _writable("cache", options.cache_dir)
     yield _writable("run folder", Path.cwd())
-    yield _kernel(options)
+    if compiler.good:
+        yield _kernel(options)
+    else:
+        yield Check("kernel", False, "not compiled", "install the compiler first")
 
 
 def _torch() -> Check:
@@ -112,5 +116,6 @@ def _kernel(options: Options) -> Check:
         )
         right = bool(compiled(x) == (x * 2).sum())
     except Exception as problem:
-        return Check("kernel", False, str(problem)[:300], "see the message")
+        message = str(problem).partition("\n\nSet TORCHDYNAMO_VERBOSE")[0]
+        return Check("kernel", False, message[:300], "see the message")
     return Check("kernel", right, "compiled, run, equal to eager" if right else "the sum is wrong")

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tcdebug.display.console import write
+from tcdebug.cli.options import USAGE
+from tcdebug.compiler.runtime.toolchain import NoCompiler
+from tcdebug.display.console import error, write
 from tcdebug.display.report import show_report
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.processes.job import Job, UnknownBackend
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
-from tcdebug.supervision.refusal import refused
+from tcdebug.supervision.refusal import check_compiler, refused
 from tcdebug.supervision.remaining_faults import with_remaining_faults
 from tcdebug.supervision.script_reduction import with_small_script
 from tcdebug.supervision.supervisor import begin
@@ -46,6 +48,11 @@ def search(
     minimising: bool,
 ) -> int:
     """Run the search and show its report; the exit status."""
+    try:
+        check_compiler()
+    except NoCompiler as problem:
+        error(problem.code, str(problem), "tcdebug doctor checks the requirements")
+        return USAGE
     job = Job(
         mode="search",
         script=script,

@@ -27,6 +27,7 @@ from tcdebug.compiler.events.search_events import (
     FuzzFinding,
     FuzzNotReproduced,
 )
+from tcdebug.compiler.runtime.toolchain import NoCompiler
 from tcdebug.fuzz.confirmation import judged_again
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
 from tcdebug.fuzz.followup import bisected, minified
@@ -50,6 +51,7 @@ from tcdebug.strategies.kinds import AnyProgram, script_of
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.toggles import FAMILIES
+from tcdebug.supervision.refusal import check_compiler
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
 """Units that are switched off in some programs, by backend, if the job names none."""
@@ -266,6 +268,10 @@ def unfit(job: FuzzJob) -> str:
         near = " or ".join(difflib.get_close_matches(job.backend, backends, 2))
         which = f"did you mean {near}?" if near else f"there are {', '.join(backends)}"
         return f"torch.compile has no backend {job.backend!r}; {which}"
+    try:
+        check_compiler()
+    except NoCompiler as missing:
+        return str(missing)
     if job.device == CUDA and torch.cuda.device_count() == 0:
         return "torch finds no GPU"
     try:
