@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.runtime.toolchain import find
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Child, Ended, Limits
@@ -259,3 +260,13 @@ def _command(job: Job) -> list[str]:
     fresh.write_bytes(msgspec.json.encode(job))
     fresh.replace(path)
     return [sys.executable, "-m", SESSION, str(path)]
+
+
+def check_compiler() -> None:
+    """Check that there is a C++ compiler, with which a search compiles first. Raises NoCompiler.
+
+    With all lowerings off in the environment, no kernel is compiled.
+    """
+    options = Options.from_env()
+    if not options.toggles.rules_out("lower"):
+        find(options.compiler)

@@ -22,6 +22,8 @@ IMPORTING = re.compile(
     rf"    try:\n(?P<imports>(?:{re.escape(IMPORTED)}.*\n)+)"
     r"    except ImportError as error:\n(?:        .*\n)+"
 )
+GRAPH = re.compile(r"^class Graph\(.*?^    return \[[^\n]*\]$", re.DOTALL | re.MULTILINE)
+"""The graph and the inputs in a script."""
 CONVERT = "tcdebug repro --standalone"
 """The command that puts the judge into a script."""
 

@@ -18,9 +18,9 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.gate.toggles import BadToggle, Toggles
 from tcdebug.compiler.patching import Patch
 from tcdebug.compiler.units import units as embedded_units
+from tcdebug.minifier.processes.job import check_compiler
 from tcdebug.minifier.targets.inductor.units import units as inductor_units
 from tcdebug.minifier.targets.unit_names import OPEN
-from tcdebug.supervision.refusal import check_compiler
 
 Command = Callable[..., Any]
 

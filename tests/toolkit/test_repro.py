@@ -163,6 +163,15 @@ def test_the_repro_of_the_newest_run_that_has_one_is_converted_with_its_data(
 # -- the report -----------------------------------------------------------------------------
 
 
+GRAPH = """class Graph(torch.nn.Module):
+    def forward(self, a, b):
+        return (a + b,)
+
+
+def inputs():
+    return [torch.ones(1), torch.ones(1)]"""
+
+
 @pytest.fixture
 def bisected(tmp_path: Path) -> Path:
     """The run folder of a bisection, as its session leaves it."""
@@ -176,7 +185,7 @@ def bisected(tmp_path: Path) -> Path:
     repro = folder / "repro.py"
     repro.write_text(
         '"""A hang\n\nbackend   {\'backend\': \'inductor\'}\n"""\n'
-        f'SCRIPT = "{tmp_path}/model.py"\n'
+        f'SCRIPT = "{tmp_path}/model.py"\n\n\n{GRAPH}\n\nprint("judge")\n'
     )
     (folder / "repro.log").write_text(f"{Path.home()}/secret {sys.prefix}/lib\nfound hang\n")
     report = {
@@ -236,7 +245,9 @@ def test_a_report_has_the_sections_of_the_form_and_reveals_nothing_about_the_mac
     ]
     diff = "differs with the culprit on is `passes.loop (forward)`:\n\n```diff\n-    add = a + b\n"
     assert diff in text
-    assert 'SCRIPT = "./model.py"' in text
+    assert f"The graph and its inputs:\n\n```python\n{GRAPH}\n```\n" in text
+    _, _, folded = text.partition("<details><summary>repro.py</summary>\n")
+    assert 'SCRIPT = "./model.py"' in folded.partition("</details>")[0]
     assert "PyTorch version: 2." in text
     for private in (str(tmp_path), str(Path.home()), sys.prefix):
         assert f"{private}/" not in text

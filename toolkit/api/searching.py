@@ -12,11 +12,10 @@ from tcdebug.api.comparing import NOT_COMPARED
 from tcdebug.display.explanation import show_explanation
 from tcdebug.display.report import show_report
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.processes.job import Job, UnknownBackend
+from tcdebug.minifier.processes.job import Job, UnknownBackend, check_compiler
 from tcdebug.minifier.sessions.backend_check import problem_with
 from tcdebug.reading.explanation import Explanation
 from tcdebug.supervision.explaining import begin_explaining, explained
-from tcdebug.supervision.refusal import check_compiler
 from tcdebug.supervision.supervisor import begin
 
 

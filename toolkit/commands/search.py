@@ -11,11 +11,12 @@ from tcdebug.compiler.runtime.toolchain import NoCompiler
 from tcdebug.display.console import error, write
 from tcdebug.display.report import show_report
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.processes.job import Job, UnknownBackend
+from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.processes.job import Job, UnknownBackend, check_compiler
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
-from tcdebug.supervision.refusal import check_compiler, refused
+from tcdebug.supervision.refusal import refused
 from tcdebug.supervision.remaining_faults import with_remaining_faults
 from tcdebug.supervision.script_reduction import with_small_script
 from tcdebug.supervision.supervisor import begin
@@ -79,10 +80,14 @@ def search(
     except UnknownBackend as problem:
         return refused(supervisor, problem)
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")
+    _show(report, style, command)
+    return report.exit_status
+
+
+def _show(report: Report, style: str, command: str) -> None:
     if style == "full":
         show_report(report)
     elif style == "json":
         write(msgspec.json.encode(report).decode() + "\n")
     else:
         write(FORMATS[style](*of_report(report, f"tcdebug {command}")))
-    return report.exit_status

@@ -40,6 +40,7 @@ from tcdebug.fuzz.runner import Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.judging.replay import SEED
+from tcdebug.minifier.processes.job import check_compiler
 from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import one_thread
 from tcdebug.minifier.sessions.execution import leave
@@ -51,7 +52,6 @@ from tcdebug.strategies.kinds import AnyProgram, script_of
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.toggles import FAMILIES
-from tcdebug.supervision.refusal import check_compiler
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
 """Units that are switched off in some programs, by backend, if the job names none."""

@@ -19,7 +19,7 @@ from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.minifier.capture.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
-from tcdebug.minifier.repros.standalone import standalone
+from tcdebug.minifier.repros.standalone import GRAPH, standalone
 from tcdebug.output.triage import filing
 from tcdebug.reading.run_dir import Record, Run, runs
 from tcdebug.since.history import SINCE, VersionHistory
@@ -121,9 +121,13 @@ def _script(fault: ReportedFault, script: Path) -> Iterator[str]:
     if short is not None and short.is_file():
         yield from ("```python", short.read_text().rstrip(), "```")
         return
-    yield "The script needs only " + _needs(script) + ". It exits with 1 if it fails in this way, "
+    text = script.read_text()
+    if graph := GRAPH.search(text):
+        yield from ("The graph and its inputs:", "", "```python", graph[0], "```", "")
+    yield f"The whole script needs {_needs(script)}. It exits with 1 if it fails in this way,"
     yield "with 0 if it does not fail, and with 125 if it cannot tell."
-    yield from ("", "```python", standalone(script.read_text()).rstrip(), "```")
+    yield from ("", "<details><summary>repro.py</summary>", "")
+    yield from ("```python", standalone(text).rstrip(), "```", "", "</details>")
 
 
 def _report(run: Run) -> Report:
@@ -154,7 +158,9 @@ def _fact(script: Path, name: str) -> str:
 def _needs(script: Path) -> str:
     needs = ["torch"] + ["tcdebug"] * ("'backend': 'tcdebug'" in script.read_text())
     beside = (script.with_suffix(".safetensors"), script.with_name("repro_script.py"))
-    return " and ".join(needs + [f"`{p.name}`, attached" for p in beside if p.exists()])
+    attached = [f"`{path.name}`" for path in beside if path.exists()]
+    attach = f"; attach {' and '.join(attached)}" if attached else ""
+    return " and ".join(needs) + attach
 
 
 def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:

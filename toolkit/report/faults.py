@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import msgspec
 
 from tcdebug.minifier.investigation.report import Report, ReportedFault
+from tcdebug.minifier.repros.standalone import GRAPH
 
-GRAPH = re.compile(r"^class Graph\(.*?^    return \[[^\n]*\]$", re.DOTALL | re.MULTILINE)
-"""The graph and the inputs in a repro script."""
 MOST_LINES = 40
 """Lines of a diff that are shown; the tab of the stages has all."""
 

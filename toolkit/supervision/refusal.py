@@ -1,9 +1,7 @@
-"""Refuses a run whose backend is not registered, and a search without a C++ compiler."""
+"""Refuses a run whose backend is not registered."""
 
 from __future__ import annotations
 
-from tcdebug.compiler.configuration.options import Options
-from tcdebug.compiler.runtime.toolchain import find
 from tcdebug.display.console import error
 from tcdebug.minifier.processes.job import UnknownBackend, check_backend
 from tcdebug.supervision.supervisor import Supervisor
@@ -25,13 +23,3 @@ def backend_missing(supervisor: Supervisor) -> UnknownBackend | None:
     except UnknownBackend as problem:
         return problem
     return None
-
-
-def check_compiler() -> None:
-    """Check that there is a C++ compiler, with which a search compiles first. Raises NoCompiler.
-
-    With all lowerings off in the environment, no kernel is compiled.
-    """
-    options = Options.from_env()
-    if not options.toggles.rules_out("lower"):
-        find(options.compiler)
