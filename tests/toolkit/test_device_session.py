@@ -15,6 +15,7 @@ Script = Callable[[str], str]
 
 INITIALISE = """
 torch.cuda.device_count = lambda: 1  # where there is none, its initialisation fails
+torch.cuda.is_available = lambda: False  # otherwise Dynamo reads the state of its random numbers
 try:
     torch.cuda.init()
 except (AssertionError, RuntimeError):

@@ -60,7 +60,7 @@ def test_the_line_that_costs_most_comes_first_with_its_kernel_and_the_bytes_it_m
     assert set(events[0]["args"]["lines"]) == set(kernel["lines"])
     assert {"sin", "exp", "tanh", "erf"} <= {n.rstrip("_0123456789") for n in kernel["nodes"]}
     log = next(tmp_path.glob(".tcdebug/2*/script.log"))
-    assert log.read_text() == "said by the script\n"
+    assert log.read_text().endswith("said by the script\n")  # torch may warn before
 
 
 BACKWARD = """

@@ -14,6 +14,7 @@ from observed_models import Step, breaks, dropout, dynamic, in_place, observe, r
 from planted_values import EMBEDDED, STOCK, NumericalFault, model
 
 from tcdebug.minifier.judging.compare import Difference
+from tcdebug.minifier.processes.fork import fork_past_handlers
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
 from tcdebug.minifier.values.inductor import parameter_roles
 from tcdebug.minifier.values.judgement import digest, judged
@@ -30,7 +31,7 @@ def test_no_kernel_of_a_healthy_model_is_wrong(step: Step, tmp_path: Path) -> No
 
 def planted(fault: NumericalFault, folder: Path) -> ValuesReport:
     """Return the report about a fault that is planted in a forked process."""
-    if (child := os.fork()) == 0:
+    if (child := fork_past_handlers()) == 0:  # torch 2.11 refuses backward after os.fork
         try:
             torch.set_num_threads(1)  # before autograd has threads: they would race for a new pool
             fault.plant()
