@@ -16,6 +16,9 @@ from tcdebug.minifier.bisection.bisect import Fault, Verdict
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
+ALONE = "AOTAutograd alone"
+"""The purpose of a run with AOTAutograd and nothing after it."""
+
 
 class Askable(Protocol):
     """A candidate that can be asked about."""
@@ -43,7 +46,7 @@ def find_autograd_units(
     Raises BudgetUsed.
     """
     toggles = base.without(off=[DECOMPOSITIONS])
-    alone = asked.ask(toggles, "AOTAutograd alone")
+    alone = asked.ask(toggles, ALONE)
     if not alone.failed or not alone.decisions:
         return AutogradFinding()
     verdict = bisected(alone, toggles)

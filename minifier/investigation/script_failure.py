@@ -135,6 +135,12 @@ class ScriptFailure:
         return [runs[off] for off in own if off in runs and runs[off].failed]
 
     @property
+    def seen_alone(self) -> list[Outcome]:
+        """How it failed in the runs with AOTAutograd and nothing after it."""
+        runs = self.finding.runs.items()
+        return [outcome for off, outcome in runs if DECOMPOSITIONS in off and outcome.failed]
+
+    @property
     def ladder(self) -> list[ReportedRung]:
         """The runs, as in a report."""
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,14 +10,17 @@ import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.job import Job, waiting_sessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
+from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 
 def passes_without(job: Job, log: EventLog, seconds: float, units: Sequence[str]) -> bool:
@@ -36,19 +40,26 @@ def investigate_script(
     seconds: float,
     layer: LayerFinding | None = None,
     seen: Sequence[Outcome] = (),
+    alone: Sequence[Outcome] = (),
 ) -> Report:
     """Run the script of a job compiled, and investigate a failure, for at most `seconds`.
 
     If `layer` is known to be at fault, only its units are searched. `seen` is how the script failed
-    before. Such runs need not be repeated to know that it fails every time.
+    before, and `alone` how it failed with AOTAutograd and nothing after it. Such runs need not be
+    repeated to know that it fails every time.
     """
     with waiting_sessions() as sessions:
         subject = ScriptSubject(job, log, layer, sessions=sessions)
-        return _investigated(job, log, seconds, subject, seen)
+        return _investigated(job, log, seconds, subject, seen, alone)
 
 
 def _investigated(
-    job: Job, log: EventLog, seconds: float, subject: ScriptSubject, seen: Sequence[Outcome]
+    job: Job,
+    log: EventLog,
+    seconds: float,
+    subject: ScriptSubject,
+    seen: Sequence[Outcome],
+    alone: Sequence[Outcome],
 ) -> Report:
     script, layer = WholeScript(job.script, tuple(job.args)), subject.layer
     oracle = script_oracle(subject, seconds, "script")
@@ -61,6 +72,7 @@ def _investigated(
         return Report("no_failure", run_dir=job.run_dir)
     oracle.count_failures(script, base, sum(failure.same_bug(outcome) for outcome in seen))
     if layer is not None:
+        _count_alone(oracle, script, base, failure, alone)
         failure = replace(failure, decisions=())
     oracle.hunted = failure
     investigation = Investigation(
@@ -70,3 +82,18 @@ def _investigated(
     report = investigation.run()
     note = "the script fails as a whole, but none of its graphs fails alone"
     return msgspec.structs.replace(report, notes=[*report.notes, note])
+
+
+def _count_alone(
+    oracle: Oracle[WholeScript],
+    script: WholeScript,
+    base: Toggles,
+    failure: Outcome,
+    alone: Sequence[Outcome],
+) -> None:
+    """Ask how the script ends with AOTAutograd alone, and count the earlier runs of that kind."""
+    toggles = base.without(off=[DECOMPOSITIONS])
+    with contextlib.suppress(BudgetUsed):
+        if failure.same_bug(oracle.ask(script, toggles, ALONE)):
+            agreeing = sum(failure.same_bug(outcome) for outcome in alone)
+            oracle.count_failures(script, toggles, agreeing)

@@ -308,7 +308,8 @@ class Supervisor:
         # if no unit is confirmed, the layer has to be
         reserved = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
         seconds, seen = self.seconds_left - reserved, failed.seen if failed else []
-        report = investigate_script(self.job, self.log, seconds, layer, seen)
+        alone = failed.seen_alone if failed else []
+        report = investigate_script(self.job, self.log, seconds, layer, seen, alone)
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 

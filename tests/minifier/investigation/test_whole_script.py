@@ -41,8 +41,11 @@ def test_with_the_layer_known_its_unit_is_found_and_the_repro_passes_without_it(
     script.write_text(COPIED_ALIAS)
     job = Job("compiled", str(script), [], str(tmp_path))
     layer = LayerFinding(AUTOGRAD, AUTOGRAD)
-    report = investigate_script(job, EventLog(tmp_path), 800.0, layer)
+    seen = Outcome(Kind.EXCEPTION, "script", "script | AssertionError | AssertionError")
+    report = investigate_script(job, EventLog(tmp_path), 800.0, layer, alone=[seen, seen])
     assert report.status == "confirmed"
+    alone = [run for run in _runs(tmp_path) if run["toggles"] == ["layer.decompositions"]]
+    assert len(alone) == 3, "the run that lists the units, and the fourth and fifth failure"
     (fault,) = report.faults
     assert [c.unit for c in fault.culprits] == ["autograd.output_alias"]
     assert fault.passes == "python repro.py --off=autograd.output_alias"
@@ -90,8 +93,14 @@ def test_a_script_that_has_failed_before_is_run_fewer_times(tmp_path: Path) -> N
     assert report.failure is not None and report.failure.signature == SIGNATURE
     assert report.status == "confirmed"
     assert [c.unit for c in report.culprits] == ["user.negate"]
-    files = tmp_path.glob("events*.jsonl")
-    lines = [line for file in files for line in file.read_bytes().splitlines()]
-    runs = [e["data"] for e in decoded(lines, dict[str, Any]) if e["event"] == CandidateRan.kind]
-    unchanged = [run for run in runs if not run["toggles"] and not run["cached"]]
+    unchanged = [run for run in _runs(tmp_path) if not run["toggles"]]
     assert len(unchanged) == 2, "the run that lists the units, and the fifth failure"
+
+
+def _runs(folder: Path) -> list[dict[str, Any]]:
+    """Return the data of the candidates that ran, rather than had a known answer."""
+    lines = [
+        line for file in folder.glob("events*.jsonl") for line in file.read_bytes().splitlines()
+    ]
+    runs = [e["data"] for e in decoded(lines, dict[str, Any]) if e["event"] == CandidateRan.kind]
+    return [run for run in runs if not run["cached"]]
