@@ -15,8 +15,8 @@ from tcdebug.strategies.python.ways import COMPILE
 
 T = TypeVar("T")
 FIRST = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
-RECENT = ("deque_full", "stored_generator")
-"""Regressions in torch 2.15."""
+RECENT = ("stored_generator",)
+"""A regression in torch 2.15."""
 
 
 @dataclass
@@ -107,7 +107,7 @@ CONSTRUCTS = {
     "data_version": DrawnConstruct(
         "data in place", AFTER_KEPT, first=(*FIRST, KEPT), backend="aot_eager"
     ),
-    "deque_full": DrawnConstruct("rotate a full deque"),
+    "deque_full": DrawnConstruct("extend a full deque"),
     "descriptor": DrawnConstruct("descriptor"),
     "dict_order": DrawnConstruct("dict methods", "TABLE['a'] = TABLE.pop('a')"),
     "export_abs": DrawnConstruct(
@@ -127,6 +127,7 @@ CONSTRUCTS = {
     "inference_result": DrawnConstruct(
         "context", wanted=("torch.inference_mode()",), backend="aot_eager"
     ),
+    "intermediate_grad": DrawnConstruct("try", wanted=("x.grad is not None",)),
     "inherited_attribute": DrawnConstruct("write a class attribute"),
     "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
