@@ -1,8 +1,9 @@
-"""How many drawn Python programs it takes to see each fault planted in Dynamo and AOTAutograd.
+"""How many drawn Python programs it takes to see each fault of tests/planted_in_dynamo.py.
 
-    python tests/benchmarks/fuzz_planted_in_dynamo.py [SEED [MOST [PART OF A NAME]]]
+    python tests/benchmarks/fuzz_planted_in_dynamo.py [SEED [SECONDS [PART OF A NAME]]]
 
 A program counts if it fails with the fault and passes without it. Prints programs and CPU-seconds.
+Each fault is given up after SECONDS of the CPU, without those of child processes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.python.python_programs import python_programs
+from tcdebug.strategies.python.ways import DRAWN, OF_BACKEND
 from tests.planted_in_dynamo import PLANTED, PlantedUnit
 
 
@@ -36,13 +38,16 @@ def failing(program: PythonProgram, backend: str, folder: Path) -> str:
     return verdict.signature if verdict.status is Status.FAILED else ""
 
 
-def hunted(unit: PlantedUnit, start: int, most: int, folder: Path) -> str:
+def hunted(unit: PlantedUnit, start: int, most: float, folder: Path) -> str:
     """Draw programs until one shows the fault; programs, CPU-seconds and signature."""
+    ways = OF_BACKEND.get(unit.backend, DRAWN)
     began, count = time.process_time(), 0
     original = getattr(unit.place, unit.name)
 
     def attempt(program: PythonProgram) -> None:
         nonlocal count
+        if time.process_time() - began > most:
+            raise Seen("not seen")
         count += 1
         setattr(unit.place, unit.name, unit.fault(original))
         signature = failing(program, unit.backend, folder)
@@ -54,10 +59,9 @@ def hunted(unit: PlantedUnit, start: int, most: int, folder: Path) -> str:
         max_examples=ROUND, database=None, deadline=None, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    signature = "not seen"
     try:
-        while count < most:
-            options(seed(start)(given(python_programs())(attempt)))()
+        while True:
+            options(seed(start)(given(python_programs(ways))(attempt)))()
             start += 1
     except Seen as seen:
         signature = str(seen)
@@ -66,8 +70,8 @@ def hunted(unit: PlantedUnit, start: int, most: int, folder: Path) -> str:
 
 def main() -> None:
     """Hunt each fault in a process of its own."""
-    start, most = (int(a) for a in (*sys.argv[1:3], 0, 400)[:2]) if len(sys.argv) > 2 else (0, 400)
-    part = sys.argv[3] if len(sys.argv) > 3 else ""
+    arguments = dict(enumerate(sys.argv[1:]))
+    start, most, part = int(arguments.get(0, 0)), float(arguments.get(1, 60)), arguments.get(2, "")
     warnings.simplefilter("ignore")
     failing(PLANTED["missing guard of a tensor"].program, "eager", Path(tempfile.mkdtemp()))
     for name, unit in PLANTED.items():
