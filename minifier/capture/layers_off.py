@@ -86,7 +86,7 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
 
             stack.enter_context(inductor.switched(Toggles.parse([CUDAGRAPHS]), log))
         if any(name in toggles.off for name in GUARDS.values()):
-            stack.enter_context(each_call(_Anew().enter, log))
+            stack.enter_context(each_call(_Recompiling().enter, log))
         yield
 
 
@@ -153,7 +153,7 @@ class _Caches:
 
 
 @dataclass
-class _Anew:
+class _Recompiling:
     """Drops what Dynamo has compiled before every outermost call.
 
     Dynamo's knowledge of dynamic sizes stays, so that the same sizes are symbolic. Nothing is

@@ -90,7 +90,7 @@ class Interpreter:
         path = Path(self.place.name, "orders")
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(orders))
-        self.child.begin_anew(limits)
+        self.child.restart_time(limits)
         fresh.replace(path)
         return self.child
 

@@ -112,7 +112,7 @@ class Child:
         with contextlib.suppress(OSError):  # without a pidfd it is polled
             self.exit_signal = os.pidfd_open(self.pid)
 
-    def begin_anew(self, limits: Limits | None) -> None:
+    def restart_time(self, limits: Limits | None) -> None:
         """Restart its time, under these limits."""
         self.limits = limits
         self.left = limits.seconds if limits else float("inf")

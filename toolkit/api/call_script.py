@@ -32,7 +32,7 @@ def written_call(
 
     `compile_options` are the keyword arguments of `torch.compile`. The function, and whatever it
     refers to, is pickled beside the script: functions of `__main__` by value, those of a module by
-    name. The random state of torch and Python is that of now. Raises NotSaved.
+    name. The random state of torch and Python is the current one. Raises NotSaved.
     """
     plain = getattr(function, "_torchdynamo_orig_callable", function)
     numbers = random.getstate(), torch.get_rng_state(), torch.initial_seed()

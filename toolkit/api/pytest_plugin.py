@@ -2,7 +2,7 @@
 
 `--tcdebug` compares every call of a compiled graph with eager while a test runs, with its fixtures
 and monkeypatches in force; `--tcdebug=bisect` also runs a failed test again, in a process of its
-own, and finds the compiler step at fault where the test stands.
+own, and finds the compiler step at fault inside the test.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the tests, where that is asked for, and not by tcdebug itself."""
+    """Watch the tests if the option is given, unless tcdebug itself runs them."""
     mode = config.getoption(OPTION)
     if mode is not None and mode not in MODES:
         mode = _without_value(config, mode)
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _without_value(config: pytest.Config, word: str) -> str:
-    """The default mode, where what follows `--tcdebug` is a path: argparse takes that for a value.
+    """The default mode if a path follows `--tcdebug`, since argparse takes that for its value.
 
     Raises UsageError.
     """
@@ -117,7 +117,7 @@ def _repro_lines(repros: Sequence[Path]) -> list[str]:
 
 
 def bisected(item: pytest.Item, seconds: float) -> list[str]:
-    """What `tcdebug bisect pytest TEST` finds, a line each."""
+    """The result of `tcdebug bisect pytest TEST`, as lines."""
     from tcdebug.minifier.investigation.report import Report  # noqa: PLC0415 - start-up time
 
     root = item.config.invocation_params.dir

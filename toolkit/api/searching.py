@@ -44,7 +44,7 @@ def bisect(
     `seconds` limits the search. `jobs` is the number of parallel candidates. Progress and the
     report are printed unless `quiet`. The status of the report is that of `tcdebug bisect`.
     Raises NotSaved if the call cannot be pickled, UnknownBackend if no such backend is registered,
-    NoCompiler if there is no C++ compiler.
+    RuntimeError if there is no C++ compiler.
     """
     _check_backend(backend)
     check_compiler()

@@ -32,7 +32,7 @@ def run(
     *, script: str, args: Sequence[str], torch: str, python: Sequence[str], packages: Sequence[str],
     index_url: str, seconds: float, every: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run a script with several versions of torch and say since when it fails."""
+    """Run a script with several versions of torch and report when its failure began."""
     given = dict(text.partition("=")[::2] for text in python if "=" in text)
     base = next((text for text in reversed(python) if "=" not in text), sys.executable)
     try:

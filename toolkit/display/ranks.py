@@ -47,6 +47,6 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 def difference_rows(found: RankComparison) -> list[tuple[str, RankDifference]]:
-    """The differences that there are, each with what differs."""
+    """One row per difference."""
     both = (("compiles", found.compiles), ("collectives", found.collectives))
     return [(name, difference) for name, difference in both if difference is not None]

@@ -177,9 +177,9 @@ class Hunt:
         return verdict
 
     def _shrink_until(self) -> float:
-        """When a failure that is found now is no longer made smaller: the limit of the job counts.
+        """The time until which a failure that is found now is shrunk.
 
-        One that is found at its very end gets a few seconds.
+        It is within the limit of the job, but a failure found at its very end gets a few seconds.
         """
         now = time.monotonic()
         end = now + SHRINKING

@@ -51,7 +51,7 @@ OPERATOR = re.compile(r"(?:aten|prims|higher_order)\.(\w+)")
 
 @dataclass(frozen=True)
 class Filing:
-    """What finds the bug in the tracker again."""
+    """What identifies the bug in the tracker."""
 
     signature: str
     labels: tuple[str, ...]
