@@ -213,10 +213,12 @@ class Remaining:
         return self.outcome.failed and self.eager is not None and self.eager.kind is Kind.OK
 
 
-def remaining_failure(job: Job, log: EventLog, seconds: float, units: Sequence[str]) -> Remaining:
+def remaining_failure(
+    job: Job, log: EventLog, seconds: float, units: Sequence[str], interpreters: Interpreters
+) -> Remaining:
     """Run the script with these units off, and in eager if it still fails. Raises BudgetUsed."""
     longest = max(job.limits.seconds * LONGER, LEAST)
-    runs = ScriptRuns(job, log, longest, time.monotonic() + seconds)
+    runs = ScriptRuns(job, log, longest, time.monotonic() + seconds, interpreters)
     off = tuple(units)
     outcome = runs.ask((off,))[off]
     if not outcome.failed:

@@ -225,13 +225,17 @@ def start_plain(job: Job, output: Path, environment: Mapping[str, str], limits: 
     return spawn([sys.executable, job.script, *job.args], variables, output=output, limits=limits)
 
 
+def session_interpreters(ready: int, *, refilled: bool = False) -> Interpreters:
+    """Return interpreters for sessions, none of which has been started."""
+    return Interpreters({**os.environ, **own_caches()}, SESSION_IMPORTS, ready, refilled=refilled)
+
+
 @contextlib.contextmanager
 def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
     """Keep `ready` interpreters waiting for sessions in this block; by default one per 4 cores."""
     if ready is None:
         ready = min(MOST_READY, (os.cpu_count() or 1) // 4)
-    environment = {**os.environ, **own_caches()}
-    interpreters = Interpreters(environment, SESSION_IMPORTS, ready, refilled=True)
+    interpreters = session_interpreters(ready, refilled=True)
     try:
         interpreters.start()
         yield interpreters

@@ -43,7 +43,10 @@ def _extended(supervisor: Supervisor, report: Report) -> Report:
             return report
         supervisor.progress.say(f"running the script with {off} off")
         try:
-            left = remaining_failure(supervisor.job, supervisor.log, supervisor.seconds_left, units)
+            left = remaining_failure(
+                supervisor.job, supervisor.log, supervisor.seconds_left, units,
+                supervisor.interpreters,
+            )  # fmt: skip
         except BudgetUsed:
             why = f"the budget ran out before the script was run with {off} off"
             return _noted(report, why)

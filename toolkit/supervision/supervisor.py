@@ -23,15 +23,18 @@ from tcdebug.compiler.events.run_events import (
     WorkerStart,
 )
 from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import BisectResult
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
 from tcdebug.minifier.capture.capture_marks import capturing_for, remove_marks
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script
 from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import (
     PARTIAL,
     REPORT,
@@ -39,6 +42,7 @@ from tcdebug.minifier.processes.job import (
     SCRIPT_ON_DEVICES,
     Job,
     check_session,
+    session_interpreters,
     start,
 )
 from tcdebug.minifier.processes.process import Child, Limits, wait
@@ -94,6 +98,8 @@ class Supervisor:
     _tail: Tail = field(init=False)
     _descendants: dict[int, str] = field(default_factory=dict)
     """Commands of the script's child processes that load torch, by process id."""
+    interpreters: Interpreters = field(default_factory=lambda: session_interpreters(ready=1))
+    """One starts when a culprit is known: the script runs without the culprit after the search."""
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.folder)
@@ -111,6 +117,7 @@ class Supervisor:
         """
         if status != STATUS_EXIT["interrupted"]:
             (self.folder / "job.key").unlink(missing_ok=True)
+        self.interpreters.end()
         run_folder.finish(self.folder, healthy=healthy)
         self.log.emit(RunEnd(status, round(time.monotonic() - self.started, 3)))
 
@@ -214,7 +221,11 @@ class Supervisor:
         """
         seen = Descendants(child.pid, self._descendants)
         while not wait([child], POLL):
-            self.progress.feed(self._tail.new())
+            records = self._tail.new()
+            self.progress.feed(records)
+            found = any(record["event"] == BisectResult.kind for record in records)
+            if found and self.job.wanted == Criteria():
+                self.interpreters.start()
             seen.look()
             if (self.folder / REPORT).exists():
                 break  # a child process of the script has found it: the others need not continue
