@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from tcdebug.cli.main import disk_problem
+from tcdebug.cli.script_argument import script_hint
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import RunEnd
@@ -128,6 +129,12 @@ def test_a_module_that_does_not_exist_is_refused_before_a_process_starts(
         assert done.stderr.endswith("among installed packages: run tcdebug in its folder\n")
     done = inside("run", "-m", "./mine.py")
     assert done.stderr.endswith("no module named './mine.py': without -m, ./mine.py is a script\n")
+
+
+def test_the_hint_for_a_file_that_cannot_be_read_is_about_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "script.py").touch()  # a test that runs as root can read every file
+    script = str(tmp_path / "script.py")
+    assert script_hint(script) == f"check its permissions: ls -l {script}"
 
 
 def test_a_note_says_that_a_script_that_reads_stdin_gets_none() -> None:

@@ -43,7 +43,7 @@ def script_hint(name: str) -> str:
     if not path.parent.is_dir():
         return f"there is no folder {str(path.parent)!r}"
     if path.exists():
-        return ""
+        return f"check its permissions: ls -l {name}"
     files = [file.name for file in path.parent.iterdir() if file.is_file()]
     near = difflib.get_close_matches(path.name, files, 2, 0.7)
     if near:
