@@ -72,6 +72,11 @@ COUNTS = (
 """What is said of a script whose failure in eager is no evidence."""
 
 
+USER_ERROR = "torch._dynamo.exc.UserError"
+"""The exception with which torch says that a program misuses it."""
+MISUSE = "torch reports a mistake of the program: UserError"
+
+
 @dataclass(frozen=True)
 class ScriptLayer:
     """A layer, and the runs that led to it: what was off, and how the script ended.
@@ -221,6 +226,8 @@ class Search:
             notes.append(f"with the script's backend it passes only {described((layer, *also))}")
         if layer not in (SCRIPT, PROGRAM_PASSES) and self._same(DYNAMO):
             notes.append(COUNTS)
+        if USER_ERROR in self.failure.message:
+            notes.append(MISUSE)
         return ScriptLayer(layer, self.runs, True, (*notes, *self._others()), also)
 
     def _unsettled(self, passing: list[str]) -> ScriptLayer:

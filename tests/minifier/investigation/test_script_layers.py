@@ -310,3 +310,16 @@ def test_a_repro_that_does_not_end_in_the_budget_is_no_evidence_against_the_laye
         assert report.notes[0] == "the budget was used up while the repro ran"
         assert not any("does not fail" in note for note in report.notes)
         assert (report.faults[0].fails, report.faults[0].passes) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("message", "noted"),
+    [("torch._dynamo.exc.UserError: 3 is not a size", True), ("ValueError: UserError", False)],
+)
+def test_an_error_that_torch_blames_on_the_program_has_a_note(message: str, noted: bool) -> None:
+    failure = Outcome(Kind.EXCEPTION, "script", "script | error", message)
+    asked = Search(lambda questions: {off: PASSES for off in questions}, failure, {(): failure})
+    finding = asked.find()
+    assert finding.layer == "layer.backend"
+    note = "torch reports a mistake of the program: UserError"
+    assert (note in finding.notes) is noted
