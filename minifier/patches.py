@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tcdebug.compiler.patching import Patch
-from tcdebug.minifier.capture import capture, entries, exports, identity
+from tcdebug.minifier.capture import capture, direct_captures, entries, exports, identity
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.judging import untimed_guards
 from tcdebug.minifier.processes import sleeping, threads
@@ -18,6 +18,7 @@ PATCHES: tuple[Patch, ...] = (
     *interception.PATCHES,
     *identity.PATCHES,
     *capture.PATCHES,
+    *direct_captures.PATCHES,
     *exports.PATCHES,
     *entries.PATCHES,
     *threads.PATCHES,

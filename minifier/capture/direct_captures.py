@@ -21,15 +21,22 @@ from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER
 
 AOT = "a function that a script gives to AOTAutograd itself is compiled in eager too"
-FUNCTION = Patch("torch._functorch.aot_autograd", "aot_function", AOT, takes=("fw_compiler",))
-MODULE = Patch("torch._functorch.aot_autograd", "aot_module", AOT)
+SLOW = "functorch.compile"
+"""A module that takes 0.2 s to import, and then takes these functions from the next one."""
+OWNERS = (SLOW, "torch._functorch.aot_autograd")
+"""The modules with these functions."""
+ENTRIES = tuple(
+    Patch(owner, name, AOT, takes=takes)
+    for owner in OWNERS
+    for name, takes in (("aot_function", ("fw_compiler",)), ("aot_module", ()))
+)
 TRACED = "a failure of a tracer counts as one of the script in eager"
 MAKE_FX = Patch("torch.fx.experimental.proxy_tensor", "make_fx", TRACED)
 SYMBOLIC_TRACE = Patch("torch.fx", "symbolic_trace", TRACED)
 JIT_TRACE = Patch("torch.jit", "trace", TRACED)
 DYNAMO_EXPORT = Patch("torch._dynamo", "export", TRACED)
 TRACERS = (MAKE_FX, SYMBOLIC_TRACE, JIT_TRACE, DYNAMO_EXPORT)
-PATCHES = (FUNCTION, MODULE, *TRACERS)
+PATCHES = (*ENTRIES, *TRACERS)
 
 POSITIONAL = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions")
 """The first parameters of `aot_function` after the function."""
@@ -43,11 +50,12 @@ def aot_stopped_at(backend: str, log: EventLog) -> Iterator[None]:
 
     With the backend `eager`, functions and modules are returned as they are.
     """
+    ended = False
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def captured(function: Any, *args: Any, **options: Any) -> Any:
-            if not called_by_user(sys._getframe(1)):
+            if ended or not called_by_user(sys._getframe(1)):
                 return original(function, *args, **options)
             if backend == EAGER:
                 return function
@@ -61,9 +69,13 @@ def aot_stopped_at(backend: str, log: EventLog) -> Iterator[None]:
         return captured
 
     with contextlib.ExitStack() as stack:
-        for patch in (FUNCTION, MODULE):
-            stack.enter_context(patched(patch, make, log))
-        yield
+        for patch in ENTRIES:
+            if patch.owner != SLOW or SLOW in sys.modules:
+                stack.enter_context(patched(patch, make, log))
+        try:
+            yield
+        finally:
+            ended = True  # the slow module may have been imported, and has kept the replacement
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import functorch.compile
 import pytest
 import torch
 from torch._functorch import aot_autograd
@@ -57,6 +58,7 @@ def test_a_layer_is_off_in_what_a_script_gives_to_aotautograd_too(off: str, resu
 
 def test_without_aotautograd_a_function_runs_as_it_is() -> None:
     with aot_stopped_at("eager", EventLog(None)):
+        assert functorch.compile.aot_function(tripled, wrong) is tripled
         assert aot_autograd.aot_function(tripled, wrong) is tripled
         assert keeps_its_gradient(aot_autograd.aot_function(tripled, wrong))
 
