@@ -40,7 +40,6 @@ from tcdebug.minifier.sessions.device_session import DeviceSession
 from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
-from tcdebug.minifier.sessions.values import values_observed
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 from tcdebug.minifier.targets.program_passes import program_passes
@@ -164,6 +163,8 @@ def values(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     """Compare the values between the kernels of compiled graphs, in the script's own process."""
     if child:
         return
+    from tcdebug.minifier.sessions.values import values_observed  # noqa: PLC0415 - start-up time
+
     patches.enter_context(values_observed(job, _with_settings(job, patches)))
 
 

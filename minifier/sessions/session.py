@@ -25,7 +25,6 @@ from tcdebug.minifier.sessions.backend_check import checked
 from tcdebug.minifier.sessions.execution import leave, run_script
 from tcdebug.minifier.sessions.modes import MODES
 from tcdebug.minifier.sessions.one_rank import one_rank
-from tcdebug.minifier.sessions.script_versions import minimise_script
 from tcdebug.minifier.targets.interception import compile_patched
 
 
@@ -34,6 +33,10 @@ def main() -> NoReturn:
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
     os.environ["TCDEBUG_SESSION"] = "1"
     if job.mode == MINIMISE:
+        from tcdebug.minifier.sessions.script_versions import (  # noqa: PLC0415 - start-up time
+            minimise_script,
+        )
+
         started_marker(job, os.getpid()).touch()
         minimise_script(job)
         leave(0)
