@@ -28,7 +28,11 @@ OWNERS = (SLOW, "torch._functorch.aot_autograd")
 ENTRIES = tuple(
     Patch(owner, name, AOT, takes=takes)
     for owner in OWNERS
-    for name, takes in (("aot_function", ("fw_compiler",)), ("aot_module", ()))
+    for name, takes in (
+        ("aot_function", ("fw_compiler",)),
+        ("aot_module", ()),
+        ("aot_module_simplified", ("args", "fw_compiler")),
+    )
 )
 TRACED = "a failure of a tracer counts as one of the script in eager"
 MAKE_FX = Patch("torch.fx.experimental.proxy_tensor", "make_fx", TRACED)
@@ -41,6 +45,8 @@ PATCHES = (*ENTRIES, *TRACERS)
 POSITIONAL = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions")
 """The first parameters of `aot_function` after the function."""
 COMPILERS = ("fw_compiler", "bw_compiler", "inference_compiler")
+SIMPLIFIED = "aot_module_simplified"
+"""It takes the inputs after the module."""
 AOT_EAGER = "aot_eager"
 
 
@@ -59,12 +65,14 @@ def aot_stopped_at(backend: str, log: EventLog) -> Iterator[None]:
                 return original(function, *args, **options)
             if backend == EAGER:
                 return function
-            given = dict(zip(POSITIONAL, args, strict=False)) | options
+            inputs = args[:1] if original.__name__ == SIMPLIFIED else ()
+            rest = args[len(inputs) :]
+            given = dict(zip(POSITIONAL, rest, strict=False)) | options
             if backend == AOT_EAGER:
                 given.pop("partition_fn", None)
                 given.pop("decompositions", None)
             given |= dict.fromkeys(COMPILERS, _as_it_is)
-            return original(function, *args[len(POSITIONAL) :], **given)
+            return original(function, *inputs, *rest[len(POSITIONAL) :], **given)
 
         return captured
 
