@@ -36,7 +36,9 @@ VECTOR_BYTES = 64
 TURNED = 1.5
 """The cost of an element of a row that is transposed: copied in blocks, and read once more."""
 STEPPED = 4.0
-"""The same if the elements of the row are no neighbours, and are copied one by one."""
+"""The same if elements are copied one by one: those of a row are no neighbours, or too few."""
+SHORTEST_BLOCK = 8
+"""The fewest elements of a row that is transposed in registers."""
 LEFT_OVER = 3.0
 """The cost of an operation on a point that is left over at the end of a row, or has an order."""
 GRAIN = 1 << 15
@@ -110,7 +112,8 @@ def lane_axis(kernel: FlatKernel, *, turning: bool) -> Axis | None:
     row, which costs nothing. Lanes along an outer axis load it again at each point, from the first
     level of the cache, and keep their accumulators in memory. These cost NEAR each. At the end of a
     row, the lanes of its sum are added, and what follows is done for one number at a time. So is
-    the work on points that are left over after the last whole vector, and on positions and scans.
+    the work on points that are left over after the last whole vector, and on positions and scans;
+    it counts where lanes across rows touch no cache line of their own.
 
     Of axes with equal costs, the one with cheaper loads is better: each sweep repeats them.
     """
@@ -125,8 +128,10 @@ def lane_axis(kernel: FlatKernel, *, turning: bool) -> Axis | None:
             sum(_access_cost(address, axis) for address in read),
         ),
     )
-    cheaper = _column_cost(kernel, touched, best, turning) < _row_cost(kernel, touched)
-    return best if cheaper else None
+    row = _row_cost(kernel, touched)
+    if turning and not any(_lane_cost(kernel, a, best, turning) >= GATHER for a in touched):
+        row += _one_by_one(kernel)
+    return best if _column_cost(kernel, touched, best, turning) < row else None
 
 
 def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
@@ -135,7 +140,7 @@ def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
     ends = ROW_END * sum(n.reduces for n in kernel.nodes)
     after = SCALAR * sum(arithmetic(n.body) for n in kernel.nodes if not n.inside)
     cost = sum(_access_cost(address, last) for address in touched) / _filled(last)
-    return cost + (ends + after) / _length(kernel) + _one_by_one(kernel)
+    return cost + (ends + after) / _length(kernel)
 
 
 def _one_by_one(kernel: FlatKernel) -> float:
@@ -148,7 +153,7 @@ def _one_by_one(kernel: FlatKernel) -> float:
     inside = [n for n in kernel.nodes if n.inside]
     if any(n.scans or gives_place(n.kind) for n in inside):
         return LEFT_OVER
-    if size is None or size > LONGEST_TURNED_ROW:
+    if not size or size > LONGEST_TURNED_ROW:
         return 0.0
     narrowest = min(n.dtype.itemsize for n in inside)
     lanes = VECTOR_BYTES // narrowest
@@ -163,14 +168,27 @@ def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis, turni
     inner = frozenset(kernel.inner)
     cost = NEAR * sum(bool(n.kind) for n in kernel.nodes)
     for address in touched:
-        access = _access_cost(address, axis)
-        if turning and (step := row_step(address, axis, kernel.inner)):
-            access = min(access, TURNED if step == 1 else STEPPED)
+        access = _lane_cost(kernel, address, axis, turning)
         cost += access if inner & address.axes else min(access, NEAR)
+    loaded = {address.key for address in _loaded(kernel)}
     for node in kernel.nodes:
-        if node.name in kernel.stored and (node.reduces or not node.inside):
+        if node.name not in kernel.stored:
+            continue
+        if node.reduces or not node.inside:
             cost += _access_cost(node.address, axis) / _length(kernel)
+        elif node.address.key in loaded and turning and row_step(node.address, axis, kernel.inner):
+            cost += _lane_cost(kernel, node.address, axis, turning)  # an array of its own
     return cost / (1.0 if rows_together(kernel, axis) > 1 else _filled(axis))
+
+
+def _lane_cost(kernel: FlatKernel, address: Index, axis: Axis, turning: bool) -> float:
+    """The cost of an access with lanes along an outer axis. Rows may be transposed."""
+    access = _access_cost(address, axis)
+    step = row_step(address, axis, kernel.inner) if turning else 0
+    if not step:
+        return access
+    in_blocks = step == 1 and _length(kernel) >= SHORTEST_BLOCK
+    return min(access, TURNED if in_blocks else STEPPED)
 
 
 def _length(kernel: FlatKernel) -> int:
