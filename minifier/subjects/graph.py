@@ -46,6 +46,7 @@ from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
+from tcdebug.minifier.targets.replaced import replaced_by_program
 
 LEAST_SECONDS = 5.0
 """The smallest time limit of a candidate in seconds, because the machine may be busy."""
@@ -234,7 +235,7 @@ class GraphSubject:
         script defines.
         """
         setups = self.setups
-        if self._raised_by_script(facts.failure) or any(map(is_of_program, facts.culprits)):
+        if self._raised_by_script(facts.failure) or any(map(self._of_script, facts.culprits)):
             setups = tuple(filter(None, setups)) or setups
         for variables, setup in product(variables_to_try(), setups):
             content = self._content(facts, setup, variables)
@@ -246,6 +247,10 @@ class GraphSubject:
                 self._on_its_devices(facts.passing, write)
             needs = f"the repro needs variables: {', '.join(variables)}" if variables else ""
             yield WrittenRepro(path, inputs, needs)
+
+    def _of_script(self, unit: str) -> bool:
+        inductor = self.target.call()["backend"] == INDUCTOR
+        return is_of_program(unit) or (inductor and replaced_by_program(unit))
 
     def _raised_by_script(self, failure: Outcome) -> bool:
         if not self.script or failure.kind is not Kind.EXCEPTION:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from captured import captured
+from torch._inductor import lowering
+from torch._inductor.codegen import cpp
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -15,7 +17,8 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.subjects.subject import ReproFacts
-from tcdebug.minifier.targets.backends import EMBEDDED, Backend
+from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.minifier.targets.replaced import replaced_by_program
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
 SETUP = "\ndef set_up(go):\n    go()\n"
@@ -45,3 +48,30 @@ def test_a_repro_whose_culprit_the_script_defines_runs_the_script_at_once(
     facts = ReproFacts(case, WRONG, (culprit,), Toggles(), None, 1, Limits())
     texts = [w.path.read_text() for w in subject.repros(facts, tmp_path / "repro.py")]
     assert [SETUP in text for text in texts] == needed
+
+
+def test_a_repro_of_code_that_the_script_replaced_in_inductor_runs_the_script_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aten = torch.ops.aten
+    right = lowering.lowerings[aten.tanh.default]
+    monkeypatch.setitem(lowering.lowerings, aten.tanh.default, lambda x: right(x))
+    monkeypatch.setattr(cpp.CppVecOverrides, "cos", staticmethod(lambda x: x))
+    subject = GraphSubject(Backend(INDUCTOR, INDUCTOR), EventLog(tmp_path), setups=("", SETUP))
+    case = captured(torch.sin, torch.ones(2))
+
+    def written(culprit: str) -> list[bool]:
+        facts = ReproFacts(case, WRONG, (culprit,), Toggles(), None, 1, Limits())
+        texts = [w.path.read_text() for w in subject.repros(facts, tmp_path / "repro.py")]
+        return [SETUP in text for text in texts]
+
+    assert written("lower.aten.tanh.default") == [True]
+    assert written("lower.aten.cos.default") == [True]
+    assert written("lower.aten.sin.default") == [False, True]
+    assert written("codegen.simd") == [False, True]
+
+
+def test_torch_itself_replaces_nothing_in_inductor() -> None:
+    operators = [str(op) for op in lowering.lowerings]
+    assert len(operators) > 500
+    assert [op for op in operators if replaced_by_program(f"lower.{op}")] == []
