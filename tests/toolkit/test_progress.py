@@ -38,6 +38,11 @@ def test_known_answers_take_no_time() -> None:
     assert said(ran(500.0, cached=True), plan) == ["· bisecting 8 units: at most 3 runs left"]
 
 
+def test_less_than_a_second_is_not_estimated() -> None:
+    plan = event("bisect.plan", over="units", size=8, expected=3)
+    assert said(ran(0.2), plan) == ["· bisecting 8 units: at most 3 runs left"]
+
+
 def test_the_last_step_of_a_search_shows_no_estimate() -> None:
     assert said(event("bisect.step", over="units", low=4, high=5)) == ["· in units 4..5"]
 

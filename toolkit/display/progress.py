@@ -57,7 +57,7 @@ class ProgressDisplay(Live):
         if self.minimising:  # most rounds end early, so a time would mislead
             return f": at most {self.left} runs left in this round"
         seconds = self.left * sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
-        time_left = f", about {seconds:.0f} s" if self._seconds else ""
+        time_left = f", about {seconds:.0f} s" if seconds >= 1.0 else ""
         return f": at most {self.left} runs left{time_left}"
 
     def _line(self, record: Record) -> str:
