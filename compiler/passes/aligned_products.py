@@ -79,7 +79,7 @@ def _large(node: fx.Node) -> bool:
     return math.prod(sizes) >= WORTH and min(sizes) >= REUSED
 
 
-def _turned(operand: fx.Node) -> bool | None:
+def _is_transposed(operand: fx.Node) -> bool | None:
     """Whether a matrix is column-major. None if neither its rows nor its columns are contiguous."""
     value = operand.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() != 2:
@@ -93,14 +93,14 @@ def _gaps(node: fx.Node) -> Gaps | None:
     A dimension needs padding only if it is the contiguous dimension of an operand or the result.
     """
     left, right = _operands(node)
-    left_turned, right_turned = _turned(left), _turned(right)
-    if left_turned is None or right_turned is None:
+    left_transposed, right_transposed = _is_transposed(left), _is_transposed(right)
+    if left_transposed is None or right_transposed is None:
         return None
     rows, depth = (int(n) for n in left.meta["val"].shape)
     columns = int(right.meta["val"].shape[1])
     return (
-        _gap(rows) if left_turned else 0,
-        0 if left_turned and not right_turned else _gap(depth),
+        _gap(rows) if left_transposed else 0,
+        0 if left_transposed and not right_transposed else _gap(depth),
         _gap(columns),
     )
 
@@ -129,9 +129,9 @@ def _padded_operand(
 ) -> fx.Node:
     if not rows and not columns:
         return operand
-    if _turned(operand):
+    if _is_transposed(operand):
         source = operand.args[0] if operand.target in TRANSPOSES else None
-        if not isinstance(source, fx.Node) or _turned(source) is not False:
+        if not isinstance(source, fx.Node) or _is_transposed(source) is not False:
             source = _call(graph, aten.t.default, operand)
         rows_of_source = _padded_operand(graph, source, columns, rows, padded)
         return _call(graph, aten.t.default, rows_of_source)

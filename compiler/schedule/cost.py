@@ -19,7 +19,7 @@ HEAVY = frozenset(
     )
 )  # fmt: skip
 """Functions, and divisions that round, which no processor has for vectors of integers."""
-LONGEST_TURNED_ROW = 128
+LONGEST_TRANSPOSED_ROW = 128
 """The most elements of a row that a kernel on a CPU transposes as a whole."""
 MEDIUM = frozenset(("div", "sqrt", "rsqrt"))
 

@@ -30,7 +30,7 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
-from tcdebug.compiler.schedule.cost import LONGEST_TURNED_ROW, bytes_of
+from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 
 LARGEST_KERNEL = 48
@@ -284,7 +284,7 @@ def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, s
     if not along_loads or not along_stores or along_loads & along_stores:
         return False
     rows = estimate(product(a.size for a in loops.inner))
-    return rows > LONGEST_TURNED_ROW or not along_stores & set(loops.inner)
+    return rows > LONGEST_TRANSPOSED_ROW or not along_stores & set(loops.inner)
 
 
 def _runs_along(address: Index, loops: Loops) -> set[Axis]:

@@ -57,9 +57,9 @@ class CppKernelWriter:
         if choices.tiling:
             kernel = choices.tiling.kernel
             storage |= {t.name: t.name for t in choices.tiling.tiles}
-        if choices.turned:
-            kernel = choices.turned.kernel
-            storage |= {t.buffer if t.stored else t.name: t.name for t in choices.turned.tiles}
+        if choices.transposed:
+            kernel = choices.transposed.kernel
+            storage |= {t.buffer if t.stored else t.name: t.name for t in choices.transposed.tiles}
         self.kernel = kernel
         self.choices = choices
         self.arguments = arguments
@@ -102,26 +102,27 @@ class CppKernelWriter:
         if self.lane is not None:
             size = index_text(self.lane.size)
             self.emit.innermost.add(f"const int lanes = index_min({LANES}, {size} - from);")
-        self._turn(stored=False)
+        self._transpose(stored=False)
         for segment in self.plan:
             self.sweeps.segment(segment)
-        self._turn(stored=True)
+        self._transpose(stored=True)
         self._close(len(loops))
 
-    def _turn(self, *, stored: bool) -> None:
+    def _transpose(self, *, stored: bool) -> None:
         """Declare the arrays of transposed rows and fill them, or store them at the end."""
-        turned, lines = self.choices.turned, self.emit.innermost
-        for tile in turned.tiles if turned else ():
-            assert turned is not None
+        transposed, lines = self.choices.transposed, self.emit.innermost
+        for tile in transposed.tiles if transposed else ():
+            assert transposed is not None
             name, stride = tile.name, index_text(tile.stride)
             place = f"{self.arguments.storage[tile.buffer]} + {index_text(tile.address)}"
             if not stored:
-                lines.add(f"{TYPES[tile.dtype]} {name}[{turned.size}];")
+                lines.add(f"{TYPES[tile.dtype]} {name}[{transposed.size}];")
             if stored and tile.stored:
-                lines.add(f"turn({name}, {LANES}, {turned.length}, lanes, {place}, {stride});")
+                arguments = f"{name}, {LANES}, {transposed.length}, lanes, {place}, {stride}"
+                lines.add(f"transpose({arguments});")
             elif not stored and not tile.stored:
-                extents = f"{stride}, lanes, {turned.length}"
-                lines.add(f"turn<{tile.step}>({place}, {extents}, {name}, {LANES});")
+                arguments = f"{place}, {stride}, lanes, {transposed.length}, {name}, {LANES}"
+                lines.add(f"transpose<{tile.step}>({arguments});")
 
     def _open(self, loops: Sequence[tuple[str, tuple[Axis, ...]]]) -> None:
         """Open collapsed loops, whose points threads share."""

@@ -324,7 +324,7 @@ template <> struct EightOf<2> { typedef uint16_t type __attribute__((vector_size
 template <> struct EightOf<4> { typedef uint32_t type __attribute__((vector_size(32))); };
 template <> struct EightOf<8> { typedef uint64_t type __attribute__((vector_size(64))); };
 template <typename T>
-static inline void turn8(const T* from, int64_t stride, T* to, int64_t to_stride) {
+static inline void transpose8(const T* from, int64_t stride, T* to, int64_t to_stride) {
   typename EightOf<sizeof(T)>::type a[8], b[8];
 #pragma GCC unroll 8
   for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], from + k * stride, sizeof(a[k]));
@@ -352,7 +352,7 @@ static inline void turn8(const T* from, int64_t stride, T* to, int64_t to_stride
 // distance of the elements of a row. One copy of the function is enough: with one for each array, the
 // build of a kernel took 1.7 times as long, and its run as long as before.
 template <int Step = 1, typename T>
-__attribute__((noinline)) static void turn(
+__attribute__((noinline)) static void transpose(
     const T* from, int64_t stride, int64_t rows, int64_t columns, T* to, int64_t to_stride) {
 #if defined(TCD_SHUFFLE)
   if (Step == 1 && rows >= 8 && columns >= 8) {
@@ -360,7 +360,7 @@ __attribute__((noinline)) static void turn(
       for (int64_t column = 0; column < columns; column += 8) {
         const int64_t r = row < rows - 8 ? row : rows - 8;
         const int64_t c = column < columns - 8 ? column : columns - 8;
-        turn8(from + r * stride + c, stride, to + c * to_stride + r, to_stride);
+        transpose8(from + r * stride + c, stride, to + c * to_stride + r, to_stride);
       }
     return;
   }
@@ -371,5 +371,5 @@ __attribute__((noinline)) static void turn(
 enum { TILE_COLUMNS = 64 };
 template <typename T>
 static inline void load_tile(const T* from, int64_t stride, int64_t rows, int64_t columns, T* to) {
-  turn(from, stride, columns, rows, to, TILE_COLUMNS);
+  transpose(from, stride, columns, rows, to, TILE_COLUMNS);
 }

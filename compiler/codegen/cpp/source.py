@@ -11,7 +11,7 @@ from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.loop_order import by_strides
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.text import TYPES
-from tcdebug.compiler.codegen.cpp.transposed_loads import tiling, turned_rows
+from tcdebug.compiler.codegen.cpp.transposed_loads import tiling, transposed_rows
 from tcdebug.compiler.codegen.cpp.variants import (
     KernelVariant,
     can_share,
@@ -89,14 +89,14 @@ def _packed(name: str, declarations: Sequence[str]) -> str:
 
 def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     """Choose how to write a kernel. The gate is asked only about choices that matter for it."""
-    lane = lane_axis(flat, turning=True)
-    turned = turned_rows(flat, lane, LANES) if lane is not None else None
-    if turned is not None and not gate.allows("codegen.tile", subject):
-        turned = None
-    if turned is None:
-        lane = lane_axis(flat, turning=False)
+    lane = lane_axis(flat, transposing=True)
+    transposed = transposed_rows(flat, lane, LANES) if lane is not None else None
+    if transposed is not None and not gate.allows("codegen.tile", subject):
+        transposed = None
+    if transposed is None:
+        lane = lane_axis(flat, transposing=False)
     if lane is not None and not gate.allows("codegen.column", subject):
-        lane = turned = None
+        lane = transposed = None
     rows = rows_together(flat, lane)
     if rows > 1 and not gate.allows("codegen.rows", subject):
         rows = 1
@@ -114,11 +114,11 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         lane=lane,
         rows=rows,
         tiling=tiled,
-        turned=turned,
+        transposed=transposed,
         split=split,
         index_sets=sets,
         scratch=(
-            (lane is None or turned is not None)
+            (lane is None or transposed is not None)
             and not split
             and bool(crossing(flat))
             and gate.allows("codegen.scratch", subject)

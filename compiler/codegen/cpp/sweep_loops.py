@@ -121,9 +121,9 @@ class SweepWriter:
         """Declare a row for each expensive value that a later sweep reads and no kernel stores."""
         if not self.choices.scratch:
             return
-        last, turned = self.kernel.inner[-1], self.choices.turned
-        size = str(turned.size) if turned else index_text(last.size)
-        place = turned.place if turned else to_index(last)
+        last, transposed = self.kernel.inner[-1], self.choices.transposed
+        size = str(transposed.size) if transposed else index_text(last.size)
+        place = transposed.place if transposed else to_index(last)
         for node in segment.nodes:
             if node.name in self.crossing:
                 name = f"scratch_{node.name}"

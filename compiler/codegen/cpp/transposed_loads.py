@@ -5,7 +5,7 @@ elements of a block are first copied to a small array that is contiguous along t
 
 A kernel without reductions reads operands that are contiguous along an outer axis (`tiling`). A
 kernel that reduces short rows has its lanes across them, and reads and writes whole rows
-(`turned_rows`).
+(`transposed_rows`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tcdebug.compiler.codegen.cpp.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
 from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
-from tcdebug.compiler.schedule.cost import LONGEST_TURNED_ROW
+from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW
 
 ROWS = 16
 """Points of a block along the contiguous axis of the loads: a cache line of floats."""
@@ -165,7 +165,7 @@ class RowTile:
 
 
 @dataclass(frozen=True)
-class TurnedRows:
+class TransposedRows:
     """A kernel whose lanes run across rows that are contiguous in memory."""
 
     kernel: FlatKernel
@@ -185,13 +185,13 @@ def first_lane(lane: Axis) -> Axis:
 
 
 def row_step(address: Index, lane: Axis, inner: tuple[Axis, ...]) -> int:
-    """The elements between neighbours of a row that is transposed; 0 if it is not.
+    """The distance in elements between neighbours of a row that is transposed; 0 if it is not.
 
-    It is, if it lies along the only inner axis, a short one, and rows of neighbouring lanes are no
-    neighbours in memory.
+    A row is transposed if it lies along the only inner axis, that axis is short, and the rows of
+    neighbouring lanes are not adjacent in memory.
     """
     size = inner[0].size.constant if len(inner) == 1 else None
-    if size is None or not 2 <= size <= LONGEST_TURNED_ROW:
+    if size is None or not 2 <= size <= LONGEST_TRANSPOSED_ROW:
         return 0
     if any(isinstance(atom, Indirect) for atom in address.atoms):
         return 0
@@ -201,7 +201,7 @@ def row_step(address: Index, lane: Axis, inner: tuple[Axis, ...]) -> int:
     return step.constant if 1 <= step.constant <= LARGEST_STEP else 0
 
 
-def turned_rows(kernel: FlatKernel, lane: Axis, lanes: int) -> TurnedRows | None:
+def transposed_rows(kernel: FlatKernel, lane: Axis, lanes: int) -> TransposedRows | None:
     """The kernel with rows in arrays of so many lanes; None if it has no such rows."""
     inner = kernel.inner[0]
     place = to_index(inner) * lanes + (to_index(lane) - to_index(first_lane(lane)))
@@ -237,4 +237,4 @@ def turned_rows(kernel: FlatKernel, lane: Axis, lanes: int) -> TurnedRows | None
     size = length * lanes
     if sum(tile.dtype.itemsize for tile in tiles) * size > LARGEST_TILES:
         return None
-    return TurnedRows(replace(kernel, nodes=tuple(nodes)), tuple(tiles), place, size, length)
+    return TransposedRows(replace(kernel, nodes=tuple(nodes)), tuple(tiles), place, size, length)

@@ -9,7 +9,7 @@ from tcdebug.compiler.codegen.cpp.index_sets import Split, split
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     Tiling,
-    TurnedRows,
+    TransposedRows,
     row_step,
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
@@ -18,7 +18,7 @@ from tcdebug.compiler.ir.expr import Load, walk
 from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.operations import gives_place
 from tcdebug.compiler.ir.size_estimate import estimate
-from tcdebug.compiler.schedule.cost import LONGEST_TURNED_ROW, arithmetic
+from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, arithmetic
 
 SCRATCH = 1 << 13
 """The longest row, in elements, that is kept for a later sweep instead of recomputed."""
@@ -33,10 +33,10 @@ SCALAR = 10.0
 VECTOR = 16
 """The lanes of a vector of floats."""
 VECTOR_BYTES = 64
-TURNED = 1.5
+TRANSPOSED = 1.5
 """The cost of an element of a row that is transposed: copied in blocks, and read once more."""
 STEPPED = 4.0
-"""The same if elements are copied one by one: those of a row are no neighbours, or too few."""
+"""The same if elements are copied one by one, because a row is strided or has too few."""
 SHORTEST_BLOCK = 8
 """The fewest elements of a row that is transposed in registers."""
 LEFT_OVER = 3.0
@@ -55,7 +55,7 @@ class KernelVariant:
     rows: int = 1
     """The rows that are processed together if the lanes run along a short axis."""
     tiling: Tiling | None = None
-    turned: TurnedRows | None = None
+    transposed: TransposedRows | None = None
     split: bool = False
     scratch: bool = False
     index_sets: Split | None = None
@@ -95,16 +95,16 @@ def _loaded(kernel: FlatKernel) -> list[Index]:
     ]
 
 
-def lane_axis(kernel: FlatKernel, *, turning: bool) -> Axis | None:
+def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
     """The outer axis for vector lanes; None if the last inner axis is better.
 
-    `turning` says whether short rows may be transposed (`turned_rows`).
+    `transposing` says whether short rows may be transposed (`transposed_rows`).
 
     The cost of an axis is the time per point for which the inner loops access memory, in that of an
     element next to that of the neighbouring lane:
 
     - 0 for an element that all lanes share, s if neighbours are s elements apart and s is small;
-    - TURNED for an element of a short row that is contiguous, and transposed in a block;
+    - TRANSPOSED for an element of a short row that is contiguous, and transposed in a block;
     - GATHER for any other element, since each lane touches a cache line of its own;
     - all of it divided by the share of the vector that a short axis fills.
 
@@ -124,14 +124,14 @@ def lane_axis(kernel: FlatKernel, *, turning: bool) -> Axis | None:
     best = min(
         kernel.outer,
         key=lambda axis: (
-            _column_cost(kernel, touched, axis, turning),
+            _column_cost(kernel, touched, axis, transposing),
             sum(_access_cost(address, axis) for address in read),
         ),
     )
     row = _row_cost(kernel, touched)
-    if turning and not any(_lane_cost(kernel, a, best, turning) >= GATHER for a in touched):
+    if transposing and not any(_lane_cost(kernel, a, best, transposing) >= GATHER for a in touched):
         row += _one_by_one(kernel)
-    return best if _column_cost(kernel, touched, best, turning) < row else None
+    return best if _column_cost(kernel, touched, best, transposing) < row else None
 
 
 def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
@@ -153,7 +153,7 @@ def _one_by_one(kernel: FlatKernel) -> float:
     inside = [n for n in kernel.nodes if n.inside]
     if any(n.scans or gives_place(n.kind) for n in inside):
         return LEFT_OVER
-    if not size or size > LONGEST_TURNED_ROW:
+    if not size or size > LONGEST_TRANSPOSED_ROW:
         return 0.0
     narrowest = min(n.dtype.itemsize for n in inside)
     lanes = VECTOR_BYTES // narrowest
@@ -163,12 +163,14 @@ def _one_by_one(kernel: FlatKernel) -> float:
     return LEFT_OVER * work * (size % lanes) / size
 
 
-def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis, turning: bool) -> float:
+def _column_cost(
+    kernel: FlatKernel, touched: Sequence[Index], axis: Axis, transposing: bool
+) -> float:
     """The cost of memory per point with lanes along an outer axis."""
     inner = frozenset(kernel.inner)
     cost = NEAR * sum(bool(n.kind) for n in kernel.nodes)
     for address in touched:
-        access = _lane_cost(kernel, address, axis, turning)
+        access = _lane_cost(kernel, address, axis, transposing)
         cost += access if inner & address.axes else min(access, NEAR)
     loaded = {address.key for address in _loaded(kernel)}
     for node in kernel.nodes:
@@ -176,19 +178,23 @@ def _column_cost(kernel: FlatKernel, touched: Sequence[Index], axis: Axis, turni
             continue
         if node.reduces or not node.inside:
             cost += _access_cost(node.address, axis) / _length(kernel)
-        elif node.address.key in loaded and turning and row_step(node.address, axis, kernel.inner):
-            cost += _lane_cost(kernel, node.address, axis, turning)  # an array of its own
+        elif (
+            node.address.key in loaded
+            and transposing
+            and row_step(node.address, axis, kernel.inner)
+        ):
+            cost += _lane_cost(kernel, node.address, axis, transposing)  # an array of its own
     return cost / (1.0 if rows_together(kernel, axis) > 1 else _filled(axis))
 
 
-def _lane_cost(kernel: FlatKernel, address: Index, axis: Axis, turning: bool) -> float:
+def _lane_cost(kernel: FlatKernel, address: Index, axis: Axis, transposing: bool) -> float:
     """The cost of an access with lanes along an outer axis. Rows may be transposed."""
     access = _access_cost(address, axis)
-    step = row_step(address, axis, kernel.inner) if turning else 0
+    step = row_step(address, axis, kernel.inner) if transposing else 0
     if not step:
         return access
     in_blocks = step == 1 and _length(kernel) >= SHORTEST_BLOCK
-    return min(access, TURNED if in_blocks else STEPPED)
+    return min(access, TRANSPOSED if in_blocks else STEPPED)
 
 
 def _length(kernel: FlatKernel) -> int:

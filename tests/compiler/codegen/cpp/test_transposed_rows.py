@@ -11,7 +11,7 @@ import torch
 from cpp_kernels import kernels, scalar_loops
 from judge import assert_as_eager, compiled
 
-TURNED: dict[str, Callable[[torch.Tensor], Any]] = {
+TRANSPOSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "softmax": lambda x: x.softmax(-1),
     "logsumexp": lambda x: x.logsumexp(-1),
     "position and extreme": lambda x: (x.argmax(-1), x.amin(-1)),
@@ -28,13 +28,13 @@ def rows(count: int, length: int, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype)
 
 
-@pytest.mark.parametrize("name", TURNED)
+@pytest.mark.parametrize("name", TRANSPOSED)
 def test_short_rows_have_the_results_of_eager(name: str) -> None:
-    function = compiled(TURNED[name], dynamic=False)
+    function = compiled(TRANSPOSED[name], dynamic=False)
     for size, dtype in (((129, 13), torch.float32), ((70, 28), torch.bfloat16)):
         torch._dynamo.reset()
-        assert "turn<1>(" in kernels(TURNED[name], rows(*size, dtype))
-        assert_as_eager(function, TURNED[name], [rows(*size, dtype)])
+        assert "transpose<1>(" in kernels(TRANSPOSED[name], rows(*size, dtype))
+        assert_as_eager(function, TRANSPOSED[name], [rows(*size, dtype)])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8, torch.float16])
@@ -47,7 +47,7 @@ def test_rows_of_any_length_and_dtype_are_transposed(
     def function(x: torch.Tensor) -> Any:
         return x.argmax(-1), x - x.amax(-1, keepdim=True)
 
-    assert "turn<1>(" in kernels(function, x)
+    assert "transpose<1>(" in kernels(function, x)
     torch._dynamo.reset()
     assert_as_eager(compiled(function), function, [x], exact=True)
 
@@ -57,8 +57,8 @@ def test_rows_in_sliced_and_transposed_memory_are_read_and_written_in_place() ->
         y.sub_(y.amax(-1, keepdim=True))
         return x.softmax(-1) + y
 
-    wide, turned = torch.randn(5, 70, 56), torch.randn(28, 70, 5)
-    for x in (wide[..., ::2], wide[..., :28], turned.permute(2, 1, 0)):
+    wide, transposed = torch.randn(5, 70, 56), torch.randn(28, 70, 5)
+    for x in (wide[..., ::2], wide[..., :28], transposed.permute(2, 1, 0)):
         torch._dynamo.reset()
         assert_as_eager(compiled(normalised), normalised, [x, torch.randn(5, 70, 28)])
 
@@ -67,21 +67,21 @@ def test_only_short_rows_that_vectors_do_not_divide_are_transposed(tmp_path: Pat
     def gathered(x: torch.Tensor) -> torch.Tensor:
         return x.gather(-1, x.argsort(-1)).sum(-1)
 
-    softmax = TURNED["softmax"]
+    softmax = TRANSPOSED["softmax"]
     text = kernels(softmax, torch.randn(256, 28))
-    assert text.count("turn<1>(") == 1
-    assert text.count("turn(rows_of_div") == 1
+    assert text.count("transpose<1>(") == 1
+    assert text.count("transpose(rows_of_div") == 1
     over_points = " " * 6 + "for"
     assert [loop for loop in scalar_loops(text, tmp_path) if loop.startswith(over_points)] == []
-    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 64))
-    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 129))
-    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 28), off=("codegen.tile",))
-    assert "turn<1>(" not in kernels(softmax, torch.randn(256, 28), off=("codegen.column",))
-    assert "turn<1>(" not in kernels(gathered, torch.randn(256, 28))
+    assert "transpose<1>(" not in kernels(softmax, torch.randn(256, 64))
+    assert "transpose<1>(" not in kernels(softmax, torch.randn(256, 129))
+    assert "transpose<1>(" not in kernels(softmax, torch.randn(256, 28), off=("codegen.tile",))
+    assert "transpose<1>(" not in kernels(softmax, torch.randn(256, 28), off=("codegen.column",))
+    assert "transpose<1>(" not in kernels(gathered, torch.randn(256, 28))
 
 
 def test_rows_that_are_too_short_or_cannot_be_transposed_stay_rows() -> None:
-    assert "turn<1>(" not in kernels(lambda x: x.cumsum(-1), torch.randn(900, 7))
+    assert "transpose<1>(" not in kernels(lambda x: x.cumsum(-1), torch.randn(900, 7))
     planes = torch.randn(251, 127, 61).permute(2, 1, 0)
     assert "lanes" not in kernels(lambda x: x.logsumexp((0, 2)), planes)
 
