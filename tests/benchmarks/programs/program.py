@@ -77,7 +77,8 @@ def differentiated(function: Callable[..., Any], *inputs: Any) -> Made:
 def caller(made: Made, function: Callable[..., Any]) -> Callable[[], Any]:
     """A call of a version of the program, with the gradients that it needs.
 
-    The gradients of its outputs are ones, which are made by the first call.
+    The gradients of its outputs are made by the first call. They differ along each row, because
+    those of a layer norm would otherwise be zero, and what is compared would be rounding errors.
     """
     keywords = dict(made.keywords)
     if not made.leaves:
@@ -87,15 +88,21 @@ def caller(made: Made, function: Callable[..., Any]) -> Callable[[], Any]:
                 return function(*made.inputs, **keywords)
 
         return forward
-    ones: list[Tensor] = []
+    upstream: list[Tensor] = []
 
     def both() -> Any:
         results = [t for t in tensors(function(*made.inputs, **keywords)) if t.requires_grad]
-        if not ones:
-            ones.extend(torch.ones_like(t) for t in results)
-        return results, torch.autograd.grad(results, made.leaves, ones, allow_unused=True)
+        if not upstream:
+            upstream.extend(map(_slope, results))
+        return results, torch.autograd.grad(results, made.leaves, upstream, allow_unused=True)
 
     return both
+
+
+def _slope(t: Tensor) -> Tensor:
+    """Numbers from 0.5 to 1.5 in the layout of a tensor."""
+    numbers = torch.linspace(0.5, 1.5, t.numel(), device=t.device).reshape(t.shape)
+    return torch.empty_like(t).copy_(numbers).detach()
 
 
 def in_both_directions(
