@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -47,8 +48,10 @@ def innermost_line(trace: str) -> str:
 
 
 def folders_of_torch() -> tuple[str, ...]:
+    """Return how the names of torch's files begin. Those of torchvision begin differently."""
     spec = find_spec("torch")
-    return tuple(spec.submodule_search_locations or ()) if spec else ()
+    locations = (spec.submodule_search_locations or ()) if spec else ()
+    return tuple(os.path.join(location, "") for location in locations)
 
 
 def last_exception(text: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-import torch
+from tcdebug.minifier.cases.user_frames import folders_of_torch
 
 TABLES = {
     "lower": ("torch._inductor.lowering", "lowerings"),
@@ -47,5 +46,6 @@ def _is_foreign(function: Any) -> bool:
     if not callable(function):
         return False
     plain = inspect.unwrap(function)
-    own = Path(torch.__file__).parent
-    return isinstance(plain, FunctionType) and own not in Path(plain.__code__.co_filename).parents
+    if not isinstance(plain, FunctionType):
+        return False
+    return not plain.__code__.co_filename.startswith(folders_of_torch())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tcdebug.minifier.cases.user_frames import lines_of_error
+from tcdebug.minifier.cases.user_frames import innermost_line, lines_of_error
 
 ERROR = f"""torch._dynamo.exc.Unsupported: Failed to trace builtin operator
 
@@ -52,3 +52,12 @@ def test_an_error_of_the_installed_torch_names_the_line() -> None:
         assert line.endswith("in step: torch._dynamo.graph_break()")
     else:
         raise AssertionError("torch captures what it did not")
+
+
+def test_lines_of_packages_whose_names_begin_like_torch_are_the_users() -> None:
+    beside = f"{torch.__path__[0]}vision/ops/boxes.py"
+    trace = (
+        f'  File "{beside}", line 7, in nms\n    return x\n'
+        f'  File "{torch.__path__[0]}/_tensor.py", line 9, in inner\n    return x\n'
+    )
+    assert innermost_line(trace) == f"{beside}:7"
