@@ -26,7 +26,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     work_per_point,
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
-from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
+from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
 from tcdebug.compiler.ir.expr import walk
 from tcdebug.compiler.ir.index import Axis, to_index
 
@@ -108,14 +108,12 @@ class SweepWriter:
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:
         """Forget values of earlier sweeps, which must be loaded or recomputed."""
-        current = {n.name for n in segment.nodes}
-        for node in self.kernel.nodes:
-            if node.inside and not node.kind and node.name not in current:
-                self.emit.values.pop(node.name, None)
-                self.emit.recompute[node.name] = node
-                if node.name in self.kernel.stored:
-                    pointer = self.storage[node.name]
-                    self.emit.kept[node.name] = (pointer, node.address)
+        for node in of_other_sweeps(self.kernel, segment):
+            self.emit.values.pop(node.name, None)
+            self.emit.recompute[node.name] = node
+            if node.name in self.kernel.stored:
+                pointer = self.storage[node.name]
+                self.emit.kept[node.name] = (pointer, node.address)
 
     def _declare_scratch(self, segment: Segment) -> None:
         """Declare a row for each expensive value that a later sweep reads and no kernel stores."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
@@ -15,6 +15,14 @@ class Segment:
 
     sweep: bool
     nodes: tuple[FlatNode, ...]
+
+
+def of_other_sweeps(kernel: FlatKernel, segment: Segment) -> Iterator[FlatNode]:
+    """The pointwise nodes inside other sweeps, whose values are not at hand in this one."""
+    current = {n.name for n in segment.nodes}
+    for node in kernel.nodes:
+        if node.inside and not node.kind and node.name not in current:
+            yield node
 
 
 def reads_of(node: FlatNode) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.kernels.sweeps import Segment, segments
+from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
 from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, TritonAccumulator, TritonScan
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, TritonValue
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
@@ -263,8 +263,6 @@ class TritonKernelWriter:
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:
         """Forget values of earlier sweeps, which are recomputed where needed."""
-        current = {n.name for n in segment.nodes}
-        for node in self.kernel.nodes:
-            if node.inside and not node.kind and node.name not in current:
-                self.emit.values.pop(node.name, None)
-                self.emit.recompute[node.name] = node
+        for node in of_other_sweeps(self.kernel, segment):
+            self.emit.values.pop(node.name, None)
+            self.emit.recompute[node.name] = node
