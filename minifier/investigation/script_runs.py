@@ -214,7 +214,11 @@ class Remaining:
 
 
 def remaining_failure(
-    job: Job, log: EventLog, seconds: float, units: Sequence[str], interpreters: Interpreters
+    job: Job,
+    log: EventLog,
+    seconds: float,
+    units: Sequence[str],
+    interpreters: Interpreters | None,
 ) -> Remaining:
     """Run the script with these units off, and in eager if it still fails. Raises BudgetUsed."""
     longest = max(job.limits.seconds * LONGER, LEAST)

@@ -225,9 +225,15 @@ def start_plain(job: Job, output: Path, environment: Mapping[str, str], limits: 
     return spawn([sys.executable, job.script, *job.args], variables, output=output, limits=limits)
 
 
-def session_interpreters(ready: int, *, refilled: bool = False) -> Interpreters:
-    """Return interpreters for sessions, none of which has been started."""
-    return Interpreters({**os.environ, **own_caches()}, SESSION_IMPORTS, ready, refilled=refilled)
+@contextlib.contextmanager
+def session_interpreters(ready: int, *, refilled: bool = False) -> Iterator[Interpreters]:
+    """Give interpreters for sessions, none of which has been started, and end them all at last."""
+    environment = {**os.environ, **own_caches()}
+    interpreters = Interpreters(environment, SESSION_IMPORTS, ready, refilled=refilled)
+    try:
+        yield interpreters
+    finally:
+        interpreters.end()
 
 
 @contextlib.contextmanager
@@ -235,12 +241,9 @@ def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
     """Keep `ready` interpreters waiting for sessions in this block; by default one per 4 cores."""
     if ready is None:
         ready = min(MOST_READY, (os.cpu_count() or 1) // 4)
-    interpreters = session_interpreters(ready, refilled=True)
-    try:
+    with session_interpreters(ready, refilled=True) as interpreters:
         interpreters.start()
         yield interpreters
-    finally:
-        interpreters.end()
 
 
 def start_in_foreground(

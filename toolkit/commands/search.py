@@ -12,7 +12,12 @@ from tcdebug.display.console import error, write
 from tcdebug.display.report import show_report
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.processes.job import Job, UnknownBackend, check_compiler
+from tcdebug.minifier.processes.job import (
+    Job,
+    UnknownBackend,
+    check_compiler,
+    session_interpreters,
+)
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
@@ -72,13 +77,21 @@ def search(
         jobs=jobs,
         standalone=standalone,
     )
-    supervisor = begin(command, job, quiet=quiet, fresh=fresh, notes=not quiet)
-    try:
-        with supervisor.progress:
-            report = with_small_script(supervisor, supervisor.search())
-            report = with_remaining_faults(supervisor, report)
-    except UnknownBackend as problem:
-        return refused(supervisor, problem)
+    return _searched(command, job, style, quiet=quiet, fresh=fresh)
+
+
+def _searched(command: str, job: Job, style: str, *, quiet: bool, fresh: bool) -> int:
+    """Search, run the script without what was found, and show the report; the exit status."""
+    with session_interpreters(ready=1) as interpreters:
+        supervisor = begin(
+            command, job, quiet=quiet, fresh=fresh, notes=not quiet, interpreters=interpreters
+        )
+        try:
+            with supervisor.progress:
+                report = with_small_script(supervisor, supervisor.search())
+                report = with_remaining_faults(supervisor, report)
+        except UnknownBackend as problem:
+            return refused(supervisor, problem)
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")
     _show(report, style, command)
     return report.exit_status

@@ -83,7 +83,13 @@ def _with_next(
         seconds=supervisor.seconds_left,
     )
     inner = begin(
-        supervisor.command, job, quiet=True, fresh=True, notes=False, progress=supervisor.progress
+        supervisor.command,
+        job,
+        quiet=True,
+        fresh=True,
+        notes=False,
+        progress=supervisor.progress,
+        interpreters=supervisor.interpreters,
     )
     found = inner.search()
     inner.finish(found.exit_status, healthy=found.status == "no_failure")

@@ -42,7 +42,6 @@ from tcdebug.minifier.processes.job import (
     SCRIPT_ON_DEVICES,
     Job,
     check_session,
-    session_interpreters,
     start,
 )
 from tcdebug.minifier.processes.process import Child, Limits, wait
@@ -98,8 +97,9 @@ class Supervisor:
     _tail: Tail = field(init=False)
     _descendants: dict[int, str] = field(default_factory=dict)
     """Commands of the script's child processes that load torch, by process id."""
-    interpreters: Interpreters = field(default_factory=lambda: session_interpreters(ready=1))
-    """One starts when a culprit is known: the script runs without the culprit after the search."""
+    interpreters: Interpreters | None = None
+    """For the run of the script without a culprit after the search. They start when one is known.
+    """
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.folder)
@@ -117,7 +117,6 @@ class Supervisor:
         """
         if status != STATUS_EXIT["interrupted"]:
             (self.folder / "job.key").unlink(missing_ok=True)
-        self.interpreters.end()
         run_folder.finish(self.folder, healthy=healthy)
         self.log.emit(RunEnd(status, round(time.monotonic() - self.started, 3)))
 
@@ -224,7 +223,7 @@ class Supervisor:
             records = self._tail.new()
             self.progress.feed(records)
             found = any(record["event"] == BisectResult.kind for record in records)
-            if found and self.job.wanted == Criteria():
+            if found and self.interpreters is not None and self.job.wanted == Criteria():
                 self.interpreters.start()
             seen.look()
             if (self.folder / REPORT).exists():
@@ -355,11 +354,12 @@ def begin(
     fresh: bool = False,
     notes: bool = True,
     progress: ProgressDisplay | None = None,
+    interpreters: Interpreters | None = None,
 ) -> Supervisor:
     """Create a run folder and its supervisor, or continue an interrupted run of the same job.
 
     Without `notes`, it does not say which runs were pruned. `progress` is a display that is shared
-    with another run.
+    with another run. `interpreters` are for the run of the script after the search.
     """
     key = job_key(job)
     earlier = None if fresh else interrupted(key)
@@ -374,7 +374,15 @@ def begin(
     if earlier is not None:
         progress.say(f"continuing {earlier.name}")
     log = EventLog(folder.resolve(), own=True)
-    supervisor = Supervisor(command, job, progress, log, folder.resolve(), time.monotonic())
+    supervisor = Supervisor(
+        command,
+        job,
+        progress,
+        log,
+        folder.resolve(),
+        time.monotonic(),
+        interpreters=interpreters,
+    )
     supervisor.announce()
     if folder.parent.resolve() != Path(run_folder.BASE).resolve():
         why = f"the run is in {folder}; give its path to other commands"
