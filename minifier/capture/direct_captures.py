@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tcdebug.compiler.events.log import EventLog
@@ -21,18 +21,27 @@ from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER
 
 AOT = "a function that a script gives to AOTAutograd itself is compiled in eager too"
-SLOW = "functorch.compile"
-"""A module that takes 0.2 s to import, and then takes these functions from the next one."""
-OWNERS = (SLOW, "torch._functorch.aot_autograd")
-"""The modules with these functions."""
+DEFINING = "torch._functorch.aot_autograd"
+"""The module that defines these functions."""
+WITH_FUSION = "torch._functorch.compilers"
+"""The module of `memory_efficient_fusion`, which calls two of them."""
+FUNCTIONS: Mapping[str, tuple[str, ...]] = {
+    "aot_function": ("fw_compiler",),
+    "aot_module": (),
+    "compiled_function": ("fw_compiler",),
+    "compiled_module": (),
+    "aot_module_simplified": ("args", "fw_compiler"),
+}
+"""Function -> parameters that it must have. `compiled_*` are other names of `aot_*`."""
+IMPORTED: Mapping[str, tuple[str, ...]] = {
+    WITH_FUSION: ("aot_function", "aot_module"),
+    "functorch.compile": tuple(FUNCTIONS),
+}
+"""Modules that take 0.2 s to import, and what they then take from the module that defines it."""
 ENTRIES = tuple(
-    Patch(owner, name, AOT, takes=takes)
-    for owner in OWNERS
-    for name, takes in (
-        ("aot_function", ("fw_compiler",)),
-        ("aot_module", ()),
-        ("aot_module_simplified", ("args", "fw_compiler")),
-    )
+    Patch(owner, name, AOT, takes=FUNCTIONS[name])
+    for owner, names in (*IMPORTED.items(), (DEFINING, tuple(FUNCTIONS)))
+    for name in names
 )
 TRACED = "a failure of a tracer counts as one of the script in eager"
 MAKE_FX = Patch("torch.fx.experimental.proxy_tensor", "make_fx", TRACED)
@@ -78,12 +87,12 @@ def aot_stopped_at(backend: str, log: EventLog) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for patch in ENTRIES:
-            if patch.owner != SLOW or SLOW in sys.modules:
+            if patch.owner not in IMPORTED or patch.owner in sys.modules:
                 stack.enter_context(patched(patch, make, log))
         try:
             yield
         finally:
-            ended = True  # the slow module may have been imported, and has kept the replacement
+            ended = True  # modules imported in the block have kept the replacement
 
 
 @contextlib.contextmanager

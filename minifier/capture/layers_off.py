@@ -45,7 +45,7 @@ from tcdebug.minifier.cases.layer_names import (
 from tcdebug.minifier.cases.settings import set_back
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER
-from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched
+from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched, settings_ignored
 from tcdebug.minifier.targets.ladder import rung
 from tcdebug.minifier.targets.program_passes import program_passes
 
@@ -68,6 +68,8 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(packages_replaced(stand_in, log))
         if (entered := _in_place_of_entries(toggles)) is not None:
             stack.enter_context(entries_replaced(entered, log))
+        if DYNAMO in toggles.off or PRECISION in toggles.off or stand_ins:
+            stack.enter_context(settings_ignored(log))
         if DYNAMO in toggles.off:
             stack.enter_context(compile_is_identity(log))
             stack.enter_context(aot_stopped_at(EAGER, log))

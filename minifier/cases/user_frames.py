@@ -65,3 +65,10 @@ def last_exception(text: str) -> str:
         if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
             return "\n".join(takewhile(bool, lines[place:]))
     return ""
+
+
+def raising_statement(text: str) -> str:
+    """Return the line at which the last traceback ends; empty if there is none."""
+    _, found, rest = text.rpartition(TRACEBACK)
+    lines = [match["code"].strip() for match in FRAME.finditer(rest if found else "")]
+    return lines[-1] if lines else ""

@@ -15,9 +15,9 @@ from tcdebug.compiler import patching
 
 ENTRANCES = (
     "__init__.py", "compiler/__init__.py", "nn/modules/module.py", "_dynamo/repro/",
-    "_dynamo/testing.py", "_dynamo/test_case.py", "testing/",
+    "_dynamo/testing.py", "_dynamo/test_case.py", "testing/", "_functorch/compilers.py",
 )  # fmt: skip
-"""Files of torch that call torch.compile on behalf of their caller."""
+"""Files of torch that compile on behalf of their caller."""
 
 FORWARDS = patching.__file__
 """The file whose frames are between a replacement and its caller."""

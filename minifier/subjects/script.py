@@ -21,7 +21,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, normalised, signal_name
-from tcdebug.minifier.cases.user_frames import last_exception
+from tcdebug.minifier.cases.user_frames import last_exception, raising_statement
 from tcdebug.minifier.judging.check import most_decisions, run_check
 from tcdebug.minifier.judging.endings import outcome_of as ending_of
 from tcdebug.minifier.oracles.answers import Answers
@@ -36,6 +36,7 @@ from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session
 from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.subjects.last_words import last_words
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
 LONGER = 3.0
@@ -209,9 +210,14 @@ def outcome_of(status: int | None, text: str) -> Outcome:
         last = _last_exception(text)
         name = last.partition(":")[0]
         what = normalised(last.replace("\n", " "))
-        return Outcome(Kind.EXCEPTION, "script", f"script | {name} | {what}", last)
+        place = raising_statement(text) if what == name else ""  # it has no message
+        return Outcome(Kind.EXCEPTION, "script", _signature(name, what, place), last)
     message = f"exit status {status}"
-    return Outcome(Kind.EXCEPTION, "script", f"script | {message}", message)
+    return Outcome(Kind.EXCEPTION, "script", _signature(message, last_words(text)), message)
+
+
+def _signature(*parts: str) -> str:
+    return " | ".join(("script", *filter(None, parts)))
 
 
 def _last_exception(text: str) -> str:

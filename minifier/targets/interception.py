@@ -11,6 +11,7 @@ from typing import Any
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Installed, Patch, install, patched
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.processes.job import INVALID_BACKEND
 
 OPTIMIZE = Patch("torch._dynamo", "optimize", "no graph of a program is seen")
 BACKWARD = Patch("torch.autograd", "backward", "a failure in backward() leaves no repro")
@@ -23,7 +24,14 @@ COMPILE_FX = Patch(
     takes=("config_patches",),
 )
 
-PATCHES = (OPTIMIZE, BACKWARD, GRAD, COMPILE_FX)
+COMPILE = Patch(
+    "torch", "compile", "settings that torch.compile refuses make a script fail in eager too"
+)
+
+PATCHES = (OPTIMIZE, BACKWARD, GRAD, COMPILE_FX, COMPILE)
+
+SETTINGS = ("mode", "options", "backend")
+"""Arguments of torch.compile that mean nothing to a backend that replaces the program's."""
 
 
 def compile_patched(wrap: Callable[[Any], Any], log: EventLog) -> AbstractContextManager[None]:
@@ -44,6 +52,31 @@ def compile_patched(wrap: Callable[[Any], Any], log: EventLog) -> AbstractContex
         return optimize
 
     return patched(OPTIMIZE, make, log)
+
+
+def settings_ignored(log: EventLog) -> AbstractContextManager[None]:
+    """Compile without the settings of the program in this block if torch.compile refuses them.
+
+    A backend that replaces the program's has no such settings.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def compiled(model: Any = None, **given: Any) -> Any:
+            try:
+                return original(model, **given)
+            except Exception as refusal:
+                unknown_backend = type(refusal).__name__ == INVALID_BACKEND
+                if unknown_backend or not called_by_user(sys._getframe(1)):
+                    raise
+                rest = {name: value for name, value in given.items() if name not in SETTINGS}
+                try:
+                    return original(model, **rest)
+                except Exception:  # the settings are not at fault
+                    raise refusal from None
+
+        return compiled
+
+    return patched(COMPILE, make, log)
 
 
 def before_first_compile(do: Callable[[], None]) -> None:

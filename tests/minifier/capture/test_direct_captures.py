@@ -78,6 +78,17 @@ def test_without_aotautograd_a_function_runs_as_it_is() -> None:
         assert keeps_its_gradient(aot_autograd.aot_function(tripled, wrong))
 
 
+@pytest.mark.parametrize("name", ["memory_efficient_fusion", "compiled_function"])
+def test_other_names_of_aotautograd_run_a_function_as_it_is(name: str) -> None:
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        nop = functorch.compile.nop
+        return getattr(functorch.compile, name)(function, fw_compiler=nop, bw_compiler=nop)
+
+    assert not keeps_its_gradient(compiled(tripled))
+    with layers_off(Toggles.parse(["layer.dynamo"]), EventLog(None)):
+        assert keeps_its_gradient(compiled(tripled))
+
+
 def test_the_partition_of_the_script_is_kept_by_the_backend_that_partitions() -> None:
     seen = []
 

@@ -36,6 +36,23 @@ def test_a_backend_of_torch_can_replace_the_scripts_backend(layer: str) -> None:
         assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 1.0
 
 
+@pytest.mark.parametrize("layer", ["layer.dynamo", "layer.autograd", "layer.backend"])
+def test_settings_that_torch_compile_refuses_belong_to_the_backend(layer: str) -> None:
+    with layers_off(Toggles.parse([layer]), EventLog(None)):
+        no_mode = torch.compile(torch.neg, mode="fastest")
+        no_option = torch.compile(options={"no_such_option": 1})(torch.neg)
+        both = torch.nn.Identity()
+        both.compile(mode="default", options={})
+        with pytest.raises(RuntimeError, match="Model can't be None"):
+            torch.compile(mode="fastest")(None)  # type: ignore[arg-type]
+        assert [f(torch.ones(())).item() for f in (no_mode, no_option, both)] == [-1, -1, 1]
+    with (
+        pytest.raises(RuntimeError, match="Unrecognized mode"),
+        layers_off(Toggles.parse(["fuse"]), EventLog(None)),
+    ):
+        torch.compile(torch.neg, mode="fastest")
+
+
 def test_without_dynamo_nothing_is_captured() -> None:
     with off("layer.dynamo"):
         assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 0.0

@@ -56,6 +56,12 @@ SYNTAX = """Traceback (most recent call last):
       ^
 SyntaxError: invalid syntax
 """
+UNEXPLAINED = """Traceback (most recent call last):
+  File "a.py", line 9, in <module>
+    assert a == b
+           ^^^^^^
+AssertionError
+"""
 GROUP = PLAIN.replace("some output\n", "") + "exited later\n"
 
 
@@ -102,7 +108,17 @@ def test_output_after_an_exception_is_not_part_of_its_first_line() -> None:
         (
             3,
             "output",
-            Outcome(Kind.EXCEPTION, "script", "script | exit status 3", "exit status 3"),
+            Outcome(Kind.EXCEPTION, "script", "script | exit status 3 | output", "exit status 3"),
+        ),
+        (
+            SCRIPT_FAILED,
+            UNEXPLAINED,
+            Outcome(
+                Kind.EXCEPTION,
+                "script",
+                "script | AssertionError | AssertionError | assert a == b",
+                "AssertionError",
+            ),
         ),
     ],
 )

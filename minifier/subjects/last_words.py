@@ -1,0 +1,46 @@
+"""Tells from its output why a script ended with an exit status that says nothing by itself.
+
+Two runs that end with the status 1 need not fail in the same way: a program may catch every
+exception, or run tests of which another one fails. It reads printed text and does not import torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tcdebug.minifier.cases.outcome import normalised
+from tcdebug.minifier.cases.user_frames import TRACEBACK, last_exception
+
+CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
+"""How the line begins that follows an exception which led to another."""
+FAILED_TEST = re.compile(r"^(?:FAIL|FAILED|ERROR)\b[: ]\s*\S.*", re.MULTILINE)
+"""A line in which a test runner names a test."""
+LOGGED = re.compile(r"^(?:\[[^\]]*\]:? ?)?[VIWEC]\d{4} |^[^ ].*\b\w*Warning: |^\s")
+"""A line of torch's log, a warning, or its indented second line."""
+NUMBERS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+|\b(?:nan|inf)\b|\.?#\.?)(?:e[-+]?\d+)?")
+SEVERAL = re.compile(r"#(?:[\s,]+#)+")
+LONGEST = 160
+
+
+def last_words(text: str) -> str:
+    """Return what a script said before it ended, without what differs between runs.
+
+    These are the exceptions and the failing tests that it printed, or else its last line.
+    """
+    found = {_without_numbers(line) for line in [*_exceptions(text), *FAILED_TEST.findall(text)]}
+    if not found:
+        lines = [line for line in text.splitlines() if line.strip() and not LOGGED.match(line)]
+        found = {_without_numbers(line) for line in lines[-1:]}
+    return "; ".join(sorted(found))[:LONGEST]
+
+
+def _exceptions(text: str) -> Iterator[str]:
+    """Yield the first line of each exception in a text that did not lead to another."""
+    for trace in text.split(TRACEBACK)[1:]:
+        if not any(line.startswith(CHAINED) for line in trace.splitlines()):
+            yield last_exception(TRACEBACK + trace).partition("\n")[0]
+
+
+def _without_numbers(line: str) -> str:
+    return SEVERAL.sub("#", NUMBERS.sub("#", normalised(line)))
