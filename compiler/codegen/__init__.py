@@ -3,6 +3,7 @@
 UNITS = {
     "codegen.collapse": "collapse nested loops over contiguous memory into one loop",
     "codegen.loop_order": "run the loops of a reduction from large strides to small ones",
+    "codegen.half_values": "keep bfloat16 and float16 values as floats, rounded only where needed",
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
     "codegen.rows": "reduce several rows at once where columns are too few for vector lanes",
     "codegen.split": "split a reduction to a single value among threads",

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.cpp.block import Block
-from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, element, literal, operation
+from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, cast, element, literal, operation
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -50,6 +51,7 @@ class CppEmitter:
         self.values: dict[str, Place] = {}  # nodes of the kernel that have been computed
         self.kept: dict[str, tuple[str, Index]] = {}  # nodes of earlier sweeps: pointer, address
         self.recompute: dict[str, FlatNode] = {}  # nodes that are recomputed where needed
+        self.halves: dict[str, FlatNode] = {}  # nodes of a half type, which others read as floats
         self.changing: set[str] = set()  # buffers that the loops themselves store to
         self.missed = ""  # the variable that notes an index out of range in the innermost loop
         self._storage = storage
@@ -191,6 +193,9 @@ class CppEmitter:
         return Place(name, depth)
 
     def _from_kernel(self, node: Load) -> Place:
+        half = self.halves.get(node.buffer)
+        if half is not None and half.dtype != node.dtype:
+            return self._half_from_kernel(node, half)
         place = self.values.get(node.buffer)
         if place is not None:
             return Place(place.text, min(place.depth, len(self.blocks) - 1))
@@ -199,6 +204,20 @@ class CppEmitter:
             text = element(f"{pointer}[{render(address, CppIndex())}]", node.dtype)
             return self._define(node, text, self._index_depth(address))
         return self.value(self.recompute[node.buffer].body)
+
+    def _half_from_kernel(self, node: Load, half: FlatNode) -> Place:
+        """The value of a node of a half type, as a float."""
+        wide = as_float(half.body)
+        computed = half.name in self.values
+        if not computed and half.name not in self.kept:
+            return self.value(wide)
+        # a float16 is converted back in fewer steps than its float is rounded again
+        back = rounds(wide) and half.dtype == torch.float16
+        sources = (wide, *wide.operands) if rounds(wide) else (wide,)
+        if computed and not back and any(map(self._lookup, sources)):
+            return self.value(wide)
+        stored = self._from_kernel(Load(half.dtype, half.name, ()))
+        return self._define(node, cast(stored.text, half.dtype, node.dtype), stored.depth)
 
     def _clamped(self, depth: int) -> int:
         """The depth for a new value. Values inside a guard are not hoisted out of it."""

@@ -30,6 +30,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
 )
 from tcdebug.compiler.codegen.cpp.variants import KernelVariant
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.ir.expr import IndexValue, walk
 from tcdebug.compiler.ir.index import Axis
@@ -65,6 +66,7 @@ class CppKernelWriter:
         self.arguments = arguments
         self.plan = segments(kernel)
         self.emit = CppEmitter(storage)
+        self.emit.halves = {n.name: n for n in kernel.nodes if n.dtype in HALVES}
         self.sweeps = SweepWriter(kernel, choices, storage, self.emit)
         self.lane = choices.lane
         self.outer = tuple(a for a in kernel.outer if a != self.lane)

@@ -162,27 +162,47 @@ template <typename T> static inline T log_add_exp_(T a, T b) {
   return l == m && abs_(m) == (T)__builtin_inf() ? m : log1p_(exp_(l - m)) + m;
 }
 
-// bfloat16: rounds to nearest, ties to even. NaN stays NaN.
+// bfloat16: rounds to nearest, ties to even. NaN is chosen last, which takes an instruction less than
+// adding its bits. `narrow` converts a float that is a number of the type already.
 static inline float from_bfloat16(bfloat16 x) {
   return bits_as<float>((uint32_t)x << 16);
 }
-static inline bfloat16 to_bfloat16(float x) {
-  const uint32_t bits = bits_as<uint32_t>(x);
-  uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  // A NaN keeps its bits: a constant would be propagated through all following code on its own path.
-  // This is a separate statement, because g++ otherwise shifts twice, in 16 bits.
-  rounded = x != x ? bits | 0x400000u : rounded;
-  return (bfloat16)(rounded >> 16);
+static inline bfloat16 narrow_to_bfloat16(float x) {
+  return (bfloat16)(bits_as<uint32_t>(x) >> 16);
 }
+static inline float round_to_bfloat16(float x) {
+  const uint32_t bits = bits_as<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  return bits_as<float>(x != x ? 0x7fc00000u : rounded);
+}
+static inline bfloat16 to_bfloat16(float x) { return narrow_to_bfloat16(round_to_bfloat16(x)); }
 
 // float16. Its exponents are floats' with 112 subtracted, so that a power of two converts all numbers
 // but infinity and NaN. Adding 0.5 rounds a subnormal result to its last place. g++ 12 does not
 // vectorize conversions of _Float16 without instructions for its arithmetic.
 static inline float from_float16(float16 x) {
-  const uint32_t magnitude = (x & 0x7fffu) << 13, sign = (x & 0x8000u) << 16;
-  const float finite = bits_as<float>(magnitude) * 5.192296858534828e33f;
-  const uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : bits_as<uint32_t>(finite);
-  return bits_as<float>(bits | sign);
+  const uint32_t shifted = (uint32_t)(int16_t)x << 13 & 0x8fffe000u;  // the sign is copied on its way
+  const float finite = bits_as<float>(shifted) * 5.192296858534828e33f;
+  const uint32_t bits = bits_as<uint32_t>(finite);
+  return bits_as<float>(abs_(finite) >= 65536.0f ? bits | 0x7f800000u : bits);
+}
+static inline float16 narrow_to_float16(float x) {
+  const uint32_t all = bits_as<uint32_t>(x), bits = all & 0x7fffffffu;
+  const uint32_t small = bits_as<uint32_t>(bits_as<float>(bits) + 0.5f) - 0x3f000000u;
+  const uint32_t normal = (bits - (bits >= 0x7f800000u ? 0x70000000u : 0x38000000u)) >> 13;
+  return (float16)((bits < 0x38800000u ? small : normal) | (all >> 16 & 0x8000u));
+}
+// Adding a number whose last place is that of the result rounds to it. The number is 1.5 times a power
+// of two, so that the sum has its exponent. Scaling up and down makes infinity of all that is beyond
+// the largest number.
+static inline float round_to_float16(float x) {
+  const uint32_t all = bits_as<uint32_t>(x);
+  int32_t place = (int32_t)(all & 0x7f800000u);
+  place = place < 0x38800000 ? 0x38800000 : place;
+  place = place > 0x47800000 ? 0x47800000 : place;
+  const float shift = bits_as<float>((uint32_t)place + 0x06c00000u);
+  const float rounded = (x + shift - shift) * 5.192296858534828e33f * 1.925929944387236e-34f;
+  return bits_as<float>(bits_as<uint32_t>(rounded) | (all & 0x80000000u));
 }
 static inline float16 to_float16(float x) {
   const uint32_t all = bits_as<uint32_t>(x), bits = all & 0x7fffffffu;

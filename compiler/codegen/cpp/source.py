@@ -22,6 +22,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
 )
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer
@@ -61,8 +62,10 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
         kernel = ordered
     collapse = gate.allows("codegen.collapse", kernel.subject)
     flat = flatten(kernel, buffers, collapse=collapse)
-    choices = _choose(flat, kernel.subject, gate)
     call = describe(kernel, flat, buffers)
+    if has_half_values(flat) and gate.allows("codegen.half_values", kernel.subject):
+        flat = with_half_values(flat)
+    choices = _choose(flat, kernel.subject, gate)
     storage = call.storage()
     declarations = [
         *(f"const {TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.loads),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from tcdebug.compiler.codegen.kernels.half_values import NARROW, rounds
 from tcdebug.compiler.codegen.kernels.index_text import TruncatingText
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
 from tcdebug.compiler.ir.index import (
@@ -128,6 +129,10 @@ def operation(node: Call, operands: list[str]) -> str:
         return SPECIAL[name](operands, dtype)
     if name in FUNCTIONS or name in ("floor_div", "remainder"):
         return f"{name}_({', '.join(operands)})"
+    if rounds(node):
+        return f"{name}({operands[0]})"
+    if name == NARROW:
+        return f"narrow_to_{TYPES[dtype]}({operands[0]})"
     raise KeyError(f"{name} cannot be written in C++")
 
 

@@ -1,0 +1,94 @@
+"""Finds the floats that are numbers of bfloat16 or float16: rounding them changes nothing."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tcdebug.compiler.ir.expr import Call, Constant, Expr, Guarded, Load
+from tcdebug.compiler.ir.operations import FLOATS
+
+KEEPING = frozenset(
+    ("neg", "abs", "floor", "ceil", "trunc", "round", "maximum", "minimum", "fmax", "fmin")
+)
+"""Operations whose result is a number of the type if all operands are."""
+NARROW = (torch.bool, torch.int8, torch.uint8)
+"""The integers that both types represent exactly."""
+
+
+class Representable:
+    """The values of a kernel that are numbers of one half type."""
+
+    def __init__(self, half: torch.dtype) -> None:
+        self.half = half
+        self.values: set[str] = set()
+        """The nodes of the kernel whose values are such numbers."""
+        self._known: dict[str, bool] = {}
+
+    def holds(self, expr: Expr) -> bool:
+        """Whether the value of an expression is such a number."""
+        stack = [expr]
+        while stack:  # not recursive: a chain can be as long as the graph
+            node = stack[-1]
+            unknown = [o for o in node.operands if o.key not in self._known]
+            if unknown and node.key not in self._known:
+                stack.extend(unknown)
+                continue
+            stack.pop()
+            if node.key not in self._known:
+                self._known[node.key] = self._from_operands(node)
+        return self._known[expr.key]
+
+    def note(self, expr: Expr) -> None:
+        """Record that an expression is rounded to the type."""
+        self._known[expr.key] = True
+
+    def _from_operands(self, node: Expr) -> bool:
+        if node.dtype == self.half:
+            return True
+        if node.dtype not in FLOATS:
+            return node.dtype in NARROW
+        match node:
+            case Constant():
+                return self._is_number(float(node.value))
+            case Load(index=()):
+                return node.buffer in self.values
+            case Guarded():
+                return self._all(node.body, node.other)
+            case Call(name="where"):
+                return self._all(*node.args[1:])
+            case Call(name="copysign"):
+                return self._all(node.args[0])
+            case Call(name="mul"):
+                return self._all(*node.args) and any(map(self._keeps_as_factor, node.args))
+            case Call(name="cast"):
+                return self._all(*node.args)
+            case Call(name="sign"):
+                return True
+            case Call() if node.name in KEEPING:
+                return self._all(*node.args)
+        return False
+
+    def _all(self, *operands: Expr) -> bool:
+        return all(self._known[o.key] for o in operands)
+
+    def _is_number(self, value: float) -> bool:
+        rounded = torch.tensor(value, dtype=torch.float64).to(self.half).item()
+        return rounded == value or math.isnan(value)
+
+    def _keeps_as_factor(self, factor: Expr) -> bool:
+        """Whether a product with a factor is a number of the type if the other factor is one.
+
+        float16 has a smaller range than float. A power of two below 1 makes subnormal numbers,
+        which have fewer digits.
+        """
+        if isinstance(factor, Constant):
+            size = abs(float(factor.value))
+            doubles = self.half == torch.bfloat16 and math.isfinite(size) and size > 1
+            return size in (0, 1) or (doubles and math.frexp(size)[0] == 0.5)
+        return (
+            isinstance(factor, Call)
+            and factor.name == "cast"
+            and factor.args[0].dtype == torch.bool
+        )

@@ -1,0 +1,98 @@
+"""codegen.half_values: bfloat16 and float16 values as floats, and roundings that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from cpp_kernels import kernels
+from judge import assert_as_eager, compiled
+
+HALVES = [torch.bfloat16, torch.float16]
+Function = Callable[..., Any]
+
+
+def every(dtype: torch.dtype) -> torch.Tensor:
+    """All numbers of a half type, with infinities and NaNs."""
+    return torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype).view(256, 256)
+
+
+def exact(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor) -> Any:
+    """Operations that give numbers of the type, each one followed by another."""
+    return (
+        x.abs().neg(),
+        torch.where(mask, x.relu(), y.neg()),
+        torch.maximum(x, y).clamp(-1.5, 3),
+        x.floor().ceil() if x.dtype == torch.bfloat16 else x.trunc().round(),
+        torch.copysign(x.abs(), y).sign() + 0 * mask,
+        x.abs() * mask,
+        torch.minimum(x * mask, -y).amax(-1).neg(),
+    )
+
+
+def inexact(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor) -> Any:
+    """Operations that must round, each one followed by another."""
+    return (
+        (x * 2).neg(),
+        (x * 0.5).abs(),
+        (x + y).relu() - x,
+        (x / 3).clamp(-2, 1e4) * y,
+        torch.where(mask, x * y, x).neg() + torch.where(mask, x, y * 1e-3),
+        (mask.long() * 257 + 2049).to(x.dtype).neg(),
+        (x.double() / 3).to(x.dtype).abs(),
+        x.to(torch.float16).to(torch.bfloat16).neg(),
+        (x.float() * 1.0001).to(x.dtype).abs().float(),
+    )
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("function", [exact, inexact])
+def test_results_are_those_of_eager_for_all_numbers(function: Function, dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    x = every(dtype)
+    y = x.flip(0).roll(77, 1).contiguous()
+    mask = torch.arange(2**16).view(256, 256) % 3 == 0
+    assert_as_eager(compiled(function), function, [x, mask, y], exact=True)
+
+
+def test_only_roundings_that_change_a_value_are_written() -> None:
+    def roundings(function: Function, dtype: torch.dtype = torch.bfloat16) -> int:
+        torch._dynamo.reset()
+        text = kernels(function, *(torch.randn(64, 300).to(dtype) for _ in range(2)))
+        return text.count(" to_") + text.count(" round_to_")
+
+    assert roundings(lambda x, y: torch.where(x > y, x.abs().neg().relu(), -y).clamp(-1, 0.5)) == 0
+    assert roundings(lambda x, y: torch.where(x > y, x * 2, -(y * 4)).abs()) == 0
+    assert roundings(lambda x, y: (x * 2).abs(), torch.float16) == 1
+    assert roundings(lambda x, y: (x * 0.5).abs()) == 1
+    assert roundings(lambda x, y: (x * (y > 0)).relu()) == 0
+    assert roundings(lambda x, y: (x * 0.3).neg() * 2 + y) == 2
+    assert roundings(lambda x, y: x.clamp(-0.25, 3), torch.float16) == 0
+    assert roundings(lambda x, y: x.abs().to(torch.float16)) == 1
+
+
+def shapes(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Values that are stored and read again, kept for a later sweep, transposed, moved."""
+    product, quotient = x * y + x, x / y / (x - y) / 3
+    return (
+        (product, product.relu() - y),
+        quotient - quotient.amax(-1, keepdim=True),
+        (x * y).neg() - (x * y).amin(0, keepdim=True),
+        (x.view(-1, 4, 20).mT * 3).relu().amax(-1),
+        (x.t() + y.view(80, 64)).abs() * 2,
+        (quotient.cummax(1)[0].neg() + y) / x / y,
+        torch.nn.functional.pad(x * y, (1, 2)).relu() + 1,
+        torch.cat([x * 3, y.relu()], 1).abs() - 1,
+        x[:, torch.arange(79, -1, -3)].square().neg() * 3,
+        y.mul_(x).relu_().add_(x.sign()),
+        (x.float() * y + x).to(x.dtype) * y,
+    )
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_values_that_cross_loops_are_rounded_as_in_eager(dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    inputs = [torch.randn(64, 80, generator=torch.Generator().manual_seed(k)) for k in (1, 2)]
+    assert_as_eager(compiled(shapes), shapes, [x.to(dtype) for x in inputs], exact=True)
