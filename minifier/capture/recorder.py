@@ -102,13 +102,13 @@ class Recorder:
     def _backends_of_programs(self, settings: Mapping[str, Any]) -> list[Backend]:
         if self.forced:
             return [describe(self.forced, self.run_dir)]
-        just_in_time = Backend(
-            INDUCTOR, INDUCTOR, options=jit_settings(settings), run_dir=self.run_dir,
-            in_place_of="AOTInductor",
-        )  # fmt: skip
         ahead_of_time = Backend(
             AOTINDUCTOR_BACKEND, AOTINDUCTOR_BACKEND, options=dict(settings), run_dir=self.run_dir
         )
+        just_in_time = Backend(
+            INDUCTOR, INDUCTOR, options=jit_settings(settings), run_dir=self.run_dir,
+            in_place_of=ahead_of_time,
+        )  # fmt: skip
         return [just_in_time, ahead_of_time]
 
 

@@ -55,6 +55,8 @@ class Reproduction(Generic[CandidateType]):
             as_is, off = self._verify(branch, path)
             if as_is.late:
                 return OVERDUE.format("unchanged")
+            if written.must_pass and branch.off and not branch.passes:
+                continue
             if branch.fails:
                 self._shorten(branch, facts, path)
                 if off is not None and off.late:

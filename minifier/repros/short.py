@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt, normalised
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.user_frames import last_exception
@@ -21,6 +22,7 @@ from tcdebug.minifier.judging.compare import TOLERANCE
 from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro import Repro
 from tcdebug.minifier.repros.verify import Verified, verify
+from tcdebug.minifier.targets.entries import ENTRIES
 
 SECONDS = 120.0
 """The time limit of a short form, in seconds. One that takes longer is not kept."""
@@ -34,6 +36,13 @@ FORWARD = """{inputs}
 
 eager = f(*inputs())
 compiled = torch.compile(f{arguments})(*inputs())
+"""
+AHEAD_OF_TIME = """{inputs}
+
+eager = f(*inputs())
+program = torch.export.export(f, tuple(inputs()))
+package = torch._inductor.aoti_compile_and_package(program{arguments})
+compiled = torch._inductor.aoti_load_package(package)(*inputs())
 """
 DRAWN = """
 for e, c in zip(eager, compiled, strict=True):
@@ -73,7 +82,10 @@ def short_forms(case: Case, content: Repro) -> Iterator[str]:
     case = readable_names(case)
     given = InputsText.of(case, store=False, inference=content.ambient.inference)
     source = module_source(case.module)
-    if given.stored or source.constants or content.call["backend"] is None:
+    if given.stored or source.constants or content.call["backend"] in (None, *ENTRIES):
+        return
+    packaged = content.call["backend"] == AOTINDUCTOR_BACKEND
+    if packaged and any(i.dynamic for i in case.inputs):
         return
     makes = given.text(has_data=False).rstrip() + "\n"
     imports = [line for line in source.imports if line.startswith(("import ", "from "))]
@@ -81,10 +93,16 @@ def short_forms(case: Case, content: Repro) -> Iterator[str]:
     message = " ".join(content.outcome.message.split())[:MOST_MESSAGE]
     about = f"# {content.outcome.kind.value} in {content.outcome.direction}: {message}\n"
     head = about + "\n".join(dict.fromkeys(["import torch", *imports])) + "\n\n"
-    graph = _function(source.text) or f"{source.text.rstrip()}\n\n\nf = Graph()\n"
+    function = "" if packaged else _function(source.text)  # a program is exported from a module
+    graph = function or f"{source.text.rstrip()}\n\n\nf = Graph()\n"
     body = head + (f"{state}\n\n" if state else "") + f"\n{graph}\n\n"
-    arguments = call_text(content.call)
     compared = _comparison(content, case)
+    if packaged:
+        settings = content.call.get("options")
+        arguments = f", inductor_configs={settings!r}" if settings else ""
+        yield body + AHEAD_OF_TIME.format(inputs=makes, arguments=arguments) + compared
+        return
+    arguments = call_text(content.call)
     wants_gradients = any(i.requires_grad for i in _tensors(case))
     forms = [BACKWARD] if content.outcome.direction == "backward" else [FORWARD]
     if wants_gradients and forms == [FORWARD]:

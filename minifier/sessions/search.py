@@ -158,8 +158,8 @@ class Session:
             investigation.notes.append(OWN_DRAWS)
         if backend.in_place_of:
             investigation.notes.append(
-                f"the script compiles this graph with {backend.in_place_of}; the search and the "
-                f"repro compile it with torch.compile and {backend.name}"
+                "the script compiles this graph with AOTInductor; the search compiled it with "
+                f"torch.compile and {backend.name}, which is faster"
             )
         try:
             if self.interpreters is not None:
@@ -254,6 +254,7 @@ class Session:
             interpreters=self.interpreters,
             script=self.script.path if self.script else "",
             standalone=self.job.standalone,
+            script_target=backend.in_place_of,
         )
 
     def _interpreters(self, backend: Backend) -> Interpreters | None:

@@ -57,6 +57,11 @@ COLD = 3.0
 """A repro script may take this many times as long as a warm candidate."""
 COLD_SECONDS = 60.0
 """The smallest time limit of a repro script whose compiler must rebuild its kernels."""
+OTHER_TARGET = (
+    "the repro compiles with torch.compile and {}; one that uses AOTInductor did not fail in the "
+    "same way, or did not pass with the culprit off"
+)
+"""A note on a repro that does not compile as the script does."""
 FORK_REFUSED = "fork-based multiprocessing"
 """The text of autograd's error in a child that was forked after device threads were started."""
 
@@ -103,6 +108,8 @@ class GraphSubject:
     """The path of the user's script."""
     standalone: bool = False
     """Whether its repros contain their judge."""
+    script_target: Target | None = None
+    """How the script compiles the graph, if `target` is asked in its place."""
     _fork: Fork = os.fork
 
     @property
@@ -237,16 +244,29 @@ class GraphSubject:
         setups = self.setups
         if self._raised_by_script(facts.failure) or any(map(self._of_script, facts.culprits)):
             setups = tuple(filter(None, setups)) or setups
+        if self.script_target is not None:
+            through_script = replace(self, target=self.script_target)
+            for setup in setups:
+                inputs = through_script._write(facts, setup, {}, path)
+                yield WrittenRepro(path, inputs, must_pass=True)
+        without = "" if self.script_target is None else OTHER_TARGET.format(self.target.name)
         for variables, setup in product(variables_to_try(), setups):
-            content = self._content(facts, setup, variables)
-            write = partial(repro.write, repro=content, path=path)
-            inputs = self._on_its_devices(facts.candidate, write)
-            if facts.passing is not None:
-                passing = path.with_name(f"{path.stem}_passes.py")
-                write = partial(repro.write_passing, repro=content, path=passing)
-                self._on_its_devices(facts.passing, write)
+            inputs = self._write(facts, setup, variables, path)
             needs = f"the repro needs variables: {', '.join(variables)}" if variables else ""
-            yield WrittenRepro(path, inputs, needs)
+            yield WrittenRepro(path, inputs, "; ".join(filter(None, [without, needs])))
+
+    def _write(
+        self, facts: ReproFacts[Case], setup: str, variables: Mapping[str, str], path: Path
+    ) -> str:
+        """Write one form of the repro and the nearest passing graph. Return the inputs' origin."""
+        content = self._content(facts, setup, variables)
+        write = partial(repro.write, repro=content, path=path)
+        inputs = self._on_its_devices(facts.candidate, write)
+        if facts.passing is not None:
+            passing = path.with_name(f"{path.stem}_passes.py")
+            write = partial(repro.write_passing, repro=content, path=passing)
+            self._on_its_devices(facts.passing, write)
+        return inputs
 
     def _of_script(self, unit: str) -> bool:
         inductor = self.target.call()["backend"] == INDUCTOR
@@ -261,7 +281,11 @@ class GraphSubject:
         """Write a short form of a repro; None if none fails in the same way."""
         if self.criteria.oracle != "default" or self.criteria.check:
             return None
-        return write_short(facts.candidate, self._content(facts, "", {}), path)
+        for target in filter(None, (self.script_target, self.target)):
+            content = replace(self, target=target)._content(facts, "", {})
+            if short := write_short(facts.candidate, content, path):
+                return short
+        return None
 
     def _content(
         self, facts: ReproFacts[Case], setup: str, variables: Mapping[str, str]

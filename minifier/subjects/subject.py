@@ -46,6 +46,8 @@ class WrittenRepro:
     inputs: str
     note: str = ""
     """A note for the report, in case this is the repro that reproduces the failure."""
+    must_pass: bool = False
+    """Whether the next form is tried if this one does not pass with the culprit off."""
 
 
 class Subject(Runner[CandidateType], Protocol[CandidateType]):

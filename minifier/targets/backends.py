@@ -16,6 +16,7 @@ from tcdebug.compiler.backend import backend as embedded
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.source import for_eager
 from tcdebug.minifier.targets.entries import ENTRIES
 from tcdebug.minifier.targets.ladder import autograd_asked, rung
@@ -39,8 +40,8 @@ class Backend:
     mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     run_dir: str = ""
-    in_place_of: str = ""
-    """What the script compiles with, where this backend is asked first because it is faster."""
+    in_place_of: Backend | None = None
+    """The backend with which the script compiles, if this one is asked first, being faster."""
     artifacts: bool = False
     """Whether the texts of stages are kept in the run folder."""
     own_draws: bool = False
@@ -150,7 +151,7 @@ class Backend:
         Values can be compared only if random numbers are drawn as in eager.
         """
         of_script = not isinstance(self.backend, str)  # it may be built on inductor
-        inductor = self.name in (INDUCTOR, *ENTRIES) or of_script
+        inductor = self.name in (INDUCTOR, AOTINDUCTOR_BACKEND, *ENTRIES) or of_script
         given = not inductor or FALLBACK_RANDOM in self.options
         return {} if given or self.own_draws else {FALLBACK_RANDOM: True}
 
@@ -167,7 +168,10 @@ class Backend:
 
     def with_own_draws(self) -> Backend | None:
         """Return this backend with its own random numbers; None if they are not replaced."""
-        return replace(self, own_draws=True) if self.added() else None
+        if not self.added():
+            return None
+        instead = self.in_place_of and replace(self.in_place_of, own_draws=True)
+        return replace(self, own_draws=True, in_place_of=instead)
 
     def as_in_script(self) -> Backend:
         """Return this backend with the random numbers that it draws where the script compiles."""

@@ -41,7 +41,7 @@ def row(script: Path, unit: str, kind: str, blocks: int) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         asked = command(arguments(unit, kind, blocks, script))
-        run = measured(asked, folder, {"OMP_NUM_THREADS": "1"})
+        run = measured("tcdebug", asked, folder, {"OMP_NUM_THREADS": "1"})
         if "{" not in run.output:
             return f"no report: {run.output[-300:]}"
         report = json.loads(run.output[run.output.index("{") :].splitlines()[0])

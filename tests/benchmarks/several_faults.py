@@ -31,7 +31,7 @@ SECONDS = 900
 def ours(folder: Path, wanted: list[list[str]]) -> str:
     """The cells of `tcdebug bisect`."""
     command = [sys.executable, "-m", "tcdebug", "bisect", "--json", "-q", "script.py"]
-    run = measured(command, folder, {"OMP_NUM_THREADS": "1"})
+    run = measured("tcdebug", command, folder, {"OMP_NUM_THREADS": "1"})
     start = run.output.find('{"status"')
     if start < 0:
         return f"no report: {run.output[-300:]}"
@@ -51,6 +51,7 @@ def torchs(folder: Path, wanted: list[list[str]]) -> str:
     """The cells of torch's bisector, whose answer is shown unchanged."""
     bisector = ["-m", "torch._inductor.compiler_bisector", "run", sys.executable, "script.py"]
     run = measured(
+        "bisector",
         ["timeout", str(SECONDS), sys.executable, *bisector],
         folder,
         {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FX_GRAPH_CACHE": "0"},

@@ -14,8 +14,8 @@ CALLS = {
     "inductor_compile": "'backend': 'inductor_compile'",
     "standalone_compile": "'backend': 'standalone_compile'",
     "compile_fx_again": "'backend': None",
-    "aot_compile": "'backend': 'inductor'",
-    "aoti_package": "'backend': 'inductor'",
+    "aot_compile": "'backend': 'aotinductor'",
+    "aoti_package": "'backend': 'aotinductor'",
 }
 """What the script calls -> what its repro calls."""
 

@@ -54,6 +54,20 @@ def test_arguments_that_the_script_gave_are_given() -> None:
     assert given in text
 
 
+def test_a_program_that_is_packaged_is_exported_and_loaded() -> None:
+    call = {"backend": "aotinductor", "options": {"max_autotune": True}}
+    (text,) = short_forms(case(torch.sin, gradient=True), Repro(WRONG, call))
+    lines = text.splitlines()
+    assert lines[-5:-1] == [
+        "eager = f(*inputs())",
+        "program = torch.export.export(f, tuple(inputs()))",
+        "package = torch._inductor.aoti_compile_and_package("
+        "program, inductor_configs={'max_autotune': True})",
+        "compiled = torch._inductor.aoti_load_package(package)(*inputs())",
+    ]
+    assert "f = Graph()" in lines
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "one operator": torch.sin,
     "two outputs": lambda x: (x.sin(), {"a": x + 1}),
@@ -81,6 +95,7 @@ def test_a_short_form_of_a_healthy_graph_runs_to_its_end(
         Repro(WRONG, {"backend": "inductor"}, setup="def set_up(then): then()"),
         Repro(WRONG, {"backend": "inductor"}, variables={"A": "1"}),
         Repro(WRONG, {"backend": None}),
+        Repro(WRONG, {"backend": "compile_fx"}),
         Repro(Outcome(Kind.HANG, "compile", "compile | hang"), {"backend": "inductor"}),
     ],
 )

@@ -13,6 +13,7 @@ from torch._inductor.codegen import cpp
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.registry import REGISTRY
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject
@@ -69,6 +70,30 @@ def test_a_repro_of_code_that_the_script_replaced_in_inductor_runs_the_script_at
     assert written("lower.aten.cos.default") == [True]
     assert written("lower.aten.sin.default") == [False, True]
     assert written("codegen.simd") == [False, True]
+
+
+def test_the_repro_of_a_packaged_program_packages_it_unless_only_inductor_alone_fails(
+    tmp_path: Path,
+) -> None:
+    settings = {"aot_inductor.package": True}
+    packaging = Backend(AOTINDUCTOR_BACKEND, AOTINDUCTOR_BACKEND, options=settings)
+    in_place = Backend(INDUCTOR, INDUCTOR, in_place_of=packaging).with_own_draws()
+    assert in_place is not None
+    target = in_place.in_place_of
+    subject = GraphSubject(in_place, EventLog(tmp_path), setups=("", SETUP), script_target=target)
+    case = captured(torch.sin, torch.ones(2))
+    facts = ReproFacts(case, WRONG, ("lower.aten.sin.default",), Toggles(), None, 1, Limits())
+    written = [
+        (w.must_pass, SETUP in text, f"CALL = {packaging.call()}" in text, bool(w.note))
+        for w in subject.repros(facts, tmp_path / "repro.py")
+        if (text := w.path.read_text())
+    ]
+    assert written == [
+        (True, False, True, False),
+        (True, True, True, False),
+        (False, False, False, True),
+        (False, True, False, True),
+    ]
 
 
 def test_torch_itself_replaces_nothing_in_inductor() -> None:
