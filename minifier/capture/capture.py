@@ -19,7 +19,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
 from tcdebug.compiler.patching import Patch, misfit, patched
-from tcdebug.minifier.capture.journal import without_large_storages
+from tcdebug.minifier.capture.watching.journal import without_large_storages
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured, tensors_of
 from tcdebug.minifier.cases.outcome import Kind, Outcome

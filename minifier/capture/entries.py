@@ -11,7 +11,7 @@ import ast
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.capture.saved_code import SavableStandIn, SavedCode, patched_when_imported
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.interception import COMPILE_FX
 
 LOST = "no graph is seen that a script gives to this function"
@@ -80,6 +81,14 @@ class EntryCall:
     module: Any
     settings: Mapping[str, Any] | None
     again: Callable[[Any, Any], Any] = field(compare=False)
+    inputs: Sequence[Any] = ()
+    """The example inputs of the call."""
+
+    def described(self, run_dir: str) -> Backend:
+        """Return the entry as a backend of torch.compile."""
+        if self.settings is None:
+            return Backend(self.again, self.backend, run_dir=run_dir)
+        return Backend(self.backend, self.backend, options=self.settings, run_dir=run_dir)
 
 
 EntryStandIn = Callable[[EntryCall], Callable[..., Any] | None]
@@ -92,10 +101,24 @@ def entries_replaced(stand_in: EntryStandIn, log: EventLog) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         saved = SavedCode(log)
         patches.callback(saved.remove)
+        patches.enter_context(_entered(stand_in, saved, log))
+        patched_when_imported(patches, LOAD_ARTIFACT, partial(_loading, saved), log)
+        yield
+
+
+@contextlib.contextmanager
+def entries_wrapped(wrap: EntryStandIn, log: EventLog) -> Iterator[None]:
+    """Let `wrap` compile each graph in this block. What it returns can be saved as the code can."""
+    with _entered(wrap, None, log):
+        yield
+
+
+@contextlib.contextmanager
+def _entered(stand_in: EntryStandIn, saved: SavedCode | None, log: EventLog) -> Iterator[None]:
+    with contextlib.ExitStack() as patches:
         for entry in ENTRIES:
             make = partial(_replacement, entry, stand_in, saved)
             patched_when_imported(patches, entry.patch, make, log)
-        patched_when_imported(patches, LOAD_ARTIFACT, partial(_loading, saved), log)
         yield
 
 
@@ -123,7 +146,7 @@ class StandInArtifact:
 
 
 def _replacement(
-    entry: Entry, stand_in: EntryStandIn, saved: SavedCode, original: Callable[..., Any]
+    entry: Entry, stand_in: EntryStandIn, saved: SavedCode | None, original: Callable[..., Any]
 ) -> Callable[..., Any]:
     signature = inspect.signature(original)
     graph, examples, *_ = signature.parameters
@@ -133,15 +156,17 @@ def _replacement(
             return original(*args, **kwargs)
         given = signature.bind(*args, **kwargs).arguments
         module = given.pop(graph)
-        given.pop(examples)
+        inputs = given.pop(examples)
 
         def again(module: Any, inputs: Any) -> Any:
             return original(module, inputs, **given)
 
-        call = stand_in(EntryCall(entry.backend, module, _settings(entry, given), again))
+        call = stand_in(EntryCall(entry.backend, module, _settings(entry, given), again, inputs))
         if call is None:
             return original(*args, **kwargs)
-        return SavableStandIn(call, saved) if entry.backend == "standalone_compile" else call
+        if saved is None or entry.backend != "standalone_compile":
+            return call
+        return SavableStandIn(call, saved)
 
     return enter
 

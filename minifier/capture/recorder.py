@@ -90,14 +90,9 @@ class Recorder:
         if not self.active:
             return None
         self.entered = True
-        name = call.backend
-        if self.forced:
-            backend = describe(self.forced, self.run_dir)
-        elif call.settings is None:
-            backend = Backend(call.again, name, run_dir=self.run_dir)
-        else:
-            backend = Backend(name, name, options=call.settings, run_dir=self.run_dir)
-        return entry_compiled_by(Recording(self, backend))(call)
+        forced = self.forced
+        described = describe(forced, self.run_dir) if forced else call.described(self.run_dir)
+        return entry_compiled_by(Recording(self, described))(call)
 
     def _backends_of_programs(self, settings: Mapping[str, Any]) -> list[Backend]:
         if self.forced:

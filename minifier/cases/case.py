@@ -230,7 +230,7 @@ def copy_module(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
-    """Make the case of a graph that Dynamo captured and that was called with `values`.
+    """Make the case of a graph that was captured, and that was called with `values`.
 
     Dynamo passes symbolic sizes as separate arguments. They become reads of a tensor's size, so
     that the graph can be captured again.
@@ -239,11 +239,16 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs: list[CaseInput] = []
     for node, value in zip(placeholders, values, strict=True):
-        example = node.meta.get("example_value")
+        example = _example(node)
         plain = int(value) if isinstance(value, torch.SymInt) else value
         inputs.append(CaseInput(str(node.target), plain, _dynamic_dims(example)))
     _read_sizes_from_tensors(graph, placeholders, copies)
     return Case(module, tuple(inputs)).with_graph(graph)
+
+
+def _example(node: fx.Node) -> Any:
+    """Return the value that a node had in its trace, by Dynamo or by another tracer."""
+    return node.meta.get("example_value", node.meta.get("val"))
 
 
 def _dynamic_dims(example: Any) -> tuple[int, ...]:
@@ -257,7 +262,7 @@ def _read_sizes_from_tensors(
 ) -> None:
     first = next((n for n in graph.nodes if n.op != "placeholder"), None)
     for node in placeholders:
-        example = node.meta.get("example_value")
+        example = _example(node)
         if not isinstance(example, torch.SymInt) or not copies[node].users or first is None:
             continue
         found = _dimension_of(str(example), placeholders)
@@ -271,7 +276,7 @@ def _read_sizes_from_tensors(
 
 def _dimension_of(symbol: str, placeholders: Sequence[fx.Node]) -> tuple[fx.Node, int] | None:
     for node in placeholders:
-        example = node.meta.get("example_value")
+        example = _example(node)
         if isinstance(example, torch.Tensor):
             for dim, size in enumerate(example.shape):
                 if isinstance(size, torch.SymInt) and str(size) == symbol:

@@ -26,7 +26,8 @@ from tcdebug.minifier.capture.exports import (
 )
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.layers_off import layers_off
-from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.capture.watching.watched_entries import entries_watched
+from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, PROGRAM_PASSES, is_layer
 from tcdebug.minifier.cases.settings import assignments
 from tcdebug.minifier.processes.job import Job
@@ -117,6 +118,8 @@ def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(traced(log))
     patches.enter_context(backward_watched(watcher.backward_failed, log))
     forced = job.backend
+    if not forced:
+        patches.enter_context(entries_watched(watcher, log))
     if not job.guards:
         patches.enter_context(compile_patched(lambda backend: watcher.wrap(forced or backend), log))
         return

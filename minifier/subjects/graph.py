@@ -22,6 +22,7 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.environment import variables_to_try
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
 from tcdebug.minifier.cases.placement import devices, placed
 from tcdebug.minifier.cases.surroundings import surroundings
@@ -57,6 +58,8 @@ COLD = 3.0
 """A repro script may take this many times as long as a warm candidate."""
 COLD_SECONDS = 60.0
 """The smallest time limit of a repro script whose compiler must rebuild its kernels."""
+PACKAGING_SECONDS = 2 * COLD_SECONDS
+"""The same where AOTInductor compiles a library besides the kernels."""
 OTHER_TARGET = (
     "the repro compiles with torch.compile and {}; one that uses AOTInductor did not fail in the "
     "same way, or did not pass with the culprit off"
@@ -315,9 +318,11 @@ class GraphSubject:
         """Return the hang limit of a repro. A fresh process is slower than a warm one."""
         if facts.failure.kind is not Kind.HANG:
             return SECONDS
+        packages = self.target.call()["backend"] == AOTINDUCTOR_BACKEND
+        cold = PACKAGING_SECONDS if packages else COLD_SECONDS
         if facts.failure.endless:
-            return COLD_SECONDS
-        least = 0.0 if self.target.call()["backend"] == EMBEDDED else COLD_SECONDS
+            return cold
+        least = 0.0 if self.target.call()["backend"] == EMBEDDED else cold
         return min(SECONDS, max(least, COLD * facts.limits.seconds))
 
     def lines(self, candidate: Case) -> list[str]:

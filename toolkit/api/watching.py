@@ -14,8 +14,9 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.display.console import note
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.capture.running import left_running
-from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.capture.watching.running import left_running
+from tcdebug.minifier.capture.watching.watched_entries import entries_watched
+from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.processes.subprocess_hook import VARIABLE as CHILDREN
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
@@ -101,6 +102,7 @@ def watching(
     try:
         with (
             compile_patched(watcher.wrap, log),
+            entries_watched(watcher, log),
             backward_watched(watcher.backward_failed, log),
             traced(log),
             _events_in(path),

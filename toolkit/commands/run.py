@@ -15,7 +15,7 @@ from tcdebug.display.console import error, note, write
 from tcdebug.display.findings.guards import show_missing_guards
 from tcdebug.display.profile import show_profile
 from tcdebug.display.report import announce_repros
-from tcdebug.minifier.capture.running import left_running
+from tcdebug.minifier.capture.watching.running import left_running
 from tcdebug.minifier.processes.job import (
     NO_BACKEND,
     SCRIPT_FAILED,

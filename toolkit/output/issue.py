@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.compiler.events.run_folder import BASE
-from tcdebug.minifier.capture.running import left_running
+from tcdebug.minifier.capture.watching.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
 from tcdebug.minifier.repros.standalone import GRAPH, standalone

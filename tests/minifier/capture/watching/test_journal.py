@@ -17,9 +17,9 @@ from captured import captured
 from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.journal import without_large_storages
-from tcdebug.minifier.capture.running import left_running
-from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.capture.watching.journal import without_large_storages
+from tcdebug.minifier.capture.watching.running import left_running
+from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.repros.verify import verify
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 

@@ -7,6 +7,7 @@ stays after an exception, and with `check` after a result that differs from eage
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -20,7 +21,7 @@ from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
-from tcdebug.minifier.capture.journal import Journal, Scene
+from tcdebug.minifier.capture.watching.journal import Journal, Scene
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import flatten, from_captured, size_at_capture
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
@@ -49,11 +50,13 @@ class Watcher:
     """Journal the inputs of every call, not only of each graph's first."""
     graphs: int = 0
     repros: list[Path] = field(default_factory=list)
-    backward: dict[int, _WatchedGraph] = field(default_factory=dict)
+    backward: dict[int, WatchedGraph] = field(default_factory=dict)
     """The graphs whose backward is running, by thread."""
     interrupted: bool = False
     """Whether one of the repros is of something that a person interrupted."""
     ordinals: Iterator[int] = field(default_factory=itertools.count)
+    inside: threading.local = field(default_factory=threading.local)
+    """Its attribute `compiling` says whether a graph that is watched is being compiled."""
     journal: Journal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,9 +64,24 @@ class Watcher:
 
     def wrap(self, backend: Any) -> Any:
         """Return the backend with its graphs watched."""
-        if isinstance(backend, _WatchedBackend) or sets_up(backend):
+        if isinstance(backend, WatchedBackend) or sets_up(backend):
             return backend
-        return _WatchedBackend(self, backend, describe(backend, str(self.folder)))
+        return WatchedBackend(self, backend, describe(backend, str(self.folder)))
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Record that this thread compiles a graph. What it gives to inductor is a part of that."""
+        before = self.is_compiling
+        self.inside.compiling = True
+        try:
+            yield
+        finally:
+            self.inside.compiling = before
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether this thread compiles a graph that is watched."""
+        return getattr(self.inside, "compiling", False)
 
     def backward_failed(self, error: BaseException) -> None:
         """Keep the repro of the compiled graph whose backward raised an exception, if any."""
@@ -103,37 +121,46 @@ class Watcher:
 
 
 @dataclass(eq=False)
-class _WatchedBackend:
+class WatchedBackend:
     """A backend whose graphs are watched."""
 
     watcher: Watcher
     original: Any
     backend: Backend
+    entered: bool = False
+    """Whether the script gives its graphs to inductor itself."""
 
     @property
     def compiler_name(self) -> str:
         """The name of the backend in torch's messages."""
         return self.backend.name
 
-    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> WatchedGraph:
+        compile_graph: Callable[..., Any] = torch._dynamo.lookup_backend(self.original)
+        return self.watch(module, inputs, lambda: compile_graph(module, inputs))
+
+    def watch(
+        self, module: fx.GraphModule, inputs: Sequence[Any], compile_graph: Callable[[], Any]
+    ) -> WatchedGraph:
+        """Compile a graph, and return it as a callable. Both are watched."""
         watcher = self.watcher
         ordinal = next(watcher.ordinals)
         watcher.graphs = ordinal + 1
         case = from_captured(module, [size_at_capture(i) for i in inputs])
         names = tuple(str(n.target) for n in module.graph.nodes if n.op == "placeholder")
         path = watcher.journal.path(ordinal)
-        scene = Scene(case, self.backend, ordinal, path, Ambient.current())
+        scene = Scene(case, self.backend, ordinal, path, Ambient.current(), self.entered)
         watcher.log.emit(GraphRecorded(ordinal, case.size, 0))
         watcher.ahead(scene, "compile", first=True)
         since = time.monotonic()
         try:
-            compile_graph: Callable[..., Any] = torch._dynamo.lookup_backend(self.original)
-            compiled = compile_graph(module, inputs)
+            with watcher.compiling():
+                compiled = compile_graph()
         except (Exception, KeyboardInterrupt) as error:
             self.stopped(error, scene, "compile", since)
             raise
         watcher.clear(scene)
-        return _WatchedGraph(self, scene.without_values(), names, compiled)
+        return WatchedGraph(self, scene.without_values(), names, compiled)
 
     def stopped(self, error: BaseException, scene: Scene, phase: str, since: float) -> None:
         """Write the repro, and add its path to the exception."""
@@ -158,15 +185,18 @@ class _WatchedBackend:
 
 
 @dataclass(eq=False)
-class _WatchedGraph:
+class WatchedGraph:
     """A compiled graph whose calls are watched."""
 
-    watched: _WatchedBackend
+    watched: WatchedBackend
     scene: Scene
     """The latest call, while its backward may follow or while it is being judged."""
     names: tuple[str, ...]
     """The names of all arguments. The case leaves out unused ones."""
-    compiled: Callable[..., Any]
+    compiled: Any
+    """The compiled graph, which is called with its arguments."""
+    compared: bool = True
+    """Whether a check can compare it with eager."""
     calls: int = 0
     went_back: bool = False
     since: float = 0.0
@@ -176,7 +206,7 @@ class _WatchedGraph:
         watcher = self.watched.watcher
         self.calls += 1
         self.scene = self._scene(values)
-        if watcher.check:
+        if watcher.check and self.compared:
             self._check(values)
         self.since = time.monotonic()
         watcher.ahead(self.scene, "forward", first=self.calls == 1)

@@ -14,7 +14,7 @@ from torch import fx
 from torch._dynamo.exc import RestartAnalysis
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.watcher import Watcher
+from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 
 

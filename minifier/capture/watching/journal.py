@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from tcdebug.minifier.capture.running import RUNNING, mark, unmark
+from tcdebug.minifier.capture.watching.running import RUNNING, mark, unmark
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, CaseInput, tensors_of
@@ -42,6 +42,8 @@ class Scene:
     ordinal: int
     path: Path
     ambient: Ambient
+    entered: bool = False
+    """Whether the script gives the graph to inductor itself."""
 
     def without_values(self) -> Scene:
         """Return the scene without the tensors of a call, which it would keep alive."""
@@ -80,7 +82,7 @@ class Journal:
         )  # fmt: skip
         if self.script is not None:
             scene.path.parent.mkdir(parents=True, exist_ok=True)
-            setup = script_setup(self.script, scene.ordinal, scene.path.parent, scene.backend.name)
+            setup = self._setup(self.script, scene)
             in_script = replace(bare, setup=setup, variables=variables)
             if not scene.backend.named:
                 return repro.write(as_called, in_script, scene.path)
@@ -114,12 +116,16 @@ class Journal:
         path = scene.path
         if self.script is not None and not scene.backend.named:
             path.parent.mkdir(parents=True, exist_ok=True)
-            setup = script_setup(self.script, scene.ordinal, path.parent, scene.backend.name)
+            setup = self._setup(self.script, scene)
             content = replace(content, setup=setup)
         repro.write(case, content, path, store=True)
         tensors = list(tensors_of(case.values()))
         live = LiveTensors(path.with_suffix(".safetensors"), tensors)
         return Latest(live, _numbers(case), scene.ambient)
+
+    def _setup(self, script: Script, scene: Scene) -> str:
+        folder, name = scene.path.parent, scene.backend.name
+        return script_setup(script, scene.ordinal, folder, name, entered=scene.entered)
 
     def clear(self, scene: Scene) -> None:
         """Remove a repro that was kept ready, except for what the next call needs."""
