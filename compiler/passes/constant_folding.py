@@ -17,6 +17,9 @@ prims = torch.ops.prims
 LARGEST = 1 << 20
 """The largest number of elements of a folded constant."""
 
+FEWEST_UNIFORM = 1024
+"""The fewest equal elements that kernels do not load. Fewer stay in the cache."""
+
 INLINED = frozenset(
     getattr(aten, name)
     for name in (
@@ -106,9 +109,29 @@ def _once(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     return value
 
 
+def _is_uniform(value: torch.Tensor) -> bool:
+    """Whether all elements have the same bits."""
+    if value.numel() < FEWEST_UNIFORM or value.dtype.is_complex:
+        return False
+    elements = value.contiguous().view(torch.uint8).view(-1, value.dtype.itemsize)
+    return torch.equal(elements, elements[:1].expand_as(elements))
+
+
 def _replace(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> None:
-    """Replace a node by a constant with the node's layout."""
+    """Replace a node by a constant with the node's layout.
+
+    A number in each element is not kept in memory: a kernel has it in a register.
+    """
     expected = node.meta["val"]
+    if _is_uniform(value):
+        with graph.inserting_before(node):
+            options = {"dtype": value.dtype, "device": value.device}
+            size, number = list(value.shape), value.flatten()[0].item()
+            full = graph.call_function(aten.full.default, (size, number), options)
+        full.meta = dict(node.meta)
+        node.replace_all_uses_with(full)
+        graph.erase_node(node)
+        return
     laid_out = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype)
     _once(laid_out, expected).copy_(_once(value, expected))
     module = graph.owning_module

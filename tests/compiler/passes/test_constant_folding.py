@@ -86,6 +86,29 @@ def test_an_expanded_constant_stays_one_row() -> None:
     assert folded(repeated, f32(3, 4)) == {"add.Tensor": 1}
 
 
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [(2.5, torch.float32), (-0.0, torch.bfloat16), (torch.inf, torch.float16), (7, torch.int64)],
+)
+def test_equal_elements_are_a_number_in_the_kernel(number: float, dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        whole = aten.fill.Scalar(aten.zeros.default([64, 32], dtype=dtype), number)
+        return aten.maximum.default(x, aten.neg.default(whole))  # type: ignore[no-any-return]
+
+    x = torch.zeros(64, 32, dtype=dtype)
+    assert folded(function, x) == {"full.default": 1, "maximum.default": 1}
+    assert_as_eager(compiled(function), function, [x.t().contiguous().t()], exact=True)
+
+
+def test_elements_that_differ_in_the_sign_of_zero_are_kept() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        sines = aten.sin.default(aten.arange.start_step(0.0, 2048.0))
+        signs = aten.copysign.Tensor(aten.zeros.default([2048]), sines)
+        return aten.div.Tensor(x, signs)  # type: ignore[no-any-return] # a tensor
+
+    assert folded(function, f32(2048)) == {"div.Tensor": 1}
+
+
 def test_nodes_with_dynamic_sizes_are_not_constants() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x * torch.arange(x.shape[0]).sin()
