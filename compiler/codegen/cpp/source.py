@@ -121,9 +121,9 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         split=split,
         index_sets=sets,
         scratch=(
-            (lane is None or transposed is not None)
+            rows == 1
             and not split
-            and bool(crossing(flat))
+            and bool(crossing(flat, 1 if lane is None else LANES))
             and gate.allows("codegen.scratch", subject)
         ),
     )

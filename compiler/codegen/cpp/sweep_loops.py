@@ -8,7 +8,7 @@ from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulator
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide, may_report
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
 from tcdebug.compiler.codegen.cpp.index_sets import Choice, Split
-from tcdebug.compiler.codegen.cpp.lanes import Lanes
+from tcdebug.compiler.codegen.cpp.lanes import LANES, Lanes
 from tcdebug.compiler.codegen.cpp.scan_pieces import (
     PIECE,
     ScanPieces,
@@ -16,7 +16,7 @@ from tcdebug.compiler.codegen.cpp.scan_pieces import (
     write_pieces,
 )
 from tcdebug.compiler.codegen.cpp.text import TYPES, element, index_text, loop
-from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis
+from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, first_lane
 from tcdebug.compiler.codegen.cpp.variants import (
     EXPENSIVE,
     GRAIN,
@@ -46,7 +46,7 @@ class SweepWriter:
         self.storage = storage
         self.emit = emit
         self.plan = segments(kernel)
-        self.crossing = crossing(kernel)
+        self.crossing = crossing(kernel, 1 if choices.lane is None else LANES)
         self.made = {n.name: n for n in kernel.nodes}
         self.lane = choices.lane
         self.lanes = Lanes(choices.lane, choices.rows, emit)
@@ -119,13 +119,17 @@ class SweepWriter:
         """Declare a row for each expensive value that a later sweep reads and no kernel stores."""
         if not self.choices.scratch:
             return
-        last, transposed = self.kernel.inner[-1], self.choices.transposed
-        size = str(transposed.size) if transposed else index_text(last.size)
-        place = transposed.place if transposed else to_index(last)
+        last = self.kernel.inner[-1]
+        size, place = last.size, to_index(last)
+        if self.lane is not None:
+            size, place = (
+                size * LANES,
+                place * LANES + to_index(self.lane) - to_index(first_lane(self.lane)),
+            )
         for node in segment.nodes:
             if node.name in self.crossing:
                 name = f"scratch_{node.name}"
-                self.emit.innermost.add(f"{TYPES[node.dtype]} {name}[{size}];")
+                self.emit.innermost.add(f"{TYPES[node.dtype]} {name}[{index_text(size)}];")
                 self.emit.kept[node.name] = (name, place)
 
     def inner_loops(

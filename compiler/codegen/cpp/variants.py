@@ -22,6 +22,8 @@ from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, arithmetic
 
 SCRATCH = 1 << 13
 """The longest row, in elements, that is kept for a later sweep instead of recomputed."""
+KEPT = 1 << 19
+"""The most bytes that are kept for a later sweep across rows: half of a cache's second level."""
 EXPENSIVE = 8
 """The arithmetic (see schedule/cost.py) from which keeping a value pays."""
 GATHER = 8.0
@@ -229,23 +231,38 @@ def can_split(kernel: FlatKernel) -> bool:
     return sum(s.sweep for s in segments(kernel)) == 1
 
 
-def crossing(kernel: FlatKernel) -> set[str]:
-    """Expensive values that a later sweep reads, that are not stored, and whose row is short."""
-    if len(kernel.inner) != 1:
-        return set()
-    size = kernel.inner[0].size.constant
+def crossing(kernel: FlatKernel, lanes: int = 1) -> set[str]:
+    """Expensive values that a later sweep reads, that are not stored, and that fit in the cache.
+
+    `lanes` is the number of rows that a sweep covers.
+    """
+    size = kernel.inner[0].size.constant if len(kernel.inner) == 1 else None
     if size is None or size > SCRATCH:
         return set()
     plan = [s for s in segments(kernel) if s.sweep]
-    found: set[str] = set()
+    found: dict[str, int] = {}
     for position, segment in enumerate(plan):
         for node in segment.nodes:
-            if node.kind or node.name in kernel.stored or arithmetic(node.body) < EXPENSIVE:
+            if node.kind or node.name in kernel.stored or _recomputed(kernel, node) < EXPENSIVE:
                 continue
             later = plan[position + 1 :]
             if any(node.name in reads_of(n) for s in later for n in s.nodes):
-                found.add(node.name)
-    return found
+                found[node.name] = node.dtype.itemsize
+    return set(found) if lanes == 1 or sum(found.values()) * size * lanes <= KEPT else set()
+
+
+def _recomputed(kernel: FlatKernel, node: FlatNode) -> int:
+    """The arithmetic that another sweep repeats for the value of a node."""
+    made = {n.name: n for n in kernel.nodes if n.inside and not n.kind}
+    needed: dict[str, FlatNode] = {}
+    left = [node]
+    while left:
+        latest = left.pop()
+        if latest.name not in needed:
+            needed[latest.name] = latest
+            read = reads_of(latest) - kernel.stored
+            left += [made[name] for name in read if name in made]
+    return sum(arithmetic(n.body) for n in needed.values())
 
 
 def index_sets(kernel: FlatKernel) -> Split | None:

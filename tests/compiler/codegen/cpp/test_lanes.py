@@ -69,3 +69,28 @@ def test_argmax_along_columns_is_vectorized(tmp_path: Path, name: str, dtype: to
     assert scalar_loops(kernels(function, x), tmp_path) == []
     torch._dynamo.reset()
     assert_as_eager(compiled(function), function, [x], exact=True)
+
+
+COLUMNS_KEPT: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
+    # what the columns are compared with, size, calls of `exp` in the code
+    "mean": (lambda e: e / e.mean(0), (200, 130), 1),
+    "mean of tall columns": (lambda e: e / e.mean(0), (4096, 70), 2),
+    "mean and variance": (lambda e: (e / e.mean(0)) * (e / e.mean(0)).square().sum(0), (90, 65), 1),
+    "a sum of cheap values": (lambda e: ((f := e + 1) / f.sum(0), f.neg()), (50, 100), 1),
+    "batch": (lambda e: e / e.sum(1, keepdim=True), (3, 40, 77), 1),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS_KEPT)
+def test_expensive_values_of_columns_are_computed_once_if_they_fit(name: str) -> None:
+    rest, size, calls = COLUMNS_KEPT[name]
+
+    def function(x: torch.Tensor) -> Any:
+        return rest(x.sin().exp())
+
+    x = torch.randn(size)
+    text = kernels(function, x)
+    assert text.count(" exp_(") == calls
+    assert "int lanes" in text
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [x])
