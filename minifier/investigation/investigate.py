@@ -22,7 +22,7 @@ from tcdebug.minifier.bisection.bisect import (
     bisect,
     each_matters,
 )
-from tcdebug.minifier.bisection.certainty import CertainVerdict, certain_verdict
+from tcdebug.minifier.bisection.certainty import CertainVerdict
 from tcdebug.minifier.bisection.enabled import fewest_enabled
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import SCRIPT
@@ -74,6 +74,8 @@ class Investigation(Generic[CandidateType]):
                 self._attempt("the search in the minimised graph", self._fault_by_fault)
             if self.bisecting and not (self.confirmed or self._slow_to_fail):
                 self._attempt("the search in the whole", self._whole)
+            if not (self.confirmed or self.oracle.spending.affordable):
+                raise BudgetUsed
         except BudgetUsed:
             in_budget = False
             self.notes.append("the budget is used up; this is the best result so far")
@@ -127,7 +129,8 @@ class Investigation(Generic[CandidateType]):
             if self._brought_about(branch):
                 return
             toggles = toggles.without(off=branch.off)
-            left = self._ask(toggles, f"the whole graph without {', '.join(branch.off)}")
+            purpose = f"the whole graph without {', '.join(branch.off)}"
+            left = self.oracle.ask(self.found.candidate, toggles, purpose)
             if left.failed:
                 self._check_operators(branch)
             if branch.misregistered:
@@ -161,9 +164,6 @@ class Investigation(Generic[CandidateType]):
             f"its minimised form passes with nothing off: {branch.failure.signature}"
         )
         return True
-
-    def _ask(self, toggles: Toggles, purpose: str) -> Outcome:
-        return self.oracle.ask(self.found.candidate, toggles, purpose)
 
     def _minimise(self, branch: Branch[CandidateType]) -> None:
         """Find the smallest candidate with the same failure and, once known, the same culprit."""
@@ -251,7 +251,7 @@ class Investigation(Generic[CandidateType]):
                 ask,
             )
 
-        sure = certain_verdict(asked, failure, base, search, self.wanted_confidence)
+        sure = asked.certain(failure, base, search, self.wanted_confidence)
         self.confidence = min(self.confidence, sure.confidence)
         self.notes += sure.notes(self.wanted_confidence)
         return sure

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tcdebug.compiler.gate.gate import Decision
+from tcdebug.minifier.cases.layer_names import is_layer
 
 STATUS_EXIT = {
     "confirmed": 0,
@@ -127,6 +128,12 @@ def culprit_units(report: Report) -> list[str]:
         for unit in [*(culprit.unit for culprit in fault.culprits), *fault.alternatives]
     )
     return list(dict.fromkeys(named))
+
+
+def suspicion(report: Report) -> list[str]:
+    """Return a note on the units that a report names without confirming them, if there are any."""
+    units = [name for name in culprit_units(report) if not is_layer(name)]
+    return [f"suspected, but not confirmed: {', '.join(units)}"] if units else []
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.bisection.bisect import Ask
+from tcdebug.minifier.bisection.bisect import Ask, Verdict
+from tcdebug.minifier.bisection.certainty import CertainVerdict, certain_verdict
 from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.search.rehearsal import search_ahead
@@ -40,6 +42,28 @@ class CandidateOracle(Generic[CandidateType]):
     def rate(self, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
         """Return how often the candidate fails again in `runs` further runs. Raises BudgetUsed."""
         return self.oracle.rate(self.candidate, toggles, failure, runs)
+
+    def certain(
+        self, failure: Outcome, base: Toggles, search: Callable[[Ask], Verdict], wanted: float
+    ) -> CertainVerdict:
+        """Return the verdict of a search once it is certain; see `certain_verdict`.
+
+        If the budget ends after a search has named faults, these are returned unconfirmed. If it
+        ends earlier, raises BudgetUsed.
+        """
+        verdicts: list[Verdict] = []
+
+        def kept(ask: Ask) -> Verdict:
+            verdicts.append(search(ask))
+            return verdicts[-1]
+
+        try:
+            return certain_verdict(self, failure, base, kept, wanted)
+        except BudgetUsed:
+            if not verdicts or not verdicts[-1].faults:
+                raise
+            suspected = replace(verdicts[-1], confirmed=False)
+            return CertainVerdict(suspected, Rate(1, 1), confidence=0.0)
 
     def searched(
         self,

@@ -29,7 +29,7 @@ from tcdebug.display.removed import show_removed
 from tcdebug.minifier.capture.capture_marks import capturing_for, remove_marks
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.investigation.eager_report import eager_report
-from tcdebug.minifier.investigation.report import STATUS_EXIT, Report
+from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, suspicion
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script
@@ -279,6 +279,7 @@ class Supervisor:
             if units.status == "confirmed":
                 layer = failed.finding.layer
                 return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder)
+            known += suspicion(units)
         report = failed.report()
         known += [*self._candidates_notes(), *self._whole_notes(recorded)]
         report = msgspec.structs.replace(report, notes=[*known, *report.notes])

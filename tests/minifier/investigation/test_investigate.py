@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,12 +16,14 @@ from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.investigate import Investigation
+from tcdebug.minifier.investigation.report import suspicion
 from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.search.repeats import Rate
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 from tcdebug.minifier.targets.backends import Backend
 
@@ -44,6 +46,23 @@ class EndsAtTheReserve(Oracle[Case]):
         if self.spending.reserved:
             raise BudgetUsed
         return WRONG
+
+
+class EndsInRepeats(Oracle[Case]):
+    """The case passes without one unit, but no pass can be repeated."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return whether the unit is on. Raises BudgetUsed."""
+        if question.purpose == "repeat of a pass":
+            self.spending.budget = Budget(seconds=0.0)
+            raise BudgetUsed
+        decision = Decision("lower.a", "f", "1", 0, not question.toggles.texts())
+        wrong = not question.toggles.texts() or question.toggles.texts() == ["all:1"]
+        return replace(WRONG if wrong else Outcome(Kind.OK), decisions=(decision,))
+
+    def rate(self, candidate: Case, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
+        """Return that it fails every time."""
+        return Rate(runs, runs)
 
 
 @dataclass
@@ -81,6 +100,17 @@ def test_the_search_for_what_a_culprit_needs_leaves_time_to_confirm_it(tmp_path:
     assert oracle.spending.affordable
     events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
     assert "the units that lower.a needs are not known" in events
+
+
+def test_a_culprit_that_the_budget_leaves_uncertain_is_a_suspect(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(EndsInRepeats, subject, log)
+    failure = replace(WRONG, decisions=(Decision("lower.a", "f", "1", 0, True),))
+    found = FailureFound(captured(torch.tanh, torch.ones(3)), failure, 0)
+    report = Investigation(found, subject, oracle, log, Toggles(), minimising=False).run()
+    assert (report.status, report.confirmed, report.confidence) == ("budget", False, 0.0)
+    assert suspicion(report) == ["suspected, but not confirmed: lower.a"]
 
 
 def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path: Path) -> None:
