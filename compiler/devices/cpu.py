@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tcdebug.compiler.codegen.cpp.source import CppSource, prelude, write_cpp
 from tcdebug.compiler.codegen.wrapper.launches import Launch, launch
 from tcdebug.compiler.configuration.options import Options
@@ -19,9 +21,12 @@ from tcdebug.compiler.runtime.toolchain import Toolchain, find
 from tcdebug.compiler.schedule.kernel import Kernel
 from tcdebug.compiler.stages.stage import Stages
 
+MOST_COMPILERS = 4
+"""The most compilers that run at the same time for a graph, if the program has so many threads."""
+
 
 class CppCodegen:
-    """Writes one C++ translation unit per graph, and builds it as one shared object."""
+    """Writes the kernels of a graph in C++, and builds them as one shared object."""
 
     def prepare(self, options: Options) -> None:
         """Does nothing: no part of a build can be done before the kernels are written."""
@@ -62,7 +67,8 @@ def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options
     """
     cache = options.cache_dir
     try:
-        return build(source.text, toolchain, cache)
+        parts = source.parts(min(MOST_COMPILERS, torch.get_num_threads()))
+        return build(source.text, toolchain, cache, parts)
     except BuildError as error:
         if options.on_error != "fallback":
             raise

@@ -125,7 +125,7 @@ def _replace(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> None:
     expected = node.meta["val"]
     if _is_uniform(value):
         with graph.inserting_before(node):
-            options = {"dtype": value.dtype, "device": value.device}
+            options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
             size, number = list(value.shape), value.flatten()[0].item()
             full = graph.call_function(aten.full.default, (size, number), options)
         full.meta = dict(node.meta)

@@ -8,6 +8,8 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +42,11 @@ class Built:
     seconds: float
 
 
-def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
+def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[str] = ()) -> Built:
     """The loaded shared object of a source, which is compiled unless it is in the cache.
 
-    Raises BuildError.
+    `parts` are translation units that together define what the source defines. They are compiled
+    side by side. Raises BuildError.
     """
     start = time.perf_counter()
     key = toolchain.key(source)
@@ -59,7 +62,7 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path) -> Built:
             library = _load(path)
             if library is None:
                 verdict = "corrupt" if path.exists() else "miss"
-                _compile(source, toolchain, path)
+                _compile(source, parts, toolchain, path)
                 library = ctypes.CDLL(str(path))
         keep_within(cache_dir / "so", LARGEST)
     return Built(library, key, verdict, time.perf_counter() - start)
@@ -84,24 +87,43 @@ def _load(path: Path) -> ctypes.CDLL | None:
         return None
 
 
-def _compile(source: str, toolchain: Toolchain, path: Path) -> None:
+def _compile(source: str, parts: Sequence[str], toolchain: Toolchain, path: Path) -> None:
     """Compile to a temporary file and move it into place, so that nobody sees a partial file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
         text = Path(folder) / "kernels.cpp"
         output = Path(folder) / "kernels.so"
         text.write_text(source)
-        command = toolchain.command(text, output)
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=TIMEOUT, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(f"{toolchain.path} timed out after {TIMEOUT} s") from error
-        if done.returncode != 0:
-            raise BuildError(_message(toolchain, done, source))
+        if len(parts) > 1:
+            objects = _compile_parts(parts, toolchain, Path(folder))
+            _run(toolchain, toolchain.link_command(objects, output), "")
+        else:
+            _run(toolchain, toolchain.command(text, output), source)
         os.replace(output, path)
         with contextlib.suppress(OSError):
             os.replace(text, path.with_suffix(".cpp"))
+
+
+def _compile_parts(parts: Sequence[str], toolchain: Toolchain, folder: Path) -> list[Path]:
+    """Compile translation units side by side."""
+
+    def compile_part(number: int) -> Path:
+        text, output = folder / f"part{number}.cpp", folder / f"part{number}.o"
+        text.write_text(parts[number])
+        _run(toolchain, toolchain.object_command(text, output), parts[number])
+        return output
+
+    with ThreadPoolExecutor(len(parts), thread_name_prefix="tcdebug-compile") as pool:
+        return list(pool.map(compile_part, range(len(parts))))
+
+
+def _run(toolchain: Toolchain, command: list[str], source: str) -> None:
+    """Run the compiler. Raises BuildError."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{toolchain.path} timed out after {TIMEOUT} s") from error
+    if done.returncode != 0:
+        raise BuildError(_message(toolchain, done, source))
 
 
 def _message(toolchain: Toolchain, done: subprocess.CompletedProcess[str], source: str) -> str:

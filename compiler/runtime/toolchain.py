@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -66,11 +67,20 @@ class Toolchain:
 
     def command(self, source: Path, output: Path) -> list[str]:
         """The command line that builds a shared object from a source file."""
+        return [*self._compiling(), str(source), "-o", str(output), *self._libraries()]
+
+    def object_command(self, source: Path, output: Path) -> list[str]:
+        """The command line that compiles a source file, without linking it."""
+        return [*self._compiling(), "-c", str(source), "-o", str(output)]
+
+    def link_command(self, objects: Sequence[Path], output: Path) -> list[str]:
+        """The command line that links compiled files to a shared object."""
+        names = (str(o) for o in objects)
+        return [self.path, "-shared", "-fPIC", *names, "-o", str(output), *self._libraries()]
+
+    def _compiling(self) -> list[str]:
         math = ["-DTCD_VECTOR_MATH"] if self.vector_math else []
-        return [
-            self.path, *FLAGS, *_machine_flags(), *math, *self.extra,
-            str(source), "-o", str(output), *self._libraries(),
-        ]  # fmt: skip
+        return [self.path, *FLAGS, *_machine_flags(), *math, *self.extra]
 
     def _libraries(self) -> tuple[str, ...]:
         """The libraries to link. Without C++'s, which kernels do not use, builds are 20% faster."""

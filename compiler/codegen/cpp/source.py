@@ -1,4 +1,4 @@
-"""Writes all kernels of a graph as one C++ translation unit."""
+"""Writes all kernels of a graph in C++, as one translation unit or several."""
 
 from __future__ import annotations
 
@@ -31,15 +31,33 @@ from tcdebug.compiler.schedule.kernel import Kernel
 PRELUDE = ("prelude.hpp", "special_functions.hpp")
 """The files of the prelude."""
 
+WORTH_A_UNIT = 10_000
+"""The characters that take g++ about 0.3 s; the prelude and the linker take less than 0.1 s."""
+
 
 @dataclass(frozen=True)
 class CppSource:
-    """One translation unit, and the calls of its kernels."""
+    """The kernels as one translation unit, and their calls."""
 
     text: str
     calls: Mapping[str, KernelCall]
     language: str = "c++"
     suffix: str = "cpp"
+
+    def parts(self, most: int) -> list[str]:
+        """The kernels as at most so many translation units of similar length.
+
+        A unit is worth a process of its own if it takes g++ longer than the prelude and the linker.
+        """
+        written = [call.source for call in self.calls.values() if call.source]
+        count = min(most, len(written), sum(map(len, written)) // WORTH_A_UNIT)
+        if count < 2:
+            return [self.text]
+        parts = [prelude()] * count
+        for source in sorted(written, key=len, reverse=True):
+            shortest = min(range(len(parts)), key=lambda k: len(parts[k]))
+            parts[shortest] += f"\n{source}"
+        return parts
 
 
 def prelude() -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from judge import compiled
+from stages import capture
 
-from tcdebug.compiler.codegen.cpp.source import prelude
+from tcdebug.compiler.codegen.cpp.source import prelude, write_cpp
 from tcdebug.compiler.errors.exceptions import CompileError, KernelError
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.runtime import build as build_module
 from tcdebug.compiler.runtime.build import BuildError, build
 from tcdebug.compiler.runtime.launch import raise_status
@@ -110,6 +114,37 @@ def test_a_failed_build_leaves_no_files(tmp_path: Path, toolchain: Toolchain) ->
     with pytest.raises(BuildError):
         build("nonsense", toolchain, tmp_path)
     assert [p.suffix for p in tmp_path.rglob("*") if p.is_file()] in ([], [".lock"])
+
+
+def test_parts_are_compiled_to_one_shared_object(tmp_path: Path, toolchain: Toolchain) -> None:
+    parts = [
+        prelude() + SOURCE,
+        prelude() + 'extern "C" float three() { return exp_(1.0986123f); }\n',
+    ]
+    source = "".join(parts)
+    built = build(source, toolchain, tmp_path, parts)
+    built.library.three.restype = ctypes.c_float
+    assert (built.library.answer(), round(built.library.three(), 5)) == (42, 3.0)
+    assert shared_object(tmp_path).with_suffix(".cpp").read_text() == source
+    assert [p.suffix for p in tmp_path.rglob("*.o")] == []
+    assert build(source, toolchain, tmp_path).verdict == "hit"
+    with pytest.raises(BuildError, match=r"(?s)exited with 1.*int broken = nonsense;"):
+        build("another", toolchain, tmp_path, [SOURCE, "int broken = nonsense;\n"])
+
+
+def test_kernels_are_divided_if_there_is_enough_to_compile() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [x.sum(0), y.exp().amax(1), (x + 1).prod(1), y.var(0)]
+
+    (schedule,) = capture(function, torch.ones(5, 7), torch.ones(9, 8)).schedules
+    source = write_cpp(schedule.kernels(), schedule.graph.buffers(), Gate(Toggles()))
+    assert source.parts(4) == [source.text]
+    longer = [replace(c, source=c.source + " " * 10_000) for c in source.calls.values()]
+    parts = replace(source, calls={c.kernel.name: c for c in longer}).parts(2)
+    assert len(parts) == 2
+    names = [[n for n in source.calls if f"int {n}(" in part] for part in parts]
+    assert sorted(name for part in names for name in part) == sorted(source.calls)
+    assert all(names)
 
 
 RACE = """
