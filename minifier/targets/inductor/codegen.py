@@ -22,6 +22,12 @@ TILING = Patch(
     "select_tiling",
     "codegen.vectorize cannot be switched off",
 )
+REUSE = Patch(
+    "torch._inductor.codegen.wrapper:AllocateLine",
+    "should_reuse_buffer",
+    "memory.reuse cannot be switched off",
+    takes=("free_line",),
+)
 CODE, CODE_IN_CPP = (
     Patch(
         "torch._inductor.graph:GraphLowering",
@@ -30,7 +36,7 @@ CODE, CODE_IN_CPP = (
     )
     for name in ("codegen", "codegen_with_cpp_wrapper")
 )
-PATCHES = (TILING, CODE, CODE_IN_CPP)
+PATCHES = (TILING, REUSE, CODE, CODE_IN_CPP)
 
 
 THREADS = "cpp.threads"
@@ -41,7 +47,7 @@ ATTENTION = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_
 
 @contextlib.contextmanager
 def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Let every C++ kernel that would be vectorised, and each setting once per graph, ask."""
+    """Let vectorised kernels, reused buffers, and each setting once per graph, ask."""
 
     def vectorizing(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -52,6 +58,15 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
             return (factors, indices, *rest)
 
         return select_tiling
+
+    def reusing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def should_reuse_buffer(self: Any, free_line: Any, *args: Any, **kwargs: Any) -> bool:
+            names = f"{free_line.node.get_name()} for {self.node.get_name()}"
+            wanted = bool(original(self, free_line, *args, **kwargs))
+            return wanted and gate.allows("memory.reuse", names)
+
+        return should_reuse_buffer
 
     def configured(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -67,6 +82,7 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
 
     with (
         patched(TILING, vectorizing, log),
+        patched(REUSE, reusing, log),
         patched(CODE, configured, log),
         patched(CODE_IN_CPP, configured, log),
     ):

@@ -62,6 +62,7 @@ def units() -> Iterator[Unit]:
     for name, summary in {**SHAPES, **TRITON, **COMPILES}.items():
         yield Unit(name, summary)
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
+    yield Unit("memory.reuse", "write a result to the memory of a dead one, buffer by buffer")
     yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")
     for layer, backend in BELOW_AOTINDUCTOR.items():
         yield Unit(layer, f"everything above the backend {backend}, as a whole")

@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from property_settings import property_settings
 from torch._inductor import config, lowering
+from torch._inductor.codegen import wrapper
+from torch._inductor.exc import InductorError
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
@@ -119,6 +121,27 @@ def test_the_result_is_right_without_a_family(family: str) -> None:
 def test_the_result_is_right_whatever_units_are_off(data: st.DataObject) -> None:
     off = data.draw(st.sets(st.sampled_from(units_asked()), min_size=20))
     assert_right(compiled_under(*sorted(off))[0])
+
+
+def test_memory_that_would_be_reused_wrongly_is_not_with_the_unit_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = wrapper.buffer_reuse_key
+
+    def without_dtype(node: Any) -> tuple[Any, ...]:
+        return tuple(part for part in key(node) if not isinstance(part, torch.dtype))
+
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        return (x.relu() @ x > 0).int()
+
+    monkeypatch.setattr(wrapper, "buffer_reuse_key", without_dtype)
+    torch._dynamo.reset()
+    with pytest.raises(InductorError), inductor.switched(Toggles(), EventLog(None)):
+        torch.compile(positive)(torch.ones(4, 4))  # it reuses float32 for int32
+    with inductor.switched(Toggles.parse(["memory.reuse"]), EventLog(None)) as gate:
+        assert torch.compile(positive)(torch.ones(4, 4)).dtype is torch.int32
+    (refused,) = [d for d in gate.decisions if not d.allowed]
+    assert (refused.unit, refused.subject) == ("memory.reuse", "buf0 for buf2")
 
 
 def test_one_lowering_alone_writes_one_kernel() -> None:
