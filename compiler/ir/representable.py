@@ -9,6 +9,8 @@ import torch
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, Guarded, Load
 from tcdebug.compiler.ir.operations import FLOATS
 
+ROUND = {torch.bfloat16: "round_to_bfloat16", torch.float16: "round_to_float16"}
+"""Half type -> the operation on floats that rounds to it."""
 KEEPING = frozenset(
     ("neg", "abs", "floor", "ceil", "trunc", "round", "maximum", "minimum", "fmax", "fmin")
 )
@@ -62,6 +64,8 @@ class Representable:
                 return self._all(node.args[0])
             case Call(name="mul"):
                 return self._all(*node.args) and any(map(self._keeps_as_factor, node.args))
+            case Call(name="add" | "sub"):
+                return self._all(*node.args) and self._keeps_as_sum(*node.args)
             case Call(name="cast"):
                 return self._all(*node.args)
             case Call(name="sign"):
@@ -76,6 +80,11 @@ class Representable:
     def _is_number(self, value: float) -> bool:
         rounded = torch.tensor(value, dtype=torch.float64).to(self.half).item()
         return rounded == value or math.isnan(value)
+
+    def _keeps_as_sum(self, left: Expr, right: Expr) -> bool:
+        """Whether a sum or difference is a number of the type if both operands are."""
+        doubles = self.half == torch.bfloat16 and left.key == right.key
+        return doubles or any(isinstance(e, Constant) and e.value == 0 for e in (left, right))
 
     def _keeps_as_factor(self, factor: Expr) -> bool:
         """Whether a product with a factor is a number of the type if the other factor is one.

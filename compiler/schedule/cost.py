@@ -9,6 +9,7 @@ import torch
 
 from tcdebug.compiler.ir.expr import Call, Expr, Load, walk
 from tcdebug.compiler.ir.graph import Buffer
+from tcdebug.compiler.ir.representable import ROUND
 from tcdebug.compiler.ir.size_estimate import estimate
 
 HEAVY = frozenset(
@@ -25,13 +26,18 @@ MEDIUM = frozenset(("div", "sqrt", "rsqrt"))
 
 
 def arithmetic(expr: Expr) -> int:
-    """The cost of computing an expression once: 1 per operation, 3 per division, 8 per function."""
+    """The cost of computing an expression once, in operations.
+
+    A conversion to a half type or back costs 1, a rounding 2, a division 3, a function 8.
+    """
     return sum(_weight(node) for node in walk(expr))
 
 
 def _weight(node: Expr) -> int:
     if not isinstance(node, Call):
         return 0
+    if node.name in ROUND.values():
+        return 2  # as much as the two conversions that it stands for
     return 8 if node.name in HEAVY else 3 if node.name in MEDIUM else 1
 
 

@@ -16,11 +16,9 @@ import torch
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads, rewrite, walk
-from tcdebug.compiler.ir.representable import Representable
+from tcdebug.compiler.ir.representable import ROUND, Representable
 
 HALVES = (torch.bfloat16, torch.float16)
-ROUND = {torch.bfloat16: "round_to_bfloat16", torch.float16: "round_to_float16"}
-"""Half type -> the operation on floats that rounds to it."""
 NARROW = "narrow"
 """The conversion of a float that is a number of a half type to that type."""
 EXTREMES = ("max", "min", "cummax", "cummin")

@@ -29,6 +29,7 @@ def exact(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor) -> Any:
         torch.copysign(x.abs(), y).sign() + 0 * mask,
         x.abs() * mask,
         torch.minimum(x * mask, -y).amax(-1).neg(),
+        (x + x).neg() if x.dtype == torch.bfloat16 else (x - 0).neg(),
     )
 
 
@@ -57,6 +58,17 @@ def test_results_are_those_of_eager_for_all_numbers(function: Function, dtype: t
     assert_as_eager(compiled(function), function, [x, mask, y], exact=True)
 
 
+def test_what_a_scan_reads_is_computed_in_vectors_as_if_it_were_rounded_by_conversions() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.cumsum(1) * 0.01 + y).cumsum(1)
+
+    inputs = [torch.randn(64, 300).bfloat16() for _ in range(2)]
+    torch._dynamo.reset()
+    assert "piece_scanned" in kernels(function, *inputs, off=("codegen.half_values",))
+    torch._dynamo.reset()
+    assert "piece_scanned" in kernels(function, *inputs)
+
+
 def test_only_roundings_that_change_a_value_are_written() -> None:
     def roundings(function: Function, dtype: torch.dtype = torch.bfloat16) -> int:
         torch._dynamo.reset()
@@ -68,6 +80,8 @@ def test_only_roundings_that_change_a_value_are_written() -> None:
     assert roundings(lambda x, y: (x * 2).abs(), torch.float16) == 1
     assert roundings(lambda x, y: (x * 0.5).abs()) == 1
     assert roundings(lambda x, y: (x * (y > 0)).relu()) == 0
+    assert roundings(lambda x, y: (x + x).relu() - 0.0) == 0
+    assert roundings(lambda x, y: (x + x).relu(), torch.float16) == 1
     assert roundings(lambda x, y: (x * 0.3).neg() * 2 + y) == 2
     assert roundings(lambda x, y: x.clamp(-0.25, 3), torch.float16) == 0
     assert roundings(lambda x, y: x.abs().to(torch.float16)) == 1
