@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +42,8 @@ from tcdebug.minifier.investigation.script_layers import (
 )
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
-from tcdebug.minifier.processes.job import Job, waiting_sessions
+from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
@@ -83,13 +85,22 @@ class ScriptFailure:
         """Whether the backend is at fault, which `within_backend` narrows down."""
         return self.finding.settled and self.finding.layer == BACKEND
 
+    def holds_in_fresh_processes(self) -> bool:
+        """Return whether a layer was found that no fresh process contradicts.
+
+        A repro confirms a layer in fresh processes later. Only that of the script has no repro.
+        """
+        if self.finding.layer != SCRIPT:
+            return self.finding.settled
+        eager = self.finding.runs[(DYNAMO,)]
+        return eager.same_bug(self.runs.ask_fresh((DYNAMO,)))
+
     def within_backend(self) -> ScriptFailure:
         """The same failure, its layer distinguished from the backend's caches and reuse of code."""
-        with waiting_sessions() as self.runs.interpreters:
-            try:
-                return replace(self, finding=self.search.within_backend())
-            except BudgetUsed:
-                return replace(self, finding=self.search.so_far(), in_budget=False)
+        try:
+            return replace(self, finding=self.search.within_backend())
+        except BudgetUsed:
+            return replace(self, finding=self.search.so_far(), in_budget=False)
 
     def with_rounding_asked(self) -> ScriptFailure:
         """The same failure, once it is known whether the script rejects correct rounding.
@@ -99,11 +110,10 @@ class ScriptFailure:
         known = self.finding.settled and self.finding.layer in (DECOMPOSITIONS, BACKEND)
         if not known or not self.runs.only_rounded():
             return self
-        with waiting_sessions() as self.runs.interpreters:
-            try:
-                rounding = self.search.rejects_rounding()
-            except BudgetUsed:
-                return replace(self, in_budget=False)
+        try:
+            rounding = self.search.rejects_rounding()
+        except BudgetUsed:
+            return replace(self, in_budget=False)
         notes = (words(PRECISION), *self.finding.notes) if rounding else self.finding.notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)
         return replace(self, finding=finding, rounding=rounding)
@@ -149,10 +159,29 @@ class ScriptFailure:
             if off
         ]
 
-    def report(self) -> Report:
+    @property
+    def announcement(self) -> str:
+        """The layer, with the runs that led to it."""
+        endings = {True: "it fails", False: "it passes"}
+        runs = [
+            f"{how} {', '.join(described(off) for off in offs)}"
+            for fails, how in endings.items()
+            if (
+                offs := [
+                    off
+                    for off, outcome in self.finding.runs.items()
+                    if (self.failure.same_bug(outcome) if fails else outcome.kind is Kind.OK)
+                ]
+            )
+        ]
+        return f"{' and '.join(self.finding.off)}: {'; '.join(runs)}"
+
+    def report(self) -> Report | None:
         """Make the report. Its claims are verified by running the repro with and without the layer.
 
-        It shows only commands that were run and behaved as it claims.
+        It shows only commands that were run and behaved as it claims. None if fresh processes do
+        not confirm what forks of a warm one showed, so that the layer has to be searched in fresh
+        ones.
         """
         folder = Path(self.job.run_dir)
         if not self.in_budget:
@@ -161,7 +190,9 @@ class ScriptFailure:
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
-        failing, passing = _both(path, off, self.runs.deadline - time.monotonic())
+        with _both(path, off, self.runs.deadline - time.monotonic()) as ending:
+            flaky = self._sometimes_in_eager(AGAIN)
+            failing, passing = ending()
         self.runs.log.emit(failing.event(path))
         notes = [*self._wrong_entries(), *self.finding.notes]
         late = failing.late or (passing is not None and passing.late)
@@ -173,9 +204,12 @@ class ScriptFailure:
             notes.append(f"the repro does not pass with {' and '.join(off)} off")
         passed = passing is not None and passing.status == PASSES
         confirmed = self.finding.settled and not self.rounding and failing.reproduced and passed
-        in_doubt = not (failing.reproduced and passed)
-        if not late and (flaky := self._sometimes_in_eager(AGAIN_IN_DOUBT if in_doubt else AGAIN)):
+        if not late and flaky is None and not (failing.reproduced and passed):
+            flaky = self._sometimes_in_eager(AGAIN_IN_DOUBT, AGAIN)
+        if not late and flaky is not None:
             return flaky.report()
+        if self.runs.sessions is not None and not (late or confirmed or self.rounding):
+            return None
         if not self.search.stuck:
             notes.append("the script fails as a whole, but none of its graphs fails alone")
         shown = self._shown
@@ -196,17 +230,18 @@ class ScriptFailure:
             notes=notes,
         )  # fmt: skip
 
-    def _sometimes_in_eager(self, runs: int) -> ScriptFailure | None:
-        """Run the script in eager again, up to `runs` times. Return the failure if it fails once.
+    def _sometimes_in_eager(self, runs: int, done: int = 0) -> ScriptFailure | None:
+        """Run the script in eager again until there are `runs` further runs, of which `done` are.
 
-        A script that fails at random can fail and pass in just the runs that lead to a layer.
+        Return the failure if it fails once. A script that fails at random can fail and pass in just
+        the runs that lead to a layer. These processes are fresh, because forks share a hash seed.
         """
         known = self.finding.runs.get((DYNAMO,))
         if known is not None and self.failure.same_bug(known):
             return None  # it fails in eager each time, which says nothing of this script
-        for number in range(runs):
+        for number in range(done, runs):
             try:
-                outcome = self.runs.ask(((DYNAMO,),))[(DYNAMO,)]
+                outcome = self.runs.ask_fresh((DYNAMO,))
             except BudgetUsed:
                 return None
             if self.failure.same_bug(outcome):
@@ -269,7 +304,13 @@ def _plain_report(job: Job, failure: Outcome, output: Path) -> Report:
 
 
 def judge_script(
-    job: Job, log: EventLog, seconds: float, say: Callable[[str], None], *, stuck: bool = False
+    job: Job,
+    log: EventLog,
+    seconds: float,
+    say: Callable[[str], None],
+    *,
+    stuck: bool = False,
+    sessions: WarmSessions | None = None,
 ) -> ScriptFailure | Report | None:
     """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
 
@@ -278,47 +319,56 @@ def judge_script(
     `stuck` says that Dynamo was seen not to end. The time of a run in eager then limits the others.
 
     Each run has its own empty caches. A run that passes is repeated with the caches of its first
-    process. Raises BudgetUsed if it has neither passed nor failed after `seconds`.
+    process. Runs are forked by `sessions`, if it is given, except where only a fresh process shows
+    what is claimed. Raises BudgetUsed if it has neither passed nor failed after `seconds`.
     """
     deadline = time.monotonic() + seconds
-    with waiting_sessions() as interpreters:
-        longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
-        runs = ScriptRuns(job, log, longest, deadline, interpreters)
-        known: dict[Off, Outcome] = {}
-        if stuck:
-            say("running the script in eager, and then as it is")
-            known |= runs.in_eager()
-        else:
-            say("no graph fails alone; running the script as it is")
-        failure = runs.as_it_is()
-        if runs.plain_failure is not None:
-            return _plain_report(job, runs.plain_failure, runs.plain_output)
-        if not failure.failed:
-            return None
-        say("it fails; looking for the layer at fault")
-        search = Search(
-            runs.ask,
-            failure,
-            {**known, (): failure},
-            runs.used,
-            stuck,
-            runs.raised_alike,
-            runs.may_count_compiles,
-        )
-        try:
-            return ScriptFailure(job, failure, search.find(), runs, search)
-        except BudgetUsed:
-            return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
+    longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
+    runs = ScriptRuns(job, log, longest, deadline, sessions)
+    known: dict[Off, Outcome] = {}
+    if stuck:
+        say("running the script in eager, and then as it is")
+        known |= runs.in_eager()
+    else:
+        say("no graph fails alone; running the script as it is")
+    if sessions is not None:
+        sessions.call(INDUCTOR_SETUP)
+    failure = runs.as_it_is()
+    if runs.plain_failure is not None:
+        return _plain_report(job, runs.plain_failure, runs.plain_output)
+    if not failure.failed:
+        return None
+    say("it fails; looking for the layer at fault")
+    search = Search(
+        runs.ask,
+        failure,
+        {**known, (): failure},
+        runs.used,
+        stuck,
+        runs.raised_alike,
+        runs.may_count_compiles,
+    )
+    try:
+        failed = ScriptFailure(job, failure, search.find(), runs, search)
+        if runs.sessions is None or failed.holds_in_fresh_processes():
+            return failed
+    except BudgetUsed:
+        return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
+    return judge_script(job, log, deadline - time.monotonic(), say, stuck=stuck)
 
 
-def _both(path: Path, off: Off, seconds: float) -> tuple[Verified, Verified | None]:
-    """Run a repro as it is and, in parallel, with a layer off if there is one, within `seconds`."""
-    if not off:
-        return verify(path, (), seconds), None
+@contextlib.contextmanager
+def _both(
+    path: Path, off: Off, seconds: float
+) -> Iterator[Callable[[], tuple[Verified, Verified | None]]]:
+    """Run a repro as it is and, in parallel, with a layer off if there is one, within `seconds`.
+
+    Give a function that waits for both.
+    """
     with ThreadPoolExecutor(2) as pool:
         failing = pool.submit(verify, path, (), seconds)
-        passing = pool.submit(verify, path, off, seconds)
-        return failing.result(), passing.result()
+        passing = pool.submit(verify, path, off, seconds) if off else None
+        yield lambda: (failing.result(), passing.result() if passing else None)
 
 
 def _first_line(outcome: Outcome) -> str:

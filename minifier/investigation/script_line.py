@@ -9,17 +9,20 @@ from tcdebug.minifier.bisection.bisect import bisect
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
 from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 
-def find_line(job: Job, log: EventLog, seconds: float) -> Decision | None:
+def find_line(
+    job: Job, log: EventLog, seconds: float, sessions: WarmSessions | None = None
+) -> Decision | None:
     """Return the statement whose capture causes the failure; None if no single one is confirmed.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
     statements.
     """
-    oracle = script_oracle(ScriptSubject(job, log), seconds, "lines")
+    oracle = script_oracle(ScriptSubject(job, log, sessions=sessions), seconds, "lines")
     asked = CandidateOracle(oracle, WholeScript(job.script, tuple(job.args)))
     base = Toggles.parse(job.toggles).without(off=[AUTOGRAD])
     try:

@@ -1,4 +1,4 @@
-"""Runs a whole script without some layers, each time in fresh processes with their own caches."""
+"""Runs a whole script without some layers, each time in other processes with their own caches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.cache_folders import kernel_cache
-from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session, start, start_plain
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.own_errors import may_count_compiles, raised_alike
 from tcdebug.minifier.subjects.script import LONGER, outcome_of
 
@@ -50,8 +50,8 @@ class ScriptRuns:
     """The hang limit of a run."""
     deadline: float
     """The time on the monotonic clock at which the budget is used up."""
-    interpreters: Interpreters | None = None
-    """Interpreters that wait for sessions, if there are any."""
+    sessions: WarmSessions | None = None
+    """What forks the process of each run. If there is none, each is a fresh one."""
     hunted: Outcome | None = None
     processes: int = 1
     runs: int = 0
@@ -84,18 +84,27 @@ class ScriptRuns:
                     answers |= self._side_by_side((off,))
         return answers
 
+    def ask_fresh(self, off: Off) -> Outcome:
+        """Return how the script ends without these layers in fresh processes. Raises BudgetUsed."""
+        sessions, self.sessions = self.sessions, None
+        try:
+            return self.ask((off,))[off]
+        finally:
+            self.sessions = sessions
+
     def as_it_is(self) -> Outcome:
         """Return how the script ends in one process and in a second one with the same caches.
 
-        The second process is one without tcdebug, which imports parts of torch early. If it fails,
-        the script runs again with tcdebug in both. The failure becomes the hunted one. Later
-        questions use as many processes as it took, and a hang limit derived from its duration.
+        The second process is a fresh one without tcdebug, which imports parts of torch early. If it
+        fails, the script runs again with tcdebug in both, and from then on in fresh processes. The
+        failure becomes the hunted one. Later questions use as many processes as it took, and a hang
+        limit derived from its duration.
         """
         self.processes = 2
         self.last_is_plain = not (self.job.backend or self.job.toggles or self.job.rank)
         failure = self.ask(((),))[()]
         if self.last_is_plain and failure.failed and self.left == 0:
-            self.last_is_plain, plain = False, failure
+            self.last_is_plain, self.sessions, plain = False, None, failure
             self.plain_output = self.logs[()]
             failure = self.ask(((),))[()]
             self.plain_failure = None if failure.failed else plain
@@ -218,11 +227,11 @@ def remaining_failure(
     log: EventLog,
     seconds: float,
     units: Sequence[str],
-    interpreters: Interpreters | None,
+    sessions: WarmSessions | None,
 ) -> Remaining:
     """Run the script with these units off, and in eager if it still fails. Raises BudgetUsed."""
     longest = max(job.limits.seconds * LONGER, LEAST)
-    runs = ScriptRuns(job, log, longest, time.monotonic() + seconds, interpreters)
+    runs = ScriptRuns(job, log, longest, time.monotonic() + seconds, sessions)
     off = tuple(units)
     outcome = runs.ask((off,))[off]
     if not outcome.failed:
@@ -257,7 +266,7 @@ class _Going:
         if self.is_plain:
             self.child = start_plain(self.job, self.output, variables, limits)
             return
-        self.child = start(self.job, self.output, variables, limits, self.runs.interpreters)
+        self.child = start(self.job, self.output, variables, limits, self.runs.sessions)
 
     @property
     def is_plain(self) -> bool:

@@ -18,14 +18,21 @@ from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
-from tcdebug.minifier.processes.job import Job, waiting_sessions
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
 from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 
-def passes_without(job: Job, log: EventLog, seconds: float, units: Sequence[str]) -> bool:
+def passes_without(
+    job: Job,
+    log: EventLog,
+    seconds: float,
+    units: Sequence[str],
+    sessions: WarmSessions | None = None,
+) -> bool:
     """Return whether the script of a job also passes with these units off, within the seconds."""
-    oracle = script_oracle(ScriptSubject(job, log), seconds, "script")
+    oracle = script_oracle(ScriptSubject(job, log, sessions=sessions), seconds, "script")
     toggles = Toggles.parse([*job.toggles, *units])
     script = WholeScript(job.script, tuple(job.args))
     try:
@@ -41,6 +48,7 @@ def investigate_script(
     layer: LayerFinding | None = None,
     seen: Sequence[Outcome] = (),
     alone: Sequence[Outcome] = (),
+    sessions: WarmSessions | None = None,
 ) -> Report:
     """Run the script of a job compiled, and investigate a failure, for at most `seconds`.
 
@@ -48,20 +56,8 @@ def investigate_script(
     before, and `alone` how it failed with AOTAutograd and nothing after it. Such runs need not be
     repeated to know that it fails every time.
     """
-    with waiting_sessions() as sessions:
-        subject = ScriptSubject(job, log, layer, sessions=sessions)
-        return _investigated(job, log, seconds, subject, seen, alone)
-
-
-def _investigated(
-    job: Job,
-    log: EventLog,
-    seconds: float,
-    subject: ScriptSubject,
-    seen: Sequence[Outcome],
-    alone: Sequence[Outcome],
-) -> Report:
-    script, layer = WholeScript(job.script, tuple(job.args)), subject.layer
+    subject = ScriptSubject(job, log, layer, sessions=sessions)
+    script = WholeScript(job.script, tuple(job.args))
     oracle = script_oracle(subject, seconds, "script")
     base = Toggles.parse(job.toggles)
     try:

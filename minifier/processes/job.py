@@ -13,16 +13,16 @@ import msgspec
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.runtime.toolchain import find
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.spawn import spawn
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 
 SESSION = "tcdebug.minifier.sessions.session"
 """The module of a session process."""
 SESSION_IMPORTS = ("tcdebug.minifier.sessions.modes",)
-"""The modules that an interpreter imports before it runs a session."""
-MOST_READY = 3
-"""The limit on interpreters that wait for sessions."""
+"""The modules that a process imports before it is forked for sessions."""
+INDUCTOR_SETUP = "tcdebug.minifier.targets.inductor.warm.set_up"
+"""What that process calls before sessions that compile with inductor."""
 REPORT = "report.json"
 """The file to which a session writes what it found."""
 PARTIAL = "report.partial.json"
@@ -205,17 +205,17 @@ def start(
     output: Path,
     environment: Mapping[str, str],
     limits: Limits | None = None,
-    interpreters: Interpreters | None = None,
+    sessions: WarmSessions | None = None,
 ) -> Child:
     """Start the session process of a job, with its own caches and its output in a file.
 
-    It runs in one of `interpreters` if any is waiting.
+    It is forked by `sessions` if they can fork, and is a fresh process otherwise.
     """
     variables = {**os.environ, **own_caches(), **environment}
-    executable, *arguments = _command(job)
-    if interpreters is not None and (waiting := interpreters.take()):
-        return waiting.begin(arguments, limits, variables, Path.cwd(), output)
-    return spawn([executable, *arguments], variables, output=output, limits=limits)
+    executable, option, *arguments = _command(job)
+    if sessions is not None and (child := sessions.begin(arguments, variables, output, limits)):
+        return child
+    return spawn([executable, option, *arguments], variables, output=output, limits=limits)
 
 
 def start_plain(job: Job, output: Path, environment: Mapping[str, str], limits: Limits) -> Child:
@@ -226,24 +226,15 @@ def start_plain(job: Job, output: Path, environment: Mapping[str, str], limits: 
 
 
 @contextlib.contextmanager
-def session_interpreters(ready: int, *, refilled: bool = False) -> Iterator[Interpreters]:
-    """Give interpreters for sessions, none of which has been started, and end them all at last."""
-    environment = {**os.environ, **own_caches()}
-    interpreters = Interpreters(environment, SESSION_IMPORTS, ready, refilled=refilled)
+def warm_sessions() -> Iterator[WarmSessions]:
+    """Give a process that is forked for sessions, and end it at last."""
+    sessions = WarmSessions({**os.environ, **own_caches(), NVML: "1"}, SESSION_IMPORTS)
     try:
-        yield interpreters
+        with contextlib.suppress(OSError):  # without it, sessions are fresh processes
+            sessions.start()
+        yield sessions
     finally:
-        interpreters.end()
-
-
-@contextlib.contextmanager
-def waiting_sessions(ready: int | None = None) -> Iterator[Interpreters]:
-    """Keep `ready` interpreters waiting for sessions in this block; by default one per 4 cores."""
-    if ready is None:
-        ready = min(MOST_READY, (os.cpu_count() or 1) // 4)
-    with session_interpreters(ready, refilled=True) as interpreters:
-        interpreters.start()
-        yield interpreters
+        sessions.end()
 
 
 def start_in_foreground(

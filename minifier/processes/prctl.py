@@ -6,11 +6,17 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG"""
 ADOPT_ORPHANS = 36
 """PR_SET_CHILD_SUBREAPER"""
+
+
+def process_control() -> Callable[..., Any]:
+    """Return prctl(2)."""
+    return ctypes.CDLL(None, use_errno=True).prctl
 
 
 def bound_to_this_process(*, adopts: bool = True) -> Callable[[], None]:
@@ -21,7 +27,7 @@ def bound_to_this_process(*, adopts: bool = True) -> Callable[[], None]:
     found. Everything that the function needs is loaded here, since loading in the child could
     deadlock.
     """
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl = process_control()
     parent = os.getpid()
 
     def bind() -> None:

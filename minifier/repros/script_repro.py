@@ -16,6 +16,9 @@ from tcdebug.minifier.repros.script_setup import found_text
 SECONDS = 600.0
 """The time that a repro gives its script if the failure is not a hang, in seconds."""
 
+NO_UNIT = 73
+"""The exit status of the script's process if a unit that is to be off does not exist."""
+
 EXIT_STATUS = re.compile(r"exit status (\d+)")
 """The message of a script that ended with a status and no exception."""
 
@@ -67,6 +70,7 @@ def write_repro(
         variables=environment.given(),
         seconds=outcome.seconds if outcome.kind is Kind.HANG and outcome.seconds else SECONDS,
         raised=SCRIPT_FAILED,
+        no_unit=NO_UNIT,
     )
     path.write_text(text)
 

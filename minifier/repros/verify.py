@@ -9,13 +9,15 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.minifier.cases.environment import without_settings
+from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.interpreters import Interpreter, Interpreters
 from tcdebug.minifier.processes.job import own_caches
 from tcdebug.minifier.processes.process import Ended, Limits, finished
@@ -36,6 +38,9 @@ SWITCHED = "--switched"
 """The argument that runs a script as it is, with its units off, and under `--only`."""
 STATUSES = re.compile(r"^statuses: ([\d ]+)$", re.MULTILINE)
 """The last line that a script prints if it was given `--switched`."""
+
+KERNELS = "TCDEBUG_KERNELS"
+"""The variable with a folder of kernels that the repro of a script need not build again."""
 
 NEEDS_VARIABLES = "os.environ.update("
 """Part of the text of a script that sets variables before it imports torch."""
@@ -115,9 +120,12 @@ def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2
     """Run a repro script under toggles, in a folder that holds only the script and its data.
 
     A toggle is a unit to switch off, or `only:UNIT`. The result is unresolved if the script has not
-    ended after `seconds`.
+    ended after `seconds`. Kernels that were built before are not built again.
     """
-    return _run(path, _arguments(toggles), seconds) if seconds > 0 else LATE
+    if seconds <= 0:
+        return LATE
+    with kernel_cache() as kernels:
+        return _run(path, _arguments(toggles), seconds, variables={KERNELS: str(kernels)})
 
 
 def verify_switched(
@@ -198,14 +206,19 @@ def run_under(command: Sequence[str], path: Path, seconds: float) -> Verified:
 
 
 def _run(
-    path: Path, arguments: Sequence[str], seconds: float, under: Sequence[str] = ()
+    path: Path,
+    arguments: Sequence[str],
+    seconds: float,
+    under: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Verified:
     with tempfile.TemporaryDirectory(prefix="tcdebug-repro-") as place:
         folder, printed, errors = (Path(place, name) for name in ("repro", "stdout", "stderr"))
         folder.mkdir()
         _copy_with_data(path, folder)
         child = spawn(
-            [*under, sys.executable, path.name, *arguments], repro_environment(),
+            [*under, sys.executable, path.name, *arguments],
+            {**repro_environment(), **variables},
             folder=folder, output=printed, errors=errors, limits=Limits(seconds, None),
         )  # fmt: skip
         ended = finished(child)

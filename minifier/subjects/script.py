@@ -35,6 +35,7 @@ from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session
 from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.last_words import last_words
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
@@ -89,8 +90,8 @@ class ScriptSubject:
     layer: LayerFinding | None = None
     """The layer at fault, if it is known."""
     keeps_stages: bool = False
-    sessions: Interpreters | None = None
-    """Interpreters that are waiting for sessions, if there are any."""
+    sessions: WarmSessions | None = None
+    """What forks the process of each run. If there is none, each is a fresh one."""
     interpreters: Interpreters | None = None
     """None: what a script imports may depend on what it does before."""
     runs: int = 0

@@ -12,7 +12,7 @@ from tcdebug.api.comparing import NOT_COMPARED
 from tcdebug.display.explanation import show_explanation
 from tcdebug.display.report import show_report
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.processes.job import Job, UnknownBackend, check_compiler
+from tcdebug.minifier.processes.job import Job, UnknownBackend, check_compiler, warm_sessions
 from tcdebug.minifier.sessions.backend_check import problem_with
 from tcdebug.reading.explanation import Explanation
 from tcdebug.supervision.explaining import begin_explaining, explained
@@ -50,9 +50,10 @@ def bisect(
     check_compiler()
     script = written_call(function, args, kwargs, {**(options or {}), "backend": backend})
     job = Job("search", str(script), [], "", seconds=seconds, jobs=jobs)
-    supervisor = begin("bisect", job, quiet=quiet, notes=not quiet)
-    with supervisor.progress:
-        report = supervisor.search()
+    with warm_sessions() as sessions:
+        supervisor = begin("bisect", job, quiet=quiet, notes=not quiet, sessions=sessions)
+        with supervisor.progress:
+            report = supervisor.search()
     if NOT_COMPARED in (supervisor.folder / "search.log").read_text(errors="replace"):
         report = msgspec.structs.replace(report, notes=[*report.notes, NOT_COMPARED])
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")

@@ -16,7 +16,7 @@ from tcdebug.minifier.processes.job import (
     Job,
     UnknownBackend,
     check_compiler,
-    session_interpreters,
+    warm_sessions,
 )
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
@@ -82,9 +82,9 @@ def search(
 
 def _searched(command: str, job: Job, style: str, *, quiet: bool, fresh: bool) -> int:
     """Search, run the script without what was found, and show the report; the exit status."""
-    with session_interpreters(ready=1) as interpreters:
+    with warm_sessions() as sessions:
         supervisor = begin(
-            command, job, quiet=quiet, fresh=fresh, notes=not quiet, interpreters=interpreters
+            command, job, quiet=quiet, fresh=fresh, notes=not quiet, sessions=sessions
         )
         try:
             with supervisor.progress:

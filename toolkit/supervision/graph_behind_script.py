@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -11,6 +12,7 @@ from tcdebug.minifier.investigation.report import Report, culprit_units
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.whole_script import passes_without
 from tcdebug.minifier.processes.job import REPORT, Job
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.supervision.ranks_alone import Sessions
 from tcdebug.supervision.recorded_graphs import slow_graph, slowest_graph
 
@@ -29,6 +31,7 @@ class JobSessions(Sessions, Protocol):
     """Sessions of a job."""
 
     job: Job
+    sessions: WarmSessions | None
 
 
 def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report | None, list[str]]:
@@ -53,7 +56,9 @@ def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report |
     off = ", ".join(units)
     sessions.progress.say(f"running the script with {off} off")
     found = msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
-    if not passes_without(sessions.job, sessions.log, sessions.seconds_left, units):
+    if not passes_without(
+        sessions.job, sessions.log, sessions.seconds_left, units, sessions.sessions
+    ):
         faster = f"it compiles faster with {off} off; the script was not seen to pass then"
         faults = [msgspec.structs.replace(f, confirmed=False) for f in report.faults]
         notes = [f"the script fails with {failed.failure.signature}", slow, faster]
@@ -89,10 +94,18 @@ def lost_validation(
         return None, [accepts]
     off = ", ".join(units)
     sessions.progress.say(f"running the script with {off} off")
-    if not passes_without(sessions.job, sessions.log, sessions.seconds_left, units):
+    if not passes_without(
+        sessions.job, sessions.log, sessions.seconds_left, units, sessions.sessions
+    ):
         return None, [accepts, f"the script was not seen to pass with {off} off"]
     fails = f"the script fails with {failed.failure.signature}"
     notes = [fails, passes_with(off), *report.notes]
     return msgspec.structs.replace(
         report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes
     ), []
+
+
+def _passes_without(sessions: JobSessions, units: Sequence[str]) -> bool:
+    """Return whether the script also passes with these units off."""
+    left = sessions.seconds_left
+    return passes_without(sessions.job, sessions.log, left, units, sessions.sessions)

@@ -45,7 +45,7 @@ def _extended(supervisor: Supervisor, report: Report) -> Report:
         try:
             left = remaining_failure(
                 supervisor.job, supervisor.log, supervisor.seconds_left, units,
-                supervisor.interpreters,
+                supervisor.sessions,
             )  # fmt: skip
         except BudgetUsed:
             why = f"the budget ran out before the script was run with {off} off"
@@ -89,7 +89,7 @@ def _with_next(
         fresh=True,
         notes=False,
         progress=supervisor.progress,
-        interpreters=supervisor.interpreters,
+        sessions=supervisor.sessions,
     )
     found = inner.search()
     inner.finish(found.exit_status, healthy=found.status == "no_failure")

@@ -23,18 +23,15 @@ from tcdebug.compiler.events.run_events import (
     WorkerStart,
 )
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.events.search_events import BisectResult
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
 from tcdebug.minifier.capture.capture_marks import capturing_for, remove_marks
-from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report, suspicion
 from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script
 from tcdebug.minifier.oracles.budget import BudgetUsed
-from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import (
     PARTIAL,
     REPORT,
@@ -45,6 +42,7 @@ from tcdebug.minifier.processes.job import (
     start,
 )
 from tcdebug.minifier.processes.process import Child, Limits, wait
+from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.reading.run_dir import Tail, find
 from tcdebug.supervision.descendants import Descendants
 from tcdebug.supervision.eager_failures import NO_GRAPH, culprit_notes, eager_problem, input_notes
@@ -97,9 +95,8 @@ class Supervisor:
     _tail: Tail = field(init=False)
     _descendants: dict[int, str] = field(default_factory=dict)
     """Commands of the script's child processes that load torch, by process id."""
-    interpreters: Interpreters | None = None
-    """For the run of the script without a culprit after the search. They start when one is known.
-    """
+    sessions: WarmSessions | None = None
+    """What forks the processes that run the script. If there is none, each is a fresh one."""
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.folder)
@@ -131,11 +128,12 @@ class Supervisor:
 
     def costed(self, report: Report) -> Report:
         """Return the report with the cost of the command so far."""
+        warm = self.sessions.cpu_seconds if self.sessions else 0.0
         return msgspec.structs.replace(
             report,
             reruns=max(report.reruns, candidates_run(self.folder)),
             seconds=round(time.monotonic() - self.started, 3),
-            cpu_seconds=round(_cpu_seconds(), 3),
+            cpu_seconds=round(_cpu_seconds() + warm, 3),
         )
 
     def _search(self) -> Report:
@@ -200,7 +198,7 @@ class Supervisor:
         job = msgspec.structs.replace(self.job, mode=mode, seconds=seconds, **changes)
         limits = Limits(seconds + GRACE, None)
         output = self.folder / f"{mode}.log"
-        child = start(job, output, ENVIRONMENT[mode], limits)
+        child = start(job, output, ENVIRONMENT[mode], limits, self.sessions)
         self.log.emit(WorkerStart(mode, child.pid))
         ending = LATE
         try:
@@ -220,11 +218,7 @@ class Supervisor:
         """
         seen = Descendants(child.pid, self._descendants)
         while not wait([child], POLL):
-            records = self._tail.new()
-            self.progress.feed(records)
-            found = any(record["event"] == BisectResult.kind for record in records)
-            if found and self.interpreters is not None and self.job.wanted == Criteria():
-                self.interpreters.start()
+            self.progress.feed(self._tail.new())
             seen.look()
             if (self.folder / REPORT).exists():
                 break  # a child process of the script has found it: the others need not continue
@@ -245,14 +239,19 @@ class Supervisor:
 
     # -- the script as a whole --------------------------------------------------------------
 
-    def _by_layers(self, recorded: int) -> Report:
-        """Run the unchanged script. If it fails, find the layer at fault, and then the unit."""
+    def _by_layers(self, recorded: int, contradicted: str | None = None) -> Report:
+        """Run the unchanged script. If it fails, find the layer at fault, and then the unit.
+
+        If forks of a warm process showed a layer that is `contradicted`, all processes are fresh.
+        """
         slow: Report | None = None
         known: list[str] = []
+        sessions = self.sessions if contradicted is None else None
         try:
             failed = judge_script(
-                self.job, self.log, self.seconds_left, self.progress.say, stuck=recorded == STUCK
-            )
+                self.job, self.log, self.seconds_left, self.progress.say,
+                stuck=recorded == STUCK, sessions=sessions,
+            )  # fmt: skip
             if isinstance(failed, Report):
                 return failed
             if failed is None:
@@ -269,20 +268,30 @@ class Supervisor:
                 return slow
         except BudgetUsed:
             return self._unfinished("budget", "the script ran as a whole", known)
+        if failed.finding.layer:
+            self.progress.say(failed.announcement)
         if self.job.bisect and failed.has_units and graph_raised(self.folder):
             lost, notes = lost_validation(self, failed)
             if lost is not None:
                 return lost
             known += notes
-        if self.job.bisect and failed.has_units:
+        if self.job.bisect and failed.has_units and failed.finding.layer != contradicted:
             units = self._whole_script(recorded, failed)
             if units.status == "confirmed":
                 layer = failed.finding.layer
                 return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder)
             known += suspicion(units)
         report = failed.report()
+        if report is None:
+            self.progress.say("fresh processes show something else: running the script in those")
+            return self._by_layers(recorded, failed.finding.layer)
         known += [*self._candidates_notes(), *self._whole_notes(recorded)]
         report = msgspec.structs.replace(report, notes=[*known, *report.notes])
+        if report.status == "confirmed":
+            (fault,) = report.faults
+            self.progress.say(
+                f"seen in fresh processes: {fault.fails} fails, {fault.passes} passes"
+            )
         if self.job.bisect and failed.in_dynamo and report.status == "confirmed":
             # where Dynamo raises, it names the line
             report = report if report.faults[0].lines else self._with_line(report)
@@ -299,7 +308,7 @@ class Supervisor:
     def _with_line(self, report: Report) -> Report:
         """The report of a script that Dynamo makes fail, with the statement that does."""
         self.progress.say("looking for the statement that Dynamo captures wrongly")
-        found = find_line(self.job, self.log, self.seconds_left)
+        found = find_line(self.job, self.log, self.seconds_left, self.sessions)
         if found is None:
             return report
         note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"
@@ -320,7 +329,8 @@ class Supervisor:
         reserved = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
         seconds, seen = self.seconds_left - reserved, failed.seen if failed else []
         alone = failed.seen_alone if failed else []
-        report = investigate_script(self.job, self.log, seconds, layer, seen, alone)
+        sessions = failed.runs.sessions if failed else self.sessions
+        report = investigate_script(self.job, self.log, seconds, layer, seen, alone, sessions)
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 
@@ -355,12 +365,12 @@ def begin(
     fresh: bool = False,
     notes: bool = True,
     progress: ProgressDisplay | None = None,
-    interpreters: Interpreters | None = None,
+    sessions: WarmSessions | None = None,
 ) -> Supervisor:
     """Create a run folder and its supervisor, or continue an interrupted run of the same job.
 
     Without `notes`, it does not say which runs were pruned. `progress` is a display that is shared
-    with another run. `interpreters` are for the run of the script after the search.
+    with another run. `sessions` forks the processes that run the script.
     """
     key = job_key(job)
     earlier = None if fresh else interrupted(key)
@@ -382,7 +392,7 @@ def begin(
         log,
         folder.resolve(),
         time.monotonic(),
-        interpreters=interpreters,
+        sessions=sessions,
     )
     supervisor.announce()
     if folder.parent.resolve() != Path(run_folder.BASE).resolve():

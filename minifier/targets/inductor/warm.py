@@ -32,6 +32,13 @@ def register() -> None:
             module.lazy_init()
 
 
+def set_up() -> None:
+    """Do what a first compile does before it looks at its graph, without compiling anything."""
+    register()
+    torch_key()  # reads all of torch's files
+    pick_vec_isa()
+
+
 def _try_to_register(log: EventLog) -> None:
     """Register patterns here if tracing works at this point of the script, else in candidates."""
     try:

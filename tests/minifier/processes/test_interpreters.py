@@ -11,8 +11,7 @@ from captured import captured
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.interpreters import Interpreters
-from tcdebug.minifier.processes.job import Job, start, started_marker, waiting_sessions
-from tcdebug.minifier.processes.process import Limits, finished, has_exited
+from tcdebug.minifier.processes.process import has_exited
 from tcdebug.minifier.processes.tree import descendants, snapshot
 from tcdebug.minifier.repros.repro import Repro, write
 from tcdebug.minifier.repros.verify import repro_environment, verify_switched
@@ -72,21 +71,6 @@ def test_interpreters_without_a_script_are_ended(waiting: Interpreters) -> None:
     one.end()
     assert not descendants(pid, snapshot())
     assert waiting.take() is None
-
-
-@pytest.mark.usefixtures("warm")
-def test_a_session_is_run_by_an_interpreter_that_waits(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("import os\nprint(os.environ['TCDEBUG_OFF'])\nexit(3)\n")
-    job = Job("compiled", str(tmp_path / "script.py"), [], str(tmp_path))
-    output = tmp_path / "printed"
-    with waiting_sessions(1) as interpreters:
-        child = start(job, output, {"TCDEBUG_OFF": "fuse"}, Limits(100.0), interpreters)
-        ended = finished(child)
-        assert ended.returncode == 3
-        assert started_marker(job, ended.pid).exists()
-        assert output.read_text() == "fuse\n"
-        another = interpreters.take()
-        assert another is not None and another.child.pid != child.pid
 
 
 @pytest.mark.usefixtures("warm")

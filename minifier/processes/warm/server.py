@@ -1,0 +1,104 @@
+"""The program of a process that imports modules once, and is forked for each session.
+
+`python -m tcdebug.minifier.processes.warm.server ADDRESS MODULE...` imports the modules, connects
+to the socket at the address, and obeys the orders that arrive there. It ends when the socket
+closes.
+
+To run something, it forks twice. The process in between exits, so Linux makes the process that sent
+the order the parent. Waiting, limits and CPU-seconds are then those of a child that it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, DIE_WITH_PARENT, process_control
+
+Orders = dict[str, Any]
+"""What a process has to run, and where; or, with the key `call`, a function to call."""
+
+
+def main() -> None:
+    """Import, serve, and in a forked process run what was ordered."""
+    _, address, *names = sys.argv
+    process_control()(ADOPT_ORPHANS, 0, 0, 0, 0)  # orphans belong to the sender of the orders
+    gc.disable()  # imports make a million objects that stay
+    for name in names:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    run(served(Client(address)))
+
+
+def served(sender: Connection[bytes, bytes]) -> Orders:
+    """Obey orders until the sender closes the connection. Return in a process that is to run."""
+    while True:
+        try:
+            orders: Orders = json.loads(sender.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)
+        if "call" in orders:
+            with contextlib.suppress(Exception):  # it only saves time
+                module, _, function = orders["call"].rpartition(".")
+                getattr(importlib.import_module(module), function)()
+            gc.collect()
+            gc.freeze()
+            continue
+        between = os.fork()
+        if between == 0:
+            if os.fork():
+                os._exit(0)
+            _become_child_of(orders["parent"])
+            sender.send_bytes(b"%d" % os.getpid())
+            sender.close()
+            return orders
+        os.waitpid(between, 0)
+
+
+def run(orders: Orders) -> None:
+    """Run a module as `python -m` does, with the environment, folder and output of the orders."""
+    os.environ.clear()
+    os.environ.update(orders["environment"])
+    os.chdir(orders["folder"])
+    output = os.open(orders["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.close(output)
+    _reseed()
+    gc.enable()
+    sys.path[0] = os.getcwd()
+    sys.argv[:] = orders["arguments"]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _become_child_of(parent: int) -> None:
+    """Wait until `parent` is our parent, then lead a session that ends with it."""
+    while (found := os.getppid()) != parent:
+        if found == 1:  # it has ended
+            os._exit(1)
+        os.sched_yield()
+    os.setsid()
+    control = process_control()
+    control(DIE_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
+    control(ADOPT_ORPHANS, 1, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _reseed() -> None:
+    """Give this process random numbers of its own. Python itself seeds `random` in each child."""
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+
+
+if __name__ == "__main__":
+    main()
