@@ -96,17 +96,20 @@ class ScriptRuns:
         """Return how the script ends in one process and in a second one with the same caches.
 
         The second process is a fresh one without tcdebug, which imports parts of torch early. If it
-        fails, the script runs again with tcdebug in both, and from then on in fresh processes. The
-        failure becomes the hunted one. Later questions use as many processes as it took, and a hang
-        limit derived from its duration.
+        fails, the script runs again with tcdebug in both, and if it passes then, in fresh processes
+        from then on. The failure becomes the hunted one. Later questions use as many processes as it
+        took, and a hang limit derived from its duration.
         """
         self.processes = 2
         self.last_is_plain = not (self.job.backend or self.job.toggles or self.job.rank)
         failure = self.ask(((),))[()]
         if self.last_is_plain and failure.failed and self.left == 0:
-            self.last_is_plain, self.sessions, plain = False, None, failure
+            self.last_is_plain, plain = False, failure
             self.plain_output = self.logs[()]
             failure = self.ask(((),))[()]
+            if not failure.failed and self.sessions is not None:
+                self.sessions = None
+                failure = self.ask(((),))[()]
             self.plain_failure = None if failure.failed else plain
         self.last_is_plain = False
         self.processes = 2 - self.left
