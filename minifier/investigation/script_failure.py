@@ -174,7 +174,8 @@ class ScriptFailure:
                 ]
             )
         ]
-        return f"{' and '.join(self.finding.off)}: {'; '.join(runs)}"
+        layer = " and ".join(self.finding.off) or "no layer yet"
+        return f"{layer}: {'; '.join(runs)}"
 
     def report(self) -> Report | None:
         """Make the report. Its claims are verified by running the repro with and without the layer.

@@ -97,8 +97,8 @@ class ScriptRuns:
 
         The second process is a fresh one without tcdebug, which imports parts of torch early. If it
         fails, the script runs again with tcdebug in both, and if it passes then, in fresh processes
-        from then on. The failure becomes the hunted one. Later questions use as many processes as it
-        took, and a hang limit derived from its duration.
+        from then on. The failure becomes the hunted one. Later questions use as many processes as
+        it took, and a hang limit derived from its duration.
         """
         self.processes = 2
         self.last_is_plain = not (self.job.backend or self.job.toggles or self.job.rank)

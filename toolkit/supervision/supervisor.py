@@ -128,12 +128,11 @@ class Supervisor:
 
     def costed(self, report: Report) -> Report:
         """Return the report with the cost of the command so far."""
-        warm = self.sessions.cpu_seconds if self.sessions else 0.0
         return msgspec.structs.replace(
             report,
             reruns=max(report.reruns, candidates_run(self.folder)),
             seconds=round(time.monotonic() - self.started, 3),
-            cpu_seconds=round(_cpu_seconds() + warm, 3),
+            cpu_seconds=round(_cpu_seconds(self.sessions), 3),
         )
 
     def _search(self) -> Report:
@@ -268,8 +267,7 @@ class Supervisor:
                 return slow
         except BudgetUsed:
             return self._unfinished("budget", "the script ran as a whole", known)
-        if failed.finding.layer:
-            self.progress.say(failed.announcement)
+        self.progress.say(failed.announcement)
         if self.job.bisect and failed.has_units and graph_raised(self.folder):
             lost, notes = lost_validation(self, failed)
             if lost is not None:
@@ -351,10 +349,11 @@ class Supervisor:
         return [f"a process that uses torch was not watched: {command}" for command in left]
 
 
-def _cpu_seconds() -> float:
-    """The CPU-seconds of this process and of all child processes that have ended."""
+def _cpu_seconds(sessions: WarmSessions | None) -> float:
+    """The CPU-seconds of this process, its ended child processes, and that which forks sessions."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + usage.ru_utime + usage.ru_stime
+    warm = sessions.cpu_seconds if sessions else 0.0
+    return time.process_time() + usage.ru_utime + usage.ru_stime + warm
 
 
 def begin(
