@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -179,14 +180,29 @@ class Backend:
         return self if own is None or torch._inductor.config.fallback_random else own
 
     def warm_up(self, log: EventLog) -> None:
-        """Import and set up in this process what every candidate of this backend needs."""
+        """Import and set up in this process what every candidate of this backend needs.
+
+        A first compile by inductor builds headers that later ones share. On a busy machine that
+        takes longer than the time limit of a hang.
+        """
         if self.name != EMBEDDED:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-            if self.name == INDUCTOR:
+            given = (INDUCTOR, AOTINDUCTOR_BACKEND, *ENTRIES)
+            if self.name in given or (not self.named and _names_inductor(self.backend)):
                 inductor.warm_up(log)
             else:
                 inductor.register()
+
+
+def _names_inductor(backend: Any) -> bool:
+    """Return whether the file that defines a backend mentions inductor."""
+    defined = backend if hasattr(backend, "__code__") else type(backend)
+    try:
+        path = inspect.getsourcefile(defined)
+        return path is not None and INDUCTOR in Path(path).read_text(errors="replace")
+    except (TypeError, OSError):
+        return False
 
 
 def _inductor(options: Mapping[str, Any]) -> GraphCompiler:

@@ -54,8 +54,8 @@ def row(entry: str, kind: str, caches: Path) -> str:
         if "{" not in run.output:
             return f"no report: {run.output[-300:]}"
         report = json.loads(run.output[run.output.index("{") :].splitlines()[0])
-        (fault,) = report["faults"]
-        culprits = ", ".join(c["unit"] for c in fault["culprits"])
+        fault = report["faults"][0]
+        culprits = ", ".join(c["unit"] for f in report["faults"] for c in f["culprits"])
         right = (culprits, report["failure"]["kind"]) == (unit, CONFIRMED_FAILURE[kind])
         return (
             f"{'named' if right else f'NOT NAMED {culprits}':9} {report['status']:11} "

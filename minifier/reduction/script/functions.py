@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.rewriting import (
@@ -24,6 +24,7 @@ class InlineFunctions(SyntaxReduction):
     """Replaces the only call of a function by its body.
 
     The call is a statement or the value of an assignment, and the function returns only at its end.
+    A function that is one expression replaces its only call anywhere.
     """
 
     name = "inline_functions"
@@ -45,7 +46,50 @@ class InlineFunctions(SyntaxReduction):
             body = _inlined(function, call, statement)
             if body is not None:
                 found.append(Rewrite(((statement, body), (function, ()))))
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            function = functions.get(call.func.id)
+            if function is None or uses[call.func.id] != 1 or function.decorator_list:
+                continue
+            value = _as_expression(function, call)
+            if value is not None:
+                found.append(Rewrite(((call, (value,)), (function, ()))))
         return found
+
+
+def _as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None:
+    """Return what a function of one expression is for a call; None for other functions.
+
+    A generator that only yields from another is that one. Each parameter is read at most once.
+    """
+    match function.body:
+        case [ast.Return(value=ast.expr() as value)] | [ast.Expr(ast.YieldFrom(value=value))]:
+            pass
+        case _:
+            return None
+    names = [a.arg for a in function.args.args]
+    plain = ast.arguments([], function.args.args, None, [], [], None, [])
+    if call.keywords or len(call.args) != len(names):
+        return None
+    if ast.dump(plain) != ast.dump(function.args):
+        return None
+    given = dict(zip(names, call.args, strict=True))
+    read = Counter(n.id for n in ast.walk(value) if isinstance(n, ast.Name))
+    if any(read[name] > 1 for name in names):
+        return None
+    substituted: ast.expr = _Substituting(given).visit(deepcopy(value))
+    return substituted
+
+
+class _Substituting(ast.NodeTransformer):
+    """Replaces names by expressions."""
+
+    def __init__(self, given: Mapping[str, ast.expr]) -> None:
+        self._given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._given.get(node.id, node)
 
 
 def _inlined(

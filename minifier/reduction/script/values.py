@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
@@ -148,7 +149,10 @@ class ShrinkNumbers(SyntaxReduction):
 
 
 class InlineNames(SyntaxReduction):
-    """Puts the value of a name that is read once in the place where it is read."""
+    """Puts the value of a name that is read once in the place where it is read.
+
+    A name that is never read goes, and so does one that the next statement reads and binds again.
+    """
 
     name = "inline_names"
 
@@ -163,20 +167,46 @@ class InlineNames(SyntaxReduction):
             for part in ast.walk(s)
             if not any(isinstance(c, ast.stmt) for c in ast.iter_child_nodes(s))
         }
+        rebound = dict(_rebound(tree))
         found = []
         for statement in statements(tree):
             target = _assigned(statement)
-            if target is None or stored[target.id] != 1 or read[target.id] != 1:
+            if target is None:
                 continue
-            (use,) = (n for n in names if n.id == target.id and isinstance(n.ctx, ast.Load))
             assert isinstance(statement, ast.Assign)
-            line = lines.get(id(use))
-            if line is None:
+            if not read[target.id]:
+                found.append(Rewrite.of(statement, ast.Expr(statement.value)))
+                continue
+            use = _only_use(target.id, rebound.get(id(statement), ()))
+            if use is None and stored[target.id] == read[target.id] == 1:
+                use = _only_use(target.id, names)
+            line = None if use is None else lines.get(id(use))
+            if use is None or line is None:
                 continue
             length = line.col_offset + len(ast.unparse(line)) + len(ast.unparse(statement.value))
             if length <= LONGEST:
                 found.append(Rewrite(((statement, ()), (use, (statement.value,)))))
         return found
+
+
+def _only_use(name: str, nodes: Iterable[ast.AST]) -> ast.Name | None:
+    """Return the only node that reads a name; None if there is none, or several."""
+    uses = [
+        n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+    ]
+    return uses[0] if len(uses) == 1 else None
+
+
+def _rebound(tree: ast.Module) -> Iterator[tuple[int, list[ast.AST]]]:
+    """Yield each assignment whose name the next statement binds again, and that one's value."""
+    for node in ast.walk(tree):
+        for block in ("body", "orelse", "finalbody"):
+            body = getattr(node, block, None)
+            for first, second in itertools.pairwise(body if isinstance(body, list) else ()):
+                name, again = _assigned(first), _assigned(second)
+                if name is not None and again is not None and name.id == again.id:
+                    assert isinstance(second, ast.Assign)
+                    yield id(first), list(ast.walk(second.value))
 
 
 def _assigned(statement: ast.stmt) -> ast.Name | None:

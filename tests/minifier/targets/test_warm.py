@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch._inductor import lowering
 from torch._inductor.fx_passes import pre_grad
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.inductor.warm import warm_up_for_devices
 from tcdebug.reading.run_dir import read
 
@@ -24,3 +28,33 @@ def test_patterns_that_cannot_be_registered_yet_are_a_fallback(
     assert said["reason"] == (
         "inductor's patterns could not be registered: NotImplementedError: no tracing here"
     )
+
+
+def defined_here(module: torch.fx.GraphModule, inputs: Any) -> Any:
+    """A backend of a file that mentions inductor."""
+    return module.forward
+
+
+@pytest.mark.parametrize(
+    ("backend", "compiles"),
+    [
+        (Backend("compile_fx", "compile_fx"), True),
+        (Backend("aotinductor", "aotinductor"), True),
+        (Backend(defined_here, "defined_here"), True),
+        (Backend(torch.nn.ReLU(), "ReLU"), False),
+        (Backend("aot_eager", "aot_eager"), False),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_may_compile_with_inductor_builds_its_headers_before_candidates_are_timed(
+    backend: Backend, compiles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lowering that raises shows whether something was compiled."""
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("planted")
+
+    monkeypatch.setitem(lowering.lowerings, torch.ops.aten.sum.dim_IntList, broken)
+    backend.warm_up(EventLog(tmp_path, own=True))
+    said = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
+    assert ("inductor cannot compile even a small sum" in said) == compiles

@@ -21,7 +21,7 @@ from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.rewriting import undefined
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.reduction.script.statements import KeepNeeded, UnwrapBlocks
-from tcdebug.minifier.reduction.script.values import DropArguments, ObservedLiterals
+from tcdebug.minifier.reduction.script.values import DropArguments, InlineNames, ObservedLiterals
 
 
 def script(text: str) -> ScriptText:
@@ -93,6 +93,40 @@ def test_the_body_of_a_function_replaces_its_only_call() -> None:
     values: dict[str, int] = {}
     exec(inlined.text, values)
     assert values["z"] == 6 and "def" not in inlined.text
+
+
+@pytest.mark.parametrize(
+    ("text", "inlined"),
+    [
+        ("def f(x, y):\n    return x + y\nprint(f(1, [2]))", "print(1 + [2])"),
+        ("def g(x):\n    yield from h(x)\nnext(g(5))", "next(h(5))"),
+        ("def f(x):\n    return x + x\nprint(f(1))", ""),
+        ("def f(x=1):\n    return x\nprint(f(2))", ""),
+        ("def f():\n    yield 1\nprint(f())", ""),
+    ],
+)
+def test_a_function_of_one_expression_replaces_its_only_call(text: str, inlined: str) -> None:
+    given = script(text)
+    edits = InlineFunctions().edits(given)
+    done = InlineFunctions().apply(given, edits[-1:]) if edits else None
+    assert (done.text if done else "") == inlined
+
+
+@pytest.mark.parametrize(
+    ("text", "inlined"),
+    [
+        ("y = next(x)", ["next(x)"]),
+        ("y = x\ny = y * 2\nprint(y, y)", ["y = x * 2\nprint(y, y)"]),
+        ("y = x\nz = y * 2\nprint(y, z, z)", []),
+        ("y = x\ny = y * y\nprint(y, y)", []),
+        ("if x:\n    y = x\n    y = y + 1\nprint(y, y)", ["if x:\n    y = x + 1\nprint(y, y)"]),
+        ("y = 1\nprint(y)", ["print(1)"]),
+    ],
+)
+def test_names_that_are_not_needed_go(text: str, inlined: list[str]) -> None:
+    given = script(text)
+    done = [InlineNames().apply(given, [edit]) for edit in InlineNames().edits(given)]
+    assert [d.text for d in done if d] == inlined
 
 
 def test_a_function_with_an_early_return_is_not_inlined() -> None:
