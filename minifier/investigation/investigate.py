@@ -326,7 +326,7 @@ class Investigation(Generic[CandidateType]):
 
     def _document(self, branch: Branch[CandidateType], number: int) -> bool:
         """Compare the stages of a fault and write its repro. Return False if the budget ended."""
-        in_budget = self.oracle.spending.seconds_left > 0
+        in_budget = self.oracle.spending.left(named=self.confirmed and not branch.is_layer) > 0
         if in_budget:
             self._check_operators(branch)
         if in_budget and self._comparable(branch):

@@ -49,16 +49,18 @@ def investigate_script(
     seen: Sequence[Outcome] = (),
     alone: Sequence[Outcome] = (),
     sessions: WarmSessions | None = None,
+    reserved: float = 0.0,
 ) -> Report:
     """Run the script of a job compiled, and investigate a failure, for at most `seconds`.
 
     If `layer` is known to be at fault, only its units are searched. `seen` is how the script failed
     before, and `alone` how it failed with AOTAutograd and nothing after it. Such runs need not be
-    repeated to know that it fails every time.
+    repeated to know that it fails every time. `reserved` seconds are kept unless a unit is named.
     """
     subject = ScriptSubject(job, log, layer, sessions=sessions)
     script = WholeScript(job.script, tuple(job.args))
     oracle = script_oracle(subject, seconds, "script")
+    oracle.spending.reserved = reserved
     base = Toggles.parse(job.toggles)
     try:
         failure = oracle.ask(script, base, "the whole script")

@@ -45,6 +45,15 @@ class Spending:
         """Whether another run may start."""
         return self.reruns < self.budget.reruns and self.seconds_left > 0
 
+    def left(self, *, named: bool) -> float:
+        """Return the wall seconds that are left to run a repro.
+
+        Once a unit is named, nothing is kept for later steps: they are needed only if none is.
+        """
+        if named:
+            self.reserved = 0.0
+        return self.seconds_left
+
     @contextlib.contextmanager
     def reserving(self, seconds: float) -> Iterator[None]:
         """Keep `seconds` for the steps after this block. Without them the budget ends earlier."""

@@ -323,12 +323,12 @@ class Supervisor:
             return Report("no_failure", run_dir=str(self.folder))
         self.progress.say("running the whole script compiled")
         layer = failed.known_layer if failed else None
-        # if no unit is confirmed, the layer has to be
-        reserved = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
-        seconds, seen = self.seconds_left - reserved, failed.seen if failed else []
+        # if no unit is named, the layer has to be confirmed
+        kept = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
+        left, seen = self.seconds_left, failed.seen if failed else []
         alone = failed.seen_alone if failed else []
         sessions = failed.runs.sessions if failed else self.sessions
-        report = investigate_script(self.job, self.log, seconds, layer, seen, alone, sessions)
+        report = investigate_script(self.job, self.log, left, layer, seen, alone, sessions, kept)
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 

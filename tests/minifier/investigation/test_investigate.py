@@ -18,7 +18,7 @@ from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import suspicion
 from tcdebug.minifier.investigation.reporting import FailureFound
-from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
+from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import Question
@@ -100,6 +100,15 @@ def test_the_search_for_what_a_culprit_needs_leaves_time_to_confirm_it(tmp_path:
     assert oracle.spending.affordable
     events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
     assert "the units that lower.a needs are not known" in events
+
+
+def test_what_is_reserved_for_a_layer_serves_the_repro_of_a_unit() -> None:
+    spending = Spending(Budget(seconds=100.0))
+    spending.reserved = 200.0
+    assert not spending.affordable
+    assert spending.left(named=False) < 0.0
+    assert spending.left(named=True) > 0.0
+    assert spending.affordable
 
 
 def test_a_culprit_that_the_budget_leaves_uncertain_is_a_suspect(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def test_with_the_layer_known_its_unit_is_found_and_the_repro_passes_without_it(
     script.write_text(COPIED_ALIAS)
     job = Job("compiled", str(script), [], str(tmp_path))
     layer = LayerFinding(AUTOGRAD, AUTOGRAD)
-    seen = Outcome(Kind.EXCEPTION, "script", "script | AssertionError | AssertionError")
+    signature = "script | AssertionError | AssertionError | assert x.sum() == 3"
+    seen = Outcome(Kind.EXCEPTION, "script", signature)
     report = investigate_script(job, EventLog(tmp_path), 800.0, layer, alone=[seen, seen])
     assert report.status == "confirmed"
     alone = [run for run in _runs(tmp_path) if run["toggles"] == ["layer.decompositions"]]
@@ -89,7 +90,8 @@ def test_a_script_that_has_failed_before_is_run_fewer_times(tmp_path: Path) -> N
     job = Job("compiled", str(script), [], str(tmp_path))
     seen = Outcome(Kind.EXCEPTION, "script", SIGNATURE, "planted")
     other = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 'planted'")
-    report = investigate_script(job, EventLog(tmp_path), 250.0, seen=[seen, other, seen, seen])
+    runs = [seen, other, seen, seen]
+    report = investigate_script(job, EventLog(tmp_path), 250.0, seen=runs, reserved=10.0)
     assert report.failure is not None and report.failure.signature == SIGNATURE
     assert report.status == "confirmed"
     assert [c.unit for c in report.culprits] == ["user.negate"]
