@@ -23,6 +23,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
+from tcdebug.compiler.codegen.kernels.repeats import without_repeats
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer
@@ -83,6 +84,9 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     call = describe(kernel, flat, buffers)
     if has_half_values(flat) and gate.allows("codegen.half_values", kernel.subject):
         flat = with_half_values(flat)
+    once = without_repeats(flat)
+    if once is not None and gate.allows("codegen.repeats", kernel.subject):
+        flat = once
     choices = _choose(flat, kernel.subject, gate)
     storage = call.storage()
     declarations = [
