@@ -195,6 +195,11 @@ def _one_fault(
             return _everywhere(ask, fault, left, toggles)
         case Resolution.UNRESOLVED if failure.ends_before(left) and zero.kind is Kind.OK:
             return fault, left  # the failure may have hidden this one
+    if sum(decision.unit == fault.unit for decision in decisions) > 1:
+        whole = replace(fault, whole_unit=True)
+        without = ask(whole.held_back(toggles), f"without any {fault.unit}")
+        if without.kind is Kind.OK:
+            return whole, without
     first = 0 if passing is None else passing
     suspects = [decisions[first], *reversed(decisions[:failing]), *decisions[failing:]]
     other = passing_unit(ask, suspects, toggles, besides=fault.unit)

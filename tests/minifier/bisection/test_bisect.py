@@ -381,6 +381,28 @@ def test_a_unit_that_only_changes_how_it_fails_is_not_named_beside_the_cause() -
     assert verdict.confirmed
 
 
+def test_a_unit_that_has_to_be_off_in_all_places_is_named_at_its_first_wrong_place() -> None:
+    """Without the wrong step alone there is another failure, which an earlier step causes."""
+    earlier, wrong = ("fuse.vertical", "n0"), ("fuse.vertical", "n1")
+    raises = Outcome(Kind.EXCEPTION, "compile", "compile | AssertionError")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        if wrong in taken:
+            return WRONG
+        return raises if earlier in taken and len(taken) > 8 else OK
+
+    steps = [
+        *steps_of("lower.aten.tanh.default", 4),
+        *steps_of("fuse.vertical", 4),
+        *steps_of("codegen.vectorize", 3),
+    ]
+    program = Program(steps, judge)
+    verdict = program.bisected()
+    assert (found(verdict), verdict.confirmed) == ([wrong], True)
+    (fault,) = verdict.faults
+    assert fault.whole_unit
+
+
 STEPS = st.sampled_from([(unit, "n0") for unit in dict.fromkeys(unit for unit, _ in PIPELINE)])
 
 
