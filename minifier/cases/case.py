@@ -125,7 +125,10 @@ def user_lines(nodes: Iterable[fx.Node]) -> list[str]:
 
 def size_at_capture(value: Any) -> Any:
     """Return the value that a symbolic size had when its graph was captured; others as they are."""
-    return int(value.node.hint) if isinstance(value, torch.SymInt) else value
+    if not isinstance(value, torch.SymInt):
+        return value
+    hint: Any = value.node.hint  # torch 2.15 types it as a number of any kind
+    return int(hint)
 
 
 def attributes(module: fx.GraphModule, graph: fx.Graph) -> dict[str, Any]:

@@ -7,6 +7,7 @@ collectives have no values, which DistributedDataParallel reads. `write_results`
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -75,14 +76,11 @@ def _leaving(name: str) -> Callable[..., Any]:
 
 def _answer(name: str, received: Any, sent: Any) -> Any:
     """Return what an operator of c10d returns: its results, if any, and a finished `Work`."""
-    from torch._C._distributed_c10d import (  # type: ignore[attr-defined] # noqa: PLC0415 - no stub has it before torch 2.15; not in every build
-        _create_work_from_future,
-    )
-
+    groups: Any = importlib.import_module("torch._C._distributed_c10d")  # not in every build
     device = _first(sent, received).device
     future: Any = torch.futures.Future(devices=[] if device.type == "cpu" else [device])
     future.set_result(list(_tensors(received)))
-    work = _create_work_from_future(future).boxed()
+    work = groups._create_work_from_future(future).boxed()
     returns = getattr(torch.ops.c10d, name).default._schema.returns
     return (received, work) if len(returns) == 2 else work
 

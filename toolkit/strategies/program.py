@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,7 @@ DEVICE = "device=device"
 CALLS = 3
 """How often a script makes each call on a GPU: a CUDA graph is replayed in the third."""
 NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
+Stance = Literal["default", "force_eager"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
         )
 
     @property
-    def eager_stance(self) -> str:
+    def eager_stance(self) -> Stance:
         """The stance for `torch.compiler.set_stance` to run it in eager."""
         gradients = any(a.text.endswith(REQUIRING) for a in self.arguments)
         return stance_for(self.ops, gradients)
@@ -141,7 +143,7 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
         return NARROW.sub("torch.float64", text) if wide else text
 
 
-def stance_for(ops: Collection[str], gradients: bool) -> str:
+def stance_for(ops: Collection[str], gradients: bool) -> Stance:
     """The stance for `torch.compiler.set_stance` to run these rows in eager.
 
     In eager, control flow compiles its bodies unless the stance forbids it. The stance cannot

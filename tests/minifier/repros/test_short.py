@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from captured import captured
+from torch._dynamo.exc import InvalidBackend
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -20,13 +21,12 @@ from tcdebug.minifier.repros.verify import Verified
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0: 1 of 3 out of tolerance")
 BACKWARD = Outcome(Kind.WRONG, "backward", "backward | wrong value")
+NO_SUCH = InvalidBackend("no_such")
 EXCEPTION = Outcome(
     Kind.EXCEPTION,
     "compile",
-    "compile | InvalidBackend | Invalid backend: <name>, see `torch._dynamo.list_backends()` for "
-    "available backends.",
-    "InvalidBackend: Invalid backend: 'no_such', see `torch._dynamo.list_backends()` for "
-    "available backends.",
+    "compile | InvalidBackend | " + str(NO_SUCH).replace("'no_such'", "<name>"),
+    f"InvalidBackend: {NO_SUCH}",
 )
 
 
