@@ -12,13 +12,17 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.minifier.cases.case import needs_own_dtypes
+
 
 def in_float64(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Return a callable with the results of the graph in float64, rounded to the dtypes of eager.
 
-    Its results are those of eager if the graph draws random numbers, updates an input, or cannot
-    run in float64.
+    Its results are those of eager if the graph draws random numbers, updates an input, or needs its
+    own dtypes.
     """
+    if needs_own_dtypes(module):
+        return module
     wide = copy.deepcopy(module).double()
 
     def call(*values: Any) -> Any:

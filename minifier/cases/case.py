@@ -131,6 +131,20 @@ def size_at_capture(value: Any) -> Any:
     return int(hint)
 
 
+def needs_own_dtypes(module: torch.nn.Module) -> bool:
+    """Whether a graph computes something else in float64, not only something more precise."""
+    parts = [part for part in module.modules() if isinstance(part, fx.GraphModule)]
+    return any(depends_on_dtype(node) for part in parts for node in part.graph.nodes)
+
+
+def depends_on_dtype(node: fx.Node) -> bool:
+    """Whether a node takes a step between neighbouring numbers, or reads the bits of numbers."""
+    name = str(getattr(node.target, "__name__", node.target)).partition(".")[0]
+    given = (*node.args, *node.kwargs.values())
+    viewed = name.startswith("view") and any(isinstance(g, torch.dtype) for g in given)
+    return viewed or name.rstrip("_") == "nextafter"
+
+
 def attributes(module: fx.GraphModule, graph: fx.Graph) -> dict[str, Any]:
     """Return what a graph reads from a module, by name."""
     found: dict[str, Any] = {}

@@ -12,7 +12,13 @@ import torch
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.ambient import restored
-from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten
+from tcdebug.minifier.cases.case import (
+    Case,
+    CaseInput,
+    clone_values,
+    flatten,
+    needs_own_dtypes,
+)
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
 from tcdebug.minifier.cases.source import load
@@ -309,6 +315,8 @@ def _wrong(
 
 def _reference(case: Case, module: torch.nn.Module) -> Results | None:
     """Run in float64 with eager's random numbers. None if the graph needs its own dtypes."""
+    if needs_own_dtypes(module):
+        return None
 
     def widened() -> Results:
         for value in [*module.buffers(), *module.parameters()]:

@@ -21,7 +21,7 @@ import torch
 
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
-from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.case import Case, needs_own_dtypes
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.placement import devices
@@ -153,6 +153,7 @@ def _judging_texts(case: Case, repro: Repro, given: InputsText, name: str) -> di
 
     An argument is left out if it has the default value of the judge.
     """
+    own_dtypes = needs_own_dtypes(case.module)
     settings = {
         "prepare": "prepare" if repro.ambient.text() else "",
         "set_up": "set_up" if repro.setup else "",
@@ -165,7 +166,7 @@ def _judging_texts(case: Case, repro: Repro, given: InputsText, name: str) -> di
         "own_draws": "nonfinite" if repro.own_draws else "",
         "validation": "accepted" if repro.outcome.signature.startswith(ACCEPTS) else "",
         "on_device": "True" if devices(case) else "",
-        "widens": "" if given.can_be_widened else "False",
+        "widens": "" if given.can_be_widened and not own_dtypes else "False",
         **judging_arguments(case, repro.outcome, repro.limits),
     }
     lines = [f"{name}={value}" for name, value in settings.items() if value]

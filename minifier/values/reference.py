@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.minifier.cases.case import clone_values
+from tcdebug.minifier.cases.case import clone_values, depends_on_dtype
 
 WIDER: Mapping[torch.dtype, torch.dtype] = {
     torch.float32: torch.float64,
@@ -127,10 +128,10 @@ class ReferenceGraph:
             eager = self._run(nodes, known, {})
         except Exception as problem:
             raise Unjudged(f"eager raises {type(problem).__name__}: {problem}") from problem
-        try:
-            exact = self._run(nodes, _widened(known), WIDER)
-        except Exception:  # an operator without a float64 kernel
-            exact = None
+        exact = None
+        if not any(map(depends_on_dtype, nodes)):
+            with contextlib.suppress(Exception):  # an operator without a float64 kernel
+                exact = self._run(nodes, _widened(known), WIDER)
         computed = tuple(n for n in nodes if n.op not in ("placeholder", "get_attr"))
         return Computed(eager, exact, any(map(_jumps, computed)), computed)
 

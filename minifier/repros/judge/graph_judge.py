@@ -92,7 +92,7 @@ class GraphJudge:
     on_device: bool = False
     """Whether the graph runs on a GPU."""
     widens: bool = True
-    """Whether there is a float64 run. Memory of several dtypes cannot be widened."""
+    """Whether there is a float64 run. Some graphs, and memory of several dtypes, need their own."""
     longer_than: float = 0.0
     """The limit on the CPU-seconds of the compile; 0 for none."""
     layout: Layout | None = None

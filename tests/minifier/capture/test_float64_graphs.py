@@ -44,11 +44,34 @@ def needs_float32(x: torch.Tensor) -> torch.Tensor:
     return x.view(torch.int32) + x.exp()[:, None].view(torch.int32)[:, 0]
 
 
+def takes_a_step(x: torch.Tensor) -> torch.Tensor:
+    return torch.nextafter(x, torch.full_like(x, 4.0))
+
+
+def takes_a_step_in_a_branch(x: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, takes_a_step, torch.clone, (x,))
+
+
+def reads_bits(x: torch.Tensor) -> torch.Tensor:
+    return x * (x.view(torch.int16) & 7).sum()
+
+
 def integers(x: torch.Tensor) -> tuple[torch.Tensor, int]:
     return (x * 100).long() // 7, x.shape[0]
 
 
-@pytest.mark.parametrize("function", [draws, updates, needs_float32, integers])
+@pytest.mark.parametrize(
+    "function",
+    [
+        draws,
+        updates,
+        needs_float32,
+        takes_a_step,
+        takes_a_step_in_a_branch,
+        reads_bits,
+        integers,
+    ],
+)
 def test_everything_else_is_as_in_eager(function: Function) -> None:
     def results(call: Function) -> list[Any]:
         torch.manual_seed(0)
