@@ -7,7 +7,7 @@ collectives have no values, which DistributedDataParallel reads. `write_results`
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -76,11 +76,11 @@ def _leaving(name: str) -> Callable[..., Any]:
 
 def _answer(name: str, received: Any, sent: Any) -> Any:
     """Return what an operator of c10d returns: its results, if any, and a finished `Work`."""
-    groups: Any = importlib.import_module("torch._C._distributed_c10d")  # not in every build
+    create = pkgutil.resolve_name("torch._C._distributed_c10d:_create_work_from_future")
     device = _first(sent, received).device
     future: Any = torch.futures.Future(devices=[] if device.type == "cpu" else [device])
     future.set_result(list(_tensors(received)))
-    work = groups._create_work_from_future(future).boxed()
+    work = create(future).boxed()
     returns = getattr(torch.ops.c10d, name).default._schema.returns
     return (received, work) if len(returns) == 2 else work
 
