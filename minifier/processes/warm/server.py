@@ -18,11 +18,14 @@ import os
 import runpy
 import signal
 import sys
+import time
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, DIE_WITH_PARENT, process_control
 
+LONGEST = 1.0
+"""Seconds that a process waits for Linux to give it its parent, which takes microseconds."""
 Orders = dict[str, Any]
 """What a process has to run, and where; or, with the key `call`, a function to call."""
 
@@ -57,10 +60,12 @@ def served(sender: Connection[bytes, bytes]) -> Orders:
         if between == 0:
             if os.fork():
                 os._exit(0)
-            _become_child_of(orders["parent"])
-            sender.send_bytes(b"%d" % os.getpid())
+            adopted = _become_child_of(orders["parent"])
+            sender.send_bytes(b"%d" % (os.getpid() if adopted else 0))
             sender.close()
-            return orders
+            if adopted:
+                return orders
+            os._exit(1)
         os.waitpid(between, 0)
 
 
@@ -80,18 +85,21 @@ def run(orders: Orders) -> None:
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
-def _become_child_of(parent: int) -> None:
-    """Wait until `parent` is our parent, then lead a session that ends with it."""
-    while (found := os.getppid()) != parent:
-        if found == 1:  # it has ended
-            os._exit(1)
+def _become_child_of(parent: int) -> bool:
+    """Wait until `parent` is our parent, then lead a session that ends with it.
+
+    False if it does not become our parent, which it can only if it is our ancestor.
+    """
+    end = time.monotonic() + LONGEST
+    while os.getppid() != parent:
+        if time.monotonic() > end:
+            return False
         os.sched_yield()
     os.setsid()
     control = process_control()
     control(DIE_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
     control(ADOPT_ORPHANS, 1, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    return os.getppid() == parent
 
 
 def _reseed() -> None:

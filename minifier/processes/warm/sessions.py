@@ -22,6 +22,8 @@ from tcdebug.minifier.processes.spawn import spawn
 
 SERVER = "tcdebug.minifier.processes.warm.server"
 POLL = 0.1
+ANSWERED = 120.0
+"""Seconds in which the process answers, even if it has to call a function first."""
 
 
 @dataclass
@@ -59,7 +61,7 @@ class WarmSessions:
         output: Path,
         limits: Limits | None,
     ) -> Child | None:
-        """Run a module in a fork, in our folder. None if there is no process to fork."""
+        """Run a module in a fork, in our folder. None if no process can be forked for us."""
         orders = {
             "arguments": list(arguments),
             "environment": dict(environment),
@@ -74,12 +76,14 @@ class WarmSessions:
             control(ADOPT_ORPHANS, 1, 0, 0, 0)
             try:
                 self._sender.send_bytes(json.dumps(orders).encode())
-                return Child(int(self._sender.recv_bytes()), limits)
+                if self._sender.poll(ANSWERED) and (pid := int(self._sender.recv_bytes())):
+                    return Child(pid, limits)
             except (EOFError, OSError):
-                self._close()
-                return None
+                pass  # it has ended
             finally:
                 control(ADOPT_ORPHANS, 0, 0, 0, 0)
+            self._close()
+            return None
 
     def call(self, function: str) -> None:
         """Call a function, given by its full name, in the process, before it is forked again."""

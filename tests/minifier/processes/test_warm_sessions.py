@@ -75,3 +75,16 @@ def test_a_session_is_a_fresh_process_if_none_can_be_forked(tmp_path: Path) -> N
     assert child.popen is not None
     assert finished(child).returncode == 3
     sessions.end()
+
+
+def test_a_process_that_cannot_be_forked_for_us_is_replaced_by_a_fresh_one(
+    sessions: WarmSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.py").write_text("exit(3)")
+    job = Job("compiled", str(tmp_path / "script.py"), [], str(tmp_path))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(os, "getpid", lambda: 1)  # not an ancestor that adopts orphans
+        assert sessions.begin([], {}, tmp_path / "none", None) is None
+    child = start(job, tmp_path / "output", {}, Limits(100.0, None), sessions)
+    assert child.popen is not None
+    assert finished(child).status == 3
