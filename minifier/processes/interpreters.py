@@ -1,7 +1,7 @@
 """Fresh interpreters that import torch before there is a script for them.
 
-A repro or a script runs in its own interpreter, which spends most of its time on imports. An
-interpreter therefore starts early, in its own empty folder, and learns later what to run.
+A repro runs in its own interpreter, which spends most of its time on imports. An interpreter
+therefore starts early, in its own empty folder, and learns later what to run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from pathlib import Path
 from tcdebug.minifier.processes.process import Child, Ended, Limits, finished, has_exited
 from tcdebug.minifier.processes.spawn import spawn
 
+ARGUMENTS = "arguments"
+"""The file that tells an interpreter what to run."""
 PROGRAM = """
 import gc, importlib, json, os, runpy, sys, time
+environment = dict(os.environ)
 gc.disable()  # imports make a million objects that stay
 for name in sys.argv[2:]:
     importlib.import_module(name)
@@ -26,81 +29,50 @@ gc.enable()
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
 with open(sys.argv[1]) as file:
-    orders = json.load(file)
-os.environ.clear()
-os.environ.update(orders["environment"])
-os.chdir(orders["folder"])
-output = os.open(orders["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-for standard in (1, 2):
-    os.dup2(output, standard)
+    sys.argv[:] = json.load(file)
+os.environ.clear()  # of what imports have set
+os.environ.update(environment)
 sys.path[0] = os.getcwd()
-name, *arguments = orders["arguments"]
-if name == "-m":
-    sys.argv[:] = arguments
-    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-else:
-    sys.argv[:] = orders["arguments"]
-    runpy.run_path(name, run_name="__main__")
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""The program of an interpreter: import, wait for orders, and run a script or a module."""
+"""The program of an interpreter: import, wait for arguments, and run a script."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter that waits for orders in an empty folder."""
+    """An interpreter that waits for arguments in an empty folder."""
 
     place: tempfile.TemporaryDirectory[str]
     child: Child
-    environment: Mapping[str, str]
 
     @classmethod
     def started(cls, environment: Mapping[str, str], imports: Sequence[str]) -> Interpreter:
         """Start an interpreter. Raises OSError."""
         place = tempfile.TemporaryDirectory(prefix="tcdebug-repro-")
-        folder, orders = Path(place.name, "repro"), Path(place.name, "orders")
+        folder, path = Path(place.name, "repro"), Path(place.name, ARGUMENTS)
         folder.mkdir()
-        command = [sys.executable, "-c", PROGRAM, str(orders), *imports]
+        command = [sys.executable, "-c", PROGRAM, str(path), *imports]
         output = Path(place.name, "output")
         child = spawn(command, environment, folder=folder, output=output, limits=Limits(0.0, None))
-        return cls(place, child, environment)
+        return cls(place, child)
 
     @property
     def folder(self) -> Path:
-        """The folder for a script that has none of its own."""
+        """The folder in which the script runs."""
         return Path(self.place.name, "repro")
 
-    def begin(
-        self,
-        arguments: Sequence[str],
-        limits: Limits | None,
-        environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
-        output: Path | None = None,
-    ) -> Child:
-        """Run what `python` would run with these arguments. The time limit starts now.
-
-        An environment, folder or output file that is not given stays that of the interpreter.
-        """
-        orders = {
-            "arguments": list(arguments),
-            "environment": dict(environment or self.environment),
-            "folder": str(folder or self.folder),
-            "output": str(output or Path(self.place.name, "output")),
-        }
-        path = Path(self.place.name, "orders")
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(orders))
-        self.child.restart_time(limits)
-        fresh.replace(path)
-        return self.child
-
     def run(self, arguments: Sequence[str], seconds: float) -> Ended:
-        """Run a script in its folder to the end."""
-        return finished(self.begin(arguments, Limits(seconds, None)))
+        """Run a script in the folder to the end, with its arguments. The time limit starts now."""
+        path = Path(self.place.name, ARGUMENTS)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(list(arguments)))
+        self.child.restart_time(Limits(seconds, None))
+        fresh.replace(path)
+        return finished(self.child)
 
     @property
     def output(self) -> str:
-        """Return its output, unless the output went to another file."""
+        """Return its output."""
         return Path(self.place.name, "output").read_text(errors="replace")
 
     def end(self) -> None:
@@ -111,15 +83,11 @@ class Interpreter:
 
 @dataclass
 class Interpreters:
-    """Waiting interpreters, `ready` of them, for this environment.
-
-    If `refilled`, a new one starts whenever one is taken.
-    """
+    """Waiting interpreters, `ready` of them, for this environment."""
 
     environment: Mapping[str, str]
     imports: Sequence[str]
     ready: int
-    refilled: bool = False
     _waiting: list[Interpreter] = field(default_factory=list)
     _taken: list[Interpreter] = field(default_factory=list)
 
@@ -134,8 +102,6 @@ class Interpreters:
             interpreter = self._waiting.pop(0)
             self._taken.append(interpreter)
             if not has_exited(interpreter.child.pid):  # otherwise its imports failed
-                if self.refilled:
-                    self.start()
                 return interpreter
         return None
 

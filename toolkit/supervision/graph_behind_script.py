@@ -56,9 +56,7 @@ def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report |
     off = ", ".join(units)
     sessions.progress.say(f"running the script with {off} off")
     found = msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
-    if not passes_without(
-        sessions.job, sessions.log, sessions.seconds_left, units, sessions.sessions
-    ):
+    if not _passes_without(sessions, units):
         faster = f"it compiles faster with {off} off; the script was not seen to pass then"
         faults = [msgspec.structs.replace(f, confirmed=False) for f in report.faults]
         notes = [f"the script fails with {failed.failure.signature}", slow, faster]
@@ -94,9 +92,7 @@ def lost_validation(
         return None, [accepts]
     off = ", ".join(units)
     sessions.progress.say(f"running the script with {off} off")
-    if not passes_without(
-        sessions.job, sessions.log, sessions.seconds_left, units, sessions.sessions
-    ):
+    if not _passes_without(sessions, units):
         return None, [accepts, f"the script was not seen to pass with {off} off"]
     fails = f"the script fails with {failed.failure.signature}"
     notes = [fails, passes_with(off), *report.notes]
