@@ -32,7 +32,15 @@ PACKAGE = Patch(
     "no program of AOTInductor is seen",
     takes=("exported_program", "package_path", "inductor_configs"),
 )
-LOAD = Patch("torch._inductor.package", "load_package", PACKAGE.purpose, takes=("path",))
+LOAD = Patch(
+    "torch._inductor.package", "load_package", PACKAGE.purpose, takes=("path", "model_name")
+)
+PACKAGE_PARTS = Patch(
+    "torch._inductor.package",
+    "package_aoti",
+    "no package of several programs is seen",
+    takes=("archive_file", "aoti_files"),
+)
 AOT_COMPILE = Patch(
     "torch._inductor", "aot_compile", "no library of AOTInductor is seen", takes=("gm", "options")
 )
@@ -43,7 +51,10 @@ LOAD_FUNCTION = Patch(
     "code that was compiled before is not noticed",
     takes=("file",),
 )
-PATCHES = (EXPORT, PACKAGE, LOAD, AOT_COMPILE, AOT_LOAD, LOAD_FUNCTION)
+PATCHES = (EXPORT, PACKAGE, LOAD, PACKAGE_PARTS, AOT_COMPILE, AOT_LOAD, LOAD_FUNCTION)
+
+ONLY_MODEL = "model"
+"""The name of the only program of a package."""
 
 StandIn = Callable[[Any, Mapping[str, Any]], Callable[..., Any] | None]
 """Takes an exported program and its inductor settings. Returns what runs instead of its package,
@@ -94,6 +105,7 @@ def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
         patches.callback(packages.saved.remove)
         patches.enter_context(patched(PACKAGE, packages.packaging, log))
         patches.enter_context(patched(AOT_COMPILE, packages.compiling, log))
+        patched_when_imported(patches, PACKAGE_PARTS, packages.packaging_parts, log)
         for load in (LOAD, AOT_LOAD, LOAD_FUNCTION):
             patched_when_imported(patches, load, packages.loading, log)
         yield
@@ -166,38 +178,62 @@ class _Packages:
             if call is None:
                 return original(exported_program, *args, **options)
             file = options.get("package_path") or _new_file(".pt2")
-            self._keep(file, call)
+            self._keep(file, call, ONLY_MODEL)
             return file
 
         return package
 
     def compiling(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Make the replacement of `aot_compile`, which returns a library."""
+        """Make the replacement of `aot_compile`, which returns a library, or the files of one."""
 
         def aot_compile(gm: Any, args: Any, kwargs: Any = None, *, options: Any = None) -> Any:
             settings = options or {}
-            in_parts = settings.get("aot_inductor.package")
-            if in_parts or not called_by_user(sys._getframe(1)):
+            if not called_by_user(sys._getframe(1)):
                 return original(gm, args, kwargs, options=options)
             call = self.stand_in(Unexported(gm, args, kwargs), settings)
             if call is None:
                 return original(gm, args, kwargs, options=options)
             file = _new_file(".so")
             self._keep(file, call)
-            return file
+            return [file] if settings.get("aot_inductor.package") else file
 
         return aot_compile
 
-    def _keep(self, file: Any, call: Callable[..., Any]) -> None:
+    def packaging_parts(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the replacement of `package_aoti`, which packages what `aot_compile` returned."""
+
+        def package(archive_file: Any, aoti_files: Any) -> Any:
+            models = aoti_files if isinstance(aoti_files, Mapping) else {ONLY_MODEL: aoti_files}
+            calls = {name: self._of_files(files) for name, files in models.items()}
+            if not all(calls.values()):
+                return original(archive_file, aoti_files)
+            for name, call in calls.items():
+                assert call is not None
+                self.saved.keep(archive_file, call, name)
+            return archive_file
+
+        return package
+
+    def _of_files(self, files: Any) -> Callable[..., Any] | None:
+        """Return what runs in place of the library of these files; None if it was compiled."""
+        paths = files if isinstance(files, list | tuple) else [files]
+        found = (self.saved.kept(path) for path in paths if isinstance(path, str | os.PathLike))
+        return next(filter(None, found), None)
+
+    def _keep(self, file: Any, call: Callable[..., Any], name: str = "") -> None:
         self.log.emit(ProgramExported(packaged=True))
-        self.saved.keep(file, call)
+        self.saved.keep(file, call, name)
 
     def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Make the replacement of a function that loads compiled code from its first argument."""
-        first = next(iter(inspect.signature(original).parameters))
+        signature = inspect.signature(original)
+        first = next(iter(signature.parameters))
 
         def load(*args: Any, **options: Any) -> Any:
-            call = self.saved.find(args[0] if args else options.get(first))
+            given = signature.bind(*args, **options)
+            given.apply_defaults()
+            name = given.arguments.get("model_name", "")
+            call = self.saved.find(given.arguments[first], name)
             return original(*args, **options) if call is None else LoadedProgram(call)
 
         return load

@@ -27,17 +27,20 @@ class SavedCode:
 
     log: EventLog
     calls: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+    """What runs, by file and by the name of the code in that file."""
     made: list[Path] = field(default_factory=list)
     """Files and folders that were made for a script that looks for them."""
     process: int = field(default_factory=os.getpid)
 
-    def keep(self, file: Any, call: Callable[..., Any], *, folder: bool = False) -> None:
-        """Let `call` be what a later load of this file returns.
+    def keep(
+        self, file: Any, call: Callable[..., Any], name: str = "", *, folder: bool = False
+    ) -> None:
+        """Let `call` be what a later load of this file returns. A file may hold several, by name.
 
         `file` is a path or a file object. If nothing has the path, an empty file is made, or a
         folder. A file that exists is left unchanged.
         """
-        self.calls[_key(file)] = call
+        self.calls[_key(file), name] = call
         if hasattr(file, "write") or (path := Path(file)).exists():
             return
         if folder:
@@ -46,12 +49,16 @@ class SavedCode:
             path.touch()
         self.made.append(path)
 
-    def find(self, file: Any) -> Callable[..., Any] | None:
+    def find(self, file: Any, name: str = "") -> Callable[..., Any] | None:
         """Return what runs in place of the code in a file. None if this process did not save it."""
-        call = self.calls.get(_key(file))
+        call = self.kept(file, name)
         if call is None:
             self.log.emit(CodeLoaded(os.path.realpath(_name(file)) if _name(file) else ""))
         return call
+
+    def kept(self, file: Any, name: str = "") -> Callable[..., Any] | None:
+        """Return what this process keeps for a file that is not about to be loaded."""
+        return self.calls.get((_key(file), name))
 
     def remove(self) -> None:
         """Remove the files that were made, unless something has written to them."""

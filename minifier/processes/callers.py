@@ -21,14 +21,15 @@ ENTRANCES = (
 
 FORWARDS = patching.__file__
 """The file whose frames are between a replacement and its caller."""
+REPLACEMENTS = ("optimize", "first_call")
+"""The names of functions that replace `optimize`."""
 
 
 def called_by_user(frame: FrameType | None) -> bool:
     """Return whether the program called torch.compile, rather than torch for its own purposes.
 
     `frame` is the one that called `torch._dynamo.optimize`. The nearest caller decides, except for
-    torch's entrances to torch.compile, replacements of `optimize`, which have its name, and the
-    code that forwards to these.
+    torch's entrances to torch.compile, its replacements, and the code that forwards to these.
     """
     torch_folder = os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep
     while frame is not None:
@@ -36,7 +37,7 @@ def called_by_user(frame: FrameType | None) -> bool:
         if name.startswith(torch_folder):
             if not name[len(torch_folder) :].startswith(ENTRANCES):
                 return False
-        elif frame.f_code.co_name != "optimize" and name != FORWARDS:
+        elif frame.f_code.co_name not in REPLACEMENTS and name != FORWARDS:
             return True
         frame = frame.f_back
     return True

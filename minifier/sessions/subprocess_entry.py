@@ -7,12 +7,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from tcdebug.minifier.processes.subprocess_hook import VARIABLE, AfterImport
 
 FORKING = ("search:",)
 """The modes whose process forks candidates, and must therefore stay at one thread."""
+
+ARTIFACTS = "torch._inductor.standalone_compile"
+FIRST_CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "torch._dynamo": (("torch._dynamo", "optimize"),),
+    "torch.export": (("torch.export", "export"), ("torch.export", "load")),
+    "torch._inductor": tuple(
+        ("torch._inductor", name)
+        for name in ("aoti_compile_and_package", "aot_compile", "compile", "standalone_compile")
+    ),
+    "torch._inductor.compile_fx": (("torch._inductor.compile_fx", "compile_fx"),),
+    "torch._inductor.package": (("torch._inductor.package", "load_package"),),
+    ARTIFACTS: ((f"{ARTIFACTS}:CompiledArtifact", "load"),),
+}
+"""Module -> the functions of it that compile, export, or load what was compiled."""
 
 
 def attach() -> None:
@@ -37,17 +52,29 @@ def attach() -> None:
 
 
 def at_first_compile(do: Callable[[], None]) -> None:
-    """Call `do` when this process first calls torch.compile, before the call has any effect.
+    """Call `do` when this process first compiles or exports, before that has any effect.
 
-    Dynamo need not be imported yet. This function does not import it.
+    Nothing of torch need be imported yet. This function imports nothing of it.
     """
+    undo: list[Callable[[], None]] = []
+    called = False
 
-    def dynamo_imported() -> None:
-        from tcdebug.minifier.targets.interception import before_first_compile  # noqa: PLC0415 - start-up time of every Python process
+    def first() -> None:
+        nonlocal called
+        for one in undo:
+            one()
+        if not called:
+            called = True
+            do()
 
-        before_first_compile(do)  # Dynamo is only half imported at this point
+    def imported(module: str) -> None:
+        from tcdebug.minifier.targets.interception import before_call  # noqa: PLC0415 - start-up time of every Python process
 
-    if "torch._dynamo" in sys.modules:
-        dynamo_imported()
-    else:
-        sys.meta_path.insert(0, AfterImport({"torch._dynamo": dynamo_imported}))
+        if not called:  # Dynamo is only half imported at this point
+            undo.extend(before_call(owner, name, first) for owner, name in FIRST_CALLS[module])
+
+    for module in FIRST_CALLS:
+        if module in sys.modules:
+            imported(module)
+        else:
+            sys.meta_path.insert(0, AfterImport({module: partial(imported, module)}))

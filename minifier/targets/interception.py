@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.patching import Installed, Patch, install, patched
+from tcdebug.compiler.patching import Patch, install, owner_of, patched
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.processes.job import INVALID_BACKEND
 
@@ -79,26 +80,23 @@ def settings_ignored(log: EventLog) -> AbstractContextManager[None]:
     return patched(COMPILE, make, log)
 
 
-def before_first_compile(do: Callable[[], None]) -> None:
-    """Call `do` when this process first calls torch.compile, before the call has any effect.
+def before_call(owner: str, function: str, do: Callable[[], None]) -> Callable[[], None]:
+    """Call `do` before each call of a function of torch, until the result is called.
 
-    `do` may itself patch torch.compile.
+    `do` may itself patch the function.
     """
-    installed: list[Installed | None] = []
+    patch = Patch(owner, function, "a program in a child process is not seen")
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def optimize(*args: Any, **kwargs: Any) -> Any:
-            for mine in installed:
-                if mine is not None:
-                    mine.undo()
+        @functools.wraps(original)
+        def first_call(*args: Any, **kwargs: Any) -> Any:
             do()
-            import torch._dynamo  # noqa: PLC0415 - this process decides when to import torch
+            return getattr(owner_of(patch), function)(*args, **kwargs)
 
-            return torch._dynamo.optimize(*args, **kwargs)
+        return first_call
 
-        return optimize
-
-    installed.append(install(OPTIMIZE, make, EventLog(None)))
+    made = install(patch, make, EventLog(None))
+    return made.undo if made is not None else lambda: None
 
 
 @contextlib.contextmanager

@@ -80,6 +80,22 @@ def test_the_stand_in_of_a_library_runs_in_its_place() -> None:
         assert twice(torch._export.aot_load(str(path), "cpu")) == [2.0, 2.0]
 
 
+def test_the_stand_ins_of_several_programs_run_in_place_of_one_package(tmp_path: Path) -> None:
+    path, parts = str(tmp_path / "two.pt2"), {"aot_inductor.package": True}
+    with packages_replaced(in_eager, SILENT):
+        files: dict[str, Any] = {}
+        for name in ("first", "second"):
+            module = torch.export.export(Counting(), (ONES,)).module()
+            files[name] = torch._inductor.aot_compile(module, (ONES,), options=parts)
+        assert torch._inductor.package.package_aoti(path, files) == path
+        call = torch._inductor.package.load_package(path, model_name="second")
+        assert twice(call) == [2.0, 2.0]
+        torch._inductor.package.package_aoti(path, files["first"])
+        assert twice(torch._inductor.aoti_load_package(path)) == [2.0, 2.0]
+        with pytest.raises(Exception, match=r".+"):  # no such model
+            torch._inductor.package.load_package(path, "third")
+
+
 def test_a_program_without_a_stand_in_is_packaged_and_loaded_by_torch() -> None:
     program: Any = torch.nn.Linear(2, 2)
     with (
