@@ -119,8 +119,9 @@ class Case:
 
 def user_lines(nodes: Iterable[fx.Node]) -> list[str]:
     """Return each node's innermost user line, without duplicates: "file:3 in f: code"."""
-    traces = (list(frames(node.meta.get("stack_trace") or "")) for node in nodes)
-    return list(dict.fromkeys(trace[-1][1] for trace in traces if trace))
+    stacks = (frames(node.meta.get("stack_trace") or "") for node in nodes)
+    traces = ([frame for frame in stack if frame.code] for stack in stacks)
+    return list(dict.fromkeys(str(trace[-1]) for trace in traces if trace))
 
 
 def size_at_capture(value: Any) -> Any:

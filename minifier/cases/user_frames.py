@@ -5,21 +5,43 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import takewhile
 
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
-PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+FRAME = re.compile(
+    r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?'
+    r'(?:\n +(?!File ")(?P<code>.+))?',
+    re.MULTILINE,
+)
 TRACEBACK = "Traceback (most recent call last):"
 OF_THE_USER = "from user code:\n"
 """The text that Dynamo writes before the stack of the program it was capturing."""
 
 
-def frames(trace: str) -> Iterator[tuple[str, str]]:
-    """Yield file and text of each frame, the outermost first. The text is "file:3 in f: code"."""
-    for found in FRAME.finditer(trace):
-        line, code = f"{found['file']}:{found['line']}", found["code"].strip()
-        yield found["file"], f"{line} in {found['name']}: {code}"
+@dataclass(frozen=True)
+class TracebackFrame:
+    """A frame of a printed traceback. `function` and `code` are empty if they were not printed."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+    @property
+    def place(self) -> str:
+        """The line as FILE:N."""
+        return f"{self.file}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.place} in {self.function}: {self.code}"
+
+
+def frames(text: str) -> Iterator[TracebackFrame]:
+    """Yield the frames that a text shows, the outermost first."""
+    for match in FRAME.finditer(text):
+        code = (match["code"] or "").strip()
+        yield TracebackFrame(match["file"], int(match["line"]), match["function"] or "", code)
 
 
 def lines_of_error(text: str) -> list[str]:
@@ -32,8 +54,8 @@ def lines_of_error(text: str) -> list[str]:
         return []
     stack, _, _ = rest.partition("\n\n")
     of_torch = folders_of_torch()
-    lines = [line for file, line in frames(stack) if not of_torch or not file.startswith(of_torch)]
-    return lines[::-1]
+    shown = [frame for frame in frames(stack) if frame.code]
+    return [str(f) for f in reversed(shown) if not of_torch or not f.file.startswith(of_torch)]
 
 
 def innermost_line(trace: str) -> str:
@@ -41,14 +63,14 @@ def innermost_line(trace: str) -> str:
 
     A line inside torch counts only if all lines are.
     """
-    found = [(match["file"], f"{match['file']}:{match['line']}") for match in PLACE.finditer(trace)]
+    found = list(frames(trace))
     of_torch = folders_of_torch()
-    outside = [line for file, line in found if not of_torch or not file.startswith(of_torch)]
-    return (outside or [line for _, line in found] or [""])[-1]
+    outside = [f for f in found if not of_torch or not f.file.startswith(of_torch)]
+    return next((frame.place for frame in reversed(outside or found)), "")
 
 
 def folders_of_torch() -> tuple[str, ...]:
-    """Return how the names of torch's files begin. Those of torchvision begin differently."""
+    """Return the folders of torch, each with a separator at its end."""
     spec = find_spec("torch")
     locations = (spec.submodule_search_locations or ()) if spec else ()
     return tuple(os.path.join(location, "") for location in locations)
@@ -70,5 +92,5 @@ def last_exception(text: str) -> str:
 def raising_statement(text: str) -> str:
     """Return the line at which the last traceback ends; empty if there is none."""
     _, found, rest = text.rpartition(TRACEBACK)
-    lines = [match["code"].strip() for match in FRAME.finditer(rest if found else "")]
+    lines = [frame.code for frame in frames(rest if found else "") if frame.code]
     return lines[-1] if lines else ""

@@ -1,7 +1,7 @@
 """Versions of a script, each run in a fork of a process that has imported torch and nothing else.
 
-A fork costs the script, not the imports. A failure that needs imports of its own is not seen there;
-the final version is therefore run again in fresh processes.
+A fork runs the script without importing torch again. A failure that depends on how torch is
+imported does not occur there, so the final version runs again in fresh processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.subjects.script import outcome_of
 
 LEAST_HANG_SECONDS = 20.0
-VALUES = re.compile(r"are not (?:close|equal)!")
+"""The smallest time limit of a version, in seconds."""
+DIFFERENT_VALUES = re.compile(r"are not (?:close|equal)!")
 """What torch.testing says about tensors, numbers and sequences with different values."""
 ATTRIBUTE = re.compile(r"The values for attribute '(\w+)' do not match")
 DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
@@ -48,10 +49,10 @@ class ForkedScripts:
     folder: Path
     """A folder for the candidates."""
     execute: Execute
-    hunted: Outcome | None = None
+    failure: Outcome | None = None
     """The failure that counts, once it is known. Another failure makes a version invalid."""
     processes: int = 1
-    """So many processes run one after another with the same caches."""
+    """The number of processes that run one after another with the same caches."""
     least_hang_seconds: float = LEAST_HANG_SECONDS
     _started: int = 0
     _places: dict[Child, Path] = field(default_factory=dict)
@@ -89,16 +90,16 @@ class ForkedScripts:
         return child
 
     def outcome(self, child: Child, ended: Ended) -> Outcome:
-        """Return how the script ended. A failure that is not the hunted one is invalid."""
+        """Return how the script ended. Other failures than `failure` are invalid."""
         place = self._places.pop(child)
         text = (place / "output").read_text(errors="replace")
         if ended.timed_out:
             outcome = Outcome(Kind.HANG, "script", "script | hang", "no end")
         else:
-            outcome = with_kind(outcome_of(ended.returncode, text), text, str(place))
+            outcome = without_values(outcome_of(ended.returncode, text), text, str(place))
         link_kernels(place / "caches", self._kernels)
         shutil.rmtree(place, ignore_errors=True)
-        if outcome.failed and self.hunted is not None and not self.hunted.same_bug(outcome):
+        if outcome.failed and self.failure is not None and not self.failure.same_bug(outcome):
             outcome = Outcome(Kind.INVALID, "script", message=outcome.message)
         return replace(outcome, seconds=ended.seconds, cpu_seconds=ended.cpu_seconds)
 
@@ -112,11 +113,12 @@ class ForkedScripts:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def with_kind(outcome: Outcome, text: str, folder: str) -> Outcome:
+def without_values(outcome: Outcome, text: str, folder: str) -> Outcome:
     """Return an outcome whose signature does not depend on values that a smaller script changes.
 
-    An assertion of the script, whose files are in `folder`, has only its kind: other values, or the
-    attribute that differs. Its message ends with the greatest relative difference.
+    For an assertion in the script's own files, which are in `folder`, or in torch.testing, the
+    signature says only whether values or an attribute differ. The message ends with the greatest
+    relative difference.
     """
     if outcome.kind is not Kind.EXCEPTION:
         return outcome
@@ -124,11 +126,17 @@ def with_kind(outcome: Outcome, text: str, folder: str) -> Outcome:
     name = outcome.message.partition(":")[0].strip()
     if name.rpartition(".")[2] != "AssertionError":
         return outcome
-    places = [file for file, _ in frames(last)]
+    places = [frame.file for frame in frames(last)]
     if places and not (places[-1].startswith(folder) or "/torch/testing/" in places[-1]):
         return outcome
     attribute = ATTRIBUTE.search(last)
-    kind = f"other {attribute[1]}" if attribute else "values" if VALUES.search(last) else "false"
+    kind = (
+        f"other {attribute[1]}"
+        if attribute
+        else "values"
+        if DIFFERENT_VALUES.search(last)
+        else "false"
+    )
     difference = DIFFERENCE.search(last)
     message = "\n".join([outcome.message, *([difference[0]] if difference else [])])
     return replace(outcome, signature=f"script | AssertionError | {kind}", message=message)
@@ -147,7 +155,7 @@ def _prepare(caches: Path) -> None:
 
 
 def _run_first(execute: Callable[[], int]) -> None:
-    """Run an earlier process. If it fails, this process ends as it did."""
+    """Run the script in a fork. If that fails, end this process in the same way."""
     pid = os.fork()
     if pid == 0:
         os._exit(execute())

@@ -1,4 +1,4 @@
-"""A captured graph that fails. Candidates are forked from this process at the failing call."""
+"""A captured graph that fails. Its candidates run in forks of this process at the failing call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from tcdebug.minifier.targets.replaced import replaced_by_program
 LEAST_SECONDS = 5.0
 """The smallest time limit of a candidate in seconds, because the machine may be busy."""
 LEAST_OF_OTHERS = 15.0
-"""The same for other compilers: a first run that crashed had not built all its kernels."""
+"""The same for other compilers. A first run that crashed did not build all kernels."""
 AUTOTUNE_CACHE = "autotune_local_cache"
 COLD = 3.0
 """A repro script may take this many times as long as a warm candidate."""
@@ -104,9 +104,9 @@ class GraphSubject:
     wake: Callable[[], None] = lambda: None
     """Called in a child if the case needs a device. Raises if no device is available."""
     imports: ImportsOfChildren | None = None
-    """Where children report what they have imported, if this process should import it too."""
+    """Records what children import, if this process should import it too."""
     interpreters: Interpreters | None = None
-    """Interpreters that are waiting to run its repros."""
+    """Interpreters that wait to run its repros."""
     script: str = ""
     """The path of the user's script."""
     standalone: bool = False
@@ -186,7 +186,7 @@ class GraphSubject:
             return Outcome(Kind.INVALID, "eager", message=message)
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
-        """Return the outcome; None if backward failed in the child because of os.fork."""
+        """Return the outcome of a child; None if autograd refused to run after os.fork."""
         outcome = outcome_of(ended)
         if self.imports is not None:
             self.imports.take_over(ended.pid)

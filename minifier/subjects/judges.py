@@ -1,4 +1,4 @@
-"""Judges of a candidate, for use in a child: a replay with a comparison, or the user's command."""
+"""Judges that a child runs on a candidate: a replay with a comparison, or the user's command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tells from its output why a script ended with an exit status that says nothing by itself.
+"""Derives from a script's output why it ended with an exit status that does not tell.
 
-Two runs that end with the status 1 need not fail in the same way: a program may catch every
-exception, or run tests of which another one fails. It reads printed text and does not import torch.
+Two runs that end with status 1 need not fail in the same way: a program may catch every exception,
+or run tests of which another one fails. This module reads printed text; it does not import torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tcdebug.minifier.cases.outcome import normalised
 from tcdebug.minifier.cases.user_frames import TRACEBACK, last_exception
 
 CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
-"""How the line begins that follows an exception which led to another."""
+"""The beginnings of the line between an exception and the one that it led to."""
 FAILED_TEST = re.compile(r"^(?:FAIL|FAILED|ERROR)\b[: ]\s*\S.*", re.MULTILINE)
 """A line in which a test runner names a test."""
 LOGGED = re.compile(r"^(?:\[[^\]]*\]:? ?)?[VIWEC]\d{4} |^[^ ].*\b\w*Warning: |^\s")
@@ -24,9 +24,9 @@ LONGEST = 160
 
 
 def last_words(text: str) -> str:
-    """Return what a script said before it ended, without what differs between runs.
+    """Return the exceptions and failing tests that a script printed, or else its last line.
 
-    These are the exceptions and the failing tests that it printed, or else its last line.
+    Numbers and other text that differs between runs are left out.
     """
     found = {_without_numbers(line) for line in [*_exceptions(text), *FAILED_TEST.findall(text)]}
     if not found:

@@ -1,9 +1,9 @@
 """Keeps a changed script from changing the user's files.
 
-A script from which statements are missing may write less, or something else, to the file that the
-script writes: a checkpoint, say. Opening such a file for writing, removing it or replacing it
-raises `FileProtected`, which makes the version of the script invalid. What the process itself has
-created, and everything in the candidate's own folders, may be changed.
+Without some of its statements, a script may write something else to its files, such as checkpoints.
+Opening such a file for writing, removing it or replacing it raises `FileProtected`, which makes the
+version of the script invalid. Files that the process itself created, and everything in the
+candidate's own folders, may be changed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ CHANGES: Mapping[str, tuple[int, ...]] = {
     "shutil.rmtree": (1,),
     "shutil.move": (),
 }
-"""Audit events about paths that will not be the same afterwards, the first one or two arguments.
+"""Audit event that changes paths -> the positions of folder descriptors among its arguments.
 
-The places of open folders, to which paths may be relative, follow.
+The paths are the first one or two arguments. They may be relative to an open folder.
 """
 ALWAYS = (
     "/dev/",

@@ -91,7 +91,7 @@ class ScriptSubject:
     """The layer at fault, if it is known."""
     keeps_stages: bool = False
     sessions: WarmSessions | None = None
-    """What forks the process of each run. If there is none, each is a fresh one."""
+    """Forks the process of each run. If it is None, each process is fresh."""
     interpreters: Interpreters | None = None
     """None: what a script imports may depend on what it does before."""
     runs: int = 0

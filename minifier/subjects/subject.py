@@ -1,8 +1,7 @@
-"""What an investigation needs to know about the thing that fails.
+"""The interface between an investigation and what fails.
 
-An investigation repeats, bisects, minimises, budgets and reports in the same way for every subject.
-The subject knows how to run a candidate under toggles, how to reduce it, and how to write it as a
-repro.
+An investigation repeats, bisects, minimises and reports in the same way for every subject. The
+subject knows how to run a candidate under toggles, how to reduce it, and how to write its repro.
 """
 
 from __future__ import annotations

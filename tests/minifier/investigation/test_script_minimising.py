@@ -18,12 +18,12 @@ from tcdebug.minifier.investigation.minimised_script import (
     MinimisedScript,
     MinimisingTask,
     minimising_task,
-    unminimised,
+    reason_not_minimised,
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Culprit, Report, ReportedFailure, ReportedFault
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
-from tcdebug.minifier.subjects.forked_script import TRACEBACK, with_kind
+from tcdebug.minifier.subjects.forked_script import TRACEBACK, without_values
 from tcdebug.minifier.subjects.script import outcome_of
 
 LAYER = "layer.autograd"
@@ -160,7 +160,7 @@ LONG = "".join(f'  File "/torch/frame_{n}.py", line {n}, in call\n    run()\n' f
 
 def test_the_exception_of_a_long_traceback_is_that_of_its_last_line() -> None:
     text = f"{TRACEBACK}\n{LONG}torch.Unsupported: no size 3\n\nfrom user code"
-    outcome = with_kind(outcome_of(SCRIPT_FAILED, text), text, "/folder")
+    outcome = without_values(outcome_of(SCRIPT_FAILED, text), text, "/folder")
     assert outcome.message == "torch.Unsupported: no size 3"
     assert outcome.signature == "script | torch.Unsupported | torch.Unsupported: no size #"
 
@@ -168,7 +168,7 @@ def test_the_exception_of_a_long_traceback_is_that_of_its_last_line() -> None:
 def test_an_assertion_of_the_script_has_only_its_kind_and_one_of_torch_has_its_message() -> None:
     def of(file: str, message: str) -> str:
         text = f'{TRACEBACK}\n  File "{file}", line 3, in f\n    x\n{message}\n'
-        return with_kind(outcome_of(SCRIPT_FAILED, text), text, "/folder").signature
+        return without_values(outcome_of(SCRIPT_FAILED, text), text, "/folder").signature
 
     assert of("/folder/a.py", "AssertionError: [1, 2, 3]") == "script | AssertionError | false"
     compared = "AssertionError: Tensor-likes are not close!\n\nGreatest relative difference: 0.5"
@@ -216,14 +216,16 @@ def test_the_report_says_why_no_smaller_version_of_a_script_is_sought(
 ) -> None:
     job = msgspec.structs.replace(Job("search", "script.py", [], "run"), **changed)
     report = Report("unconfirmed", faults[0].failure if faults else CRASH, faults=faults)
-    said = unminimised(job, report, 60.0, program=False)
+    said = reason_not_minimised(job, report, 60.0, program=False)
     assert reason in said and bool(reason) == bool(said)
 
 
 def test_the_report_says_why_a_program_or_a_search_without_time_is_not_minimised() -> None:
     job = Job("search", "script.py", [], "run")
     report = Report("unconfirmed", CRASH, faults=[CRASHED])
-    assert unminimised(job, report, 60.0, program=True).startswith("it is started by -m, -c")
-    assert unminimised(job, report, 0.0, program=False) == "no time was left"
+    assert reason_not_minimised(job, report, 60.0, program=True).startswith(
+        "it is started by -m, -c"
+    )
+    assert reason_not_minimised(job, report, 0.0, program=False) == "no time was left"
     of_a_graph = msgspec.structs.replace(report, graph=0)
-    assert unminimised(job, of_a_graph, 60.0, program=True) == ""
+    assert reason_not_minimised(job, of_a_graph, 60.0, program=True) == ""
