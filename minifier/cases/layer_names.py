@@ -12,11 +12,17 @@ SCRIPT = "layer.script"
 """The user's program. This name means that it fails in the same way in eager."""
 DYNAMO = "layer.dynamo"
 """Dynamo. With it switched off, the user's torch.compile does nothing."""
+AUTOGRAD = "layer.autograd"
+"""AOTAutograd."""
+DECOMPOSITIONS = "layer.decompositions"
+"""The decompositions and the partition into forward and backward."""
+BACKEND = "layer.backend"
+"""Everything that a backend does with the graphs of AOTAutograd."""
 
 STAND_INS: dict[str, str] = {
-    "layer.autograd": "eager",
-    "layer.decompositions": "aot_eager",
-    "layer.backend": "aot_eager_decomp_partition",
+    AUTOGRAD: "eager",
+    DECOMPOSITIONS: "aot_eager",
+    BACKEND: "aot_eager_decomp_partition",
 }
 """Layer -> the backend of torch that runs everything before that layer; the first layer first."""
 
@@ -36,9 +42,7 @@ PROGRAM_PASSES = "user"
 ORDER = (DYNAMO, *STAND_INS)
 """The layers in the order in which a compile passes through them."""
 
-GUARDS: Mapping[str, str] = {
-    layer: f"{layer}.guards" for layer in (DYNAMO, "layer.autograd", "layer.backend")
-}
+GUARDS: Mapping[str, str] = {layer: f"{layer}.guards" for layer in (DYNAMO, AUTOGRAD, BACKEND)}
 """Layer -> its reuse of compiled code. With it switched off, every call is recompiled."""
 
 CUDAGRAPHS = "cudagraphs"

@@ -13,10 +13,11 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.entries import EntryCall, entry_compiled_by
 from tcdebug.minifier.capture.exports import compiled_by
+from tcdebug.minifier.cases.layer_names import AUTOGRAD
 from tcdebug.minifier.targets import dynamo
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.describe import describe
-from tcdebug.minifier.targets.ladder import AUTOGRAD, BELOW, autograd_asked, rung
+from tcdebug.minifier.targets.ladder import BELOW, autograd_asked, rung
 
 
 @contextlib.contextmanager

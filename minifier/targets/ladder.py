@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.gate.toggles import Toggles, belongs
-from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, AOTINDUCTOR_BACKEND, STAND_INS
+from tcdebug.minifier.cases.layer_names import (
+    AOTINDUCTOR,
+    AOTINDUCTOR_BACKEND,
+    DECOMPOSITIONS,
+    STAND_INS,
+)
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
-AUTOGRAD = "layer.autograd"
-DECOMPOSITIONS = "layer.decompositions"
 AUTOGRAD_FAMILY = "autograd"
 """The prefix of the names of AOTAutograd's own units."""
 

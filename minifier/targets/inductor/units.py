@@ -10,6 +10,7 @@ from torch._inductor.decomposition import select_decomp_table
 
 from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.units import Unit
+from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
@@ -17,7 +18,7 @@ from tcdebug.minifier.targets.inductor.options import OWN_RANDOM
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
 from tcdebug.minifier.targets.inductor.triton_compile import COMPILES
 from tcdebug.minifier.targets.inductor.triton_kernels import TRITON
-from tcdebug.minifier.targets.ladder import BELOW_AOTINDUCTOR, DECOMPOSITIONS
+from tcdebug.minifier.targets.ladder import BELOW_AOTINDUCTOR
 
 FUSION = {
     "fuse.inline": "compute a value inside its readers instead of storing it, node by node",
