@@ -1,8 +1,8 @@
 """Finds the unit of AOTAutograd at fault, if AOTAutograd is the layer at fault.
 
-AOTAutograd's units are consulted when torch's backend `aot_eager` replaces everything after it. All
-decisions are then AOTAutograd's, and a run costs no more than a trace. The units found are finally
-switched off under the backend that failed, which must then pass.
+The search replaces everything after AOTAutograd by torch's backend `aot_eager`. All decisions are
+then AOTAutograd's, and a run takes only as long as a trace. Finally, the backend that failed runs
+with the units found switched off, and must pass.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Protocol
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault, Verdict
+from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 ALONE = "AOTAutograd alone"
 """The purpose of a run with AOTAutograd and nothing after it."""
 
 
 class Askable(Protocol):
-    """A candidate that can be asked about."""
+    """A candidate whose outcome can be asked for."""
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome: ...
 

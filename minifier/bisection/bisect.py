@@ -1,7 +1,7 @@
 """Finds the decisions of the compiler at fault by a search over prefixes, and confirms them.
 
 Decisions come in the order of the pipeline, and the first n decisions of a compile do not depend on
-the rest. Allowing only the first n decisions therefore gives a program between everything off and
+the rest. Allowing only the first n decisions therefore gives a compile between everything off and
 everything on, and a binary search over n finds the decision that introduces the failure.
 
 A run that fails in a different way is unresolved: it neither fails nor passes. If the prefix before
@@ -30,9 +30,9 @@ from tcdebug.minifier.search.algorithms import first_bad, passing_before
 MOST_FAULTS = 8
 """The limit on independent faults."""
 MOST_PLACES = 4
-"""The limit on decisions of one unit that are found singly. Beyond it the unit is switched off."""
+"""The limit on places found for one unit. Beyond it the whole unit is switched off."""
 GENERAL = ("fuse", "codegen", "memory")
-"""Families whose units are not specific to one operator, so that the decision says more."""
+"""Families whose units apply to many operators, so that the decision says more than the unit."""
 
 Ask = Callable[[Toggles, str], Outcome]
 
@@ -41,8 +41,8 @@ Ask = Callable[[Toggles, str], Outcome]
 class Fault:
     """An independent fault: how it fails, and the decisions of one unit that cause it.
 
-    `whole_unit` means that the unit must be off, because the failure persists without just these
-    decisions. The fault acts in more places, or another unit causes it too.
+    `whole_unit` means that the whole unit must be off, because the failure persists if only these
+    decisions are off. The fault acts in more places, or another unit causes it too.
     """
 
     failure: Outcome
@@ -54,7 +54,7 @@ class Fault:
         """The unit at fault."""
         return self.decisions[0].unit
 
-    def held_back(self, toggles: Toggles) -> Toggles:
+    def switched_off(self, toggles: Toggles) -> Toggles:
         """Return the toggles with this fault switched off."""
         if self.whole_unit:
             return toggles.without(off=[self.unit])
@@ -65,8 +65,8 @@ class Fault:
 class Verdict:
     """The faults that a bisection found.
 
-    `confirmed`: without them it passes, and with any single one of them it fails as that one does.
-    `core`: it fails with everything off, so no unit is at fault.
+    `confirmed`: the candidate passes without them, and with any single one of them it fails in that
+    fault's way. `core`: it fails with everything off, so no unit is at fault.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -104,7 +104,7 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
         if found is None:
             break
         fault, left = found
-        toggles = fault.held_back(toggles)
+        toggles = fault.switched_off(toggles)
         faults.append(fault)
         current, before = left, current
         if current.ends_before(before):
@@ -125,10 +125,10 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
 
 
 def needed(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> list[Fault]:
-    """Return the faults that must be off for it to pass, given that it passes with all of them off.
+    """Return the faults that must be off for a pass, given that it passes with all of them off.
 
-    Without one that was found first it may have failed in a different way. The fault found after
-    that may be the one that both failures need.
+    With the first fault off, it may have failed in a different way, and both failures may need only
+    the fault that was found second.
     """
     left = list(faults)
     for this in faults:
@@ -144,9 +144,9 @@ def needed(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> list[Fault]:
 def _as_alone(
     ask: Ask, base: Toggles, fault: Fault, faults: Sequence[Fault], failure: Outcome
 ) -> Fault:
-    """Return a fault with the failure under `base` if it causes that without the other faults.
+    """Return a fault with the failure under `base`, if it causes that failure by itself.
 
-    It may have been found by another failure, which it causes without steps that `needed` left out.
+    It may have been found by the failure that it causes while a fault is off that `needed` removed.
     """
     others = [other for other in faults if other is not fault]
     purpose = f"only {fault.unit} of the culprits"
@@ -158,12 +158,12 @@ def _as_alone(
 
 def _without(base: Toggles, faults: Sequence[Fault]) -> Toggles:
     for fault in faults:
-        base = fault.held_back(base)
+        base = fault.switched_off(base)
     return base
 
 
 def each_matters(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> bool:
-    """Return whether each fault, with the others off, fails as it was found to."""
+    """Return whether each fault still causes its failure with the others off."""
     if len(faults) == 1:
         return True  # with the only fault on, it fails as reported
     for this in faults:
@@ -178,8 +178,8 @@ def _one_fault(
 ) -> tuple[Fault, Outcome] | None:
     """Return a fault and the outcome without it; None if no prefix shows the failure.
 
-    If it fails with everything off, steps are required, and a required step only seems to be at
-    fault: without it, there is another failure.
+    If it fails with everything off, some steps are required. A required step may seem to be at
+    fault, because switching it off causes another failure.
     """
     decisions = failure.decisions
     bounds = _last_pass_and_first_failure(ask, failure, toggles, zero, log)
@@ -187,7 +187,7 @@ def _one_fault(
         return None
     passing, failing = bounds
     fault = Fault(failure, (decisions[failing - 1],))
-    left = ask(fault.held_back(toggles), f"without this {fault.unit}")
+    left = ask(fault.switched_off(toggles), f"without this {fault.unit}")
     match failure.resolve(left):
         case Resolution.PASSES:
             return fault, left
@@ -197,7 +197,7 @@ def _one_fault(
             return fault, left  # the failure may have hidden this one
     if sum(decision.unit == fault.unit for decision in decisions) > 1:
         whole = replace(fault, whole_unit=True)
-        without = ask(whole.held_back(toggles), f"without any {fault.unit}")
+        without = ask(whole.switched_off(toggles), f"without any {fault.unit}")
         if without.kind is Kind.OK:
             return whole, without
     first = 0 if passing is None else passing
@@ -208,7 +208,7 @@ def _one_fault(
     unit = other.decision.unit
     place = _next_place(ask, failure, unit, failure.decisions, toggles)
     alone = Fault(failure, (place or other.decision,))
-    without = ask(alone.held_back(toggles), f"without this {unit}")
+    without = ask(alone.switched_off(toggles), f"without this {unit}")
     if without.kind is Kind.OK:
         return alone, without
     return replace(alone, whole_unit=True), other.outcome
@@ -246,20 +246,20 @@ def _last_pass_and_first_failure(
 
 
 def _everywhere(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tuple[Fault, Outcome]:
-    """Extend a fault that persists without its decision. Also return what is left without it."""
+    """Extend a fault that persists without its decision. Also return the outcome without it."""
     whole = replace(fault, whole_unit=True)
-    without_unit = ask(whole.held_back(toggles), f"without any {fault.unit}")
+    without_unit = ask(whole.switched_off(toggles), f"without any {fault.unit}")
     if fault.failure.same_bug(without_unit) or fault.unit.partition(".")[0] not in GENERAL:
         return whole, without_unit
     known = {d.site for d in fault.failure.decisions}
     while fault.failure.same_bug(left) and len(fault.decisions) < MOST_PLACES:
         place = _next_place(
-            ask, fault.failure, fault.unit, left.decisions, fault.held_back(toggles)
+            ask, fault.failure, fault.unit, left.decisions, fault.switched_off(toggles)
         )
         if place is None or place.site not in known:
             break  # this step is taken only because others are off
         fault = replace(fault, decisions=(*fault.decisions, place))
-        left = ask(fault.held_back(toggles), f"without {len(fault.decisions)} of {fault.unit}")
+        left = ask(fault.switched_off(toggles), f"without {len(fault.decisions)} of {fault.unit}")
     if left.kind is Kind.OK:
         return fault, left
     return whole, without_unit
@@ -270,7 +270,7 @@ def _next_place(
 ) -> Decision | None:
     """Return a decision of a unit that causes a failure; None if there is none.
 
-    It requires that the failure shows under `toggles` with these decisions, but not with the unit
+    It requires that the failure occurs under `toggles` with these decisions, but not with the unit
     off.
     """
     places = [d for d in decisions if d.unit == unit]
@@ -301,7 +301,7 @@ def _family(decision: Decision) -> str:
 def _within_units(
     ends: Sequence[int], bad: Callable[[int], bool], log: EventLog
 ) -> tuple[int, int]:
-    """Return the bounds of the guilty run of units, before the search inside it."""
+    """Return the bounds of the group of units at fault, before the search inside it."""
     found = first_bad(0, len(ends) - 1, lambda k: bad(ends[k]))
     log.emit(BisectStep("units", ends[found - 1], ends[found]))
     return ends[found - 1], ends[found]

@@ -1,13 +1,14 @@
-"""Makes a bisection certain of its culprit, or names none, by repeating runs as often as needed.
+"""Repeats runs until a bisection is certain of its culprit, or names none.
 
-A failure that shows every time is bisected with one run per question, and only the passes on which
+A failure that occurs every time is bisected with one run per question, and only the passes on which
 the verdict rests are repeated. If any question gets contradictory answers, or a pass turns out to
 be luck, the failure rate is measured, and every pass of a new search is repeated accordingly. Known
 answers are reused.
 
-Each search gets half of the allowed doubt. In the second search the measured rate determines the
-number of repeats. A choice that depends on the rate holds for all rates together if each gets half
-the doubt; see `test_a_choice_by_measured_rate_holds_for_all_rates_together`.
+Each of the two searches may use half of the allowed error probability. In the second search the
+measured rate determines the number of repeats. A choice that depends on the rate holds for all
+rates together if each gets half of that probability; see
+`test_a_choice_by_measured_rate_holds_for_all_rates_together`.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from tcdebug.minifier.bisection.bisect import Ask, Fault, Verdict
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.repeats import Rate, passes_needed
 
-FURTHER = 4
-"""Runs of a failure after its first before it is assumed to show every time."""
-MANY = 12
-"""Runs that measure the rate of a failure that does not show every time."""
+CONFIRMING_RUNS = 4
+"""Further runs that must fail before a failure is assumed to occur every time."""
+RATE_RUNS = 12
+"""Runs that measure the rate of a failure that does not occur every time."""
 EXPECTED_PASSES = 10
 """The initial estimate of the number of passing questions in a search."""
 
 
 class Repeatable(Protocol):
-    """What a bisection asks, with repeatable runs, such as a `CandidateOracle`."""
+    """What certainty needs of a candidate: repeatable runs, as a `CandidateOracle` has."""
 
     @property
     def contradicted(self) -> bool: ...
@@ -44,7 +45,7 @@ class Repeatable(Protocol):
 
 @dataclass(frozen=True)
 class CertainVerdict:
-    """A verdict, which is confirmed only if it is certain, the failure rate, and the confidence."""
+    """A verdict with its failure rate and confidence. It is confirmed only if it is certain."""
 
     verdict: Verdict
     rate: Rate
@@ -71,14 +72,14 @@ def certain_verdict(
 ) -> CertainVerdict:
     """Return the verdict of a search once it is certain that no pass was luck.
 
-    If the failure is flaky, passes are still repeated after the return. A failure that shows in
-    MANY of MANY runs is not flaky. Nothing is then asked twice, and an unconfirmed verdict stays
-    unconfirmed. Nothing is repeated either if the failing run had to be interrupted.
+    If the failure is flaky, passes are still repeated after the return. A failure that occurs in
+    all of RATE_RUNS runs is not flaky: no run is repeated, and an unconfirmed verdict stays
+    unconfirmed. No run is repeated either if the failing run had to be interrupted.
     """
     if failure.interrupted:
         verdict = search(asked.ask)
         return CertainVerdict(verdict, Rate(1, 1), wanted if verdict.faults else 0.0)
-    rate = asked.rate(base, failure, FURTHER)
+    rate = asked.rate(base, failure, CONFIRMING_RUNS)
     doubt = 1 - wanted
     if rate.failed == rate.runs:
         verdict = search(asked.ask)
@@ -88,10 +89,10 @@ def certain_verdict(
             asked.need(1)
             return CertainVerdict(verdict, rate, wanted)
         asked.need(1)
-        rate = asked.rate(base, failure, MANY)
+        rate = asked.rate(base, failure, RATE_RUNS)
         if rate.failed == rate.runs and not verdict.confirmed and not asked.contradicted:
             return CertainVerdict(verdict, rate, wanted if verdict.faults else 0.0)
-    rate = asked.rate(base, failure, MANY)
+    rate = asked.rate(base, failure, RATE_RUNS)
     verdict = _repeated(asked, rate, search, 1 - doubt / 4)
     return CertainVerdict(verdict, rate, wanted if verdict.faults else 0.0)
 
@@ -112,7 +113,7 @@ def _rests_on_passes(
         if fault.whole_unit:
             before = fault.failure.decisions.index(fault.decisions[0])
             earlier.append((fault.failure, toggles.limited(ALL, before)))
-        toggles = fault.held_back(toggles)
+        toggles = fault.switched_off(toggles)
     passes = passes_needed(rate, len(earlier) + 1, wanted)
     if passes is None:
         return False
@@ -131,7 +132,7 @@ def _each_place_fails(asked: Repeatable, base: Toggles, verdict: Verdict, fault:
         return True
     for other in verdict.faults:
         if other is not fault:
-            base = other.held_back(base)
+            base = other.switched_off(base)
     for place in fault.decisions:
         sites = [d.site for d in fault.decisions if d is not place]
         purpose = f"only one place of {fault.unit}"

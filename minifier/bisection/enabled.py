@@ -1,7 +1,6 @@
-"""Finds the fewest units that must be on for a fault: partners of the culprit, and prerequisites.
+"""Finds the fewest units that must be on for a fault: the culprit's partners and prerequisites.
 
-It is asked about a minimised case, in which few units take part. The smallest graph and the
-smallest set of units are therefore found for each other.
+It searches with a minimised case, because few units take part in its compile.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> E
     """Return the fewest units with which a small case fails in the same way; None if none do.
 
     `failure` is how the case fails under `toggles`, with its decisions. It is meant for a minimised
-    case, because it asks about twice for each unit that takes part.
+    case, because it asks about two questions for each unit that takes part.
     """
     units = [u for u in dict.fromkeys(d.unit for d in failure.decisions if d.allowed) if u != unit]
 

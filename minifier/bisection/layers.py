@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
-from tcdebug.minifier.bisection.certainty import FURTHER, Repeatable
+from tcdebug.minifier.bisection.certainty import CONFIRMING_RUNS, Repeatable
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.search.repeats import passes_needed
 from tcdebug.minifier.targets import ladder
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Searchable(Repeatable, Protocol):
-    """A candidate that can be asked about, also by a search that asks ahead."""
+    """A candidate with repeatable runs, for searches that ask ahead."""
 
     def searched(self, search: Callable[[Ask], Result]) -> Result:
         """Return the result of a search."""
@@ -42,13 +42,13 @@ class LayerFinding:
 def find_graph_layer(
     asked: Searchable, base: Toggles, failure: Outcome, confidence: float, backend: str
 ) -> LayerFinding:
-    """Climb down the ladder of torch's own backends with a graph that fails under `backend`.
+    """Run a graph that fails under `backend` with torch's own backends, each with one layer less.
 
     Every pass is repeated as often as the failure rate requires, unless the failing run had to be
     interrupted. Raises BudgetUsed.
     """
     if not failure.interrupted:
-        rate = asked.rate(base, failure, FURTHER)
+        rate = asked.rate(base, failure, CONFIRMING_RUNS)
         passes = passes_needed(rate, len(ladder.below(backend)), confidence)
         if passes is None:
             return LayerFinding(notes=("it fails too rarely to find the layer at fault",))

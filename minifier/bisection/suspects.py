@@ -1,4 +1,4 @@
-"""Finds the unit at fault if prefixes do not: the single unit without which the run passes."""
+"""Finds the single unit without which a run passes, where a search over prefixes fails."""
 
 from __future__ import annotations
 

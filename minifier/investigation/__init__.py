@@ -1,1 +1,1 @@
-"""Leads from a failure to a report: minimises, bisects, compares stages, writes repros."""
+"""Turns a failure into a report: minimises it, bisects it, compares stages, and writes a repro."""

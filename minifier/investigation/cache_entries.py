@@ -31,7 +31,7 @@ TEXTS = (
 )  # fmt: skip
 """The texts that are compared, in the order of the compile."""
 ANNOTATION = re.compile(r': "[^"]*"|\s*#.*')
-"""Parts of a line that mean nothing: types of values, and comments."""
+"""Parts of a line that are not compared: the types of values, and comments."""
 
 Place = tuple[int, str]
 """A compile: the ordinal of its process, and its id."""
@@ -67,7 +67,7 @@ def wrong_entries(used: Path, unused: Path, layer: str) -> list[str]:
                 continue
             own = dict(with_cache[saver].texts) if saver else {}
             if different := first_difference({**own, **found.texts}, without[place].texts):
-                origin = f", which compile {_named(saver, place)} saved," if saver else ""
+                origin = f", which compile {_name_of(saver, place)} saved," if saver else ""
                 notes.append(
                     f"compile {place[1]} of {found.frame or 'a graph'} uses the entry {key}"
                     f"{origin} but is different with {layer} off: {different}"
@@ -102,7 +102,7 @@ def first_difference(used: Mapping[str, Path], unused: Mapping[str, Path]) -> st
     return ""
 
 
-def _named(saver: Place | None, user: Place) -> str:
+def _name_of(saver: Place | None, user: Place) -> str:
     """Name a compile, with its process if that is not the process of `user`."""
     if saver is None:
         return ""
@@ -129,6 +129,6 @@ def _compile(folder: Path, records: list[dict[str, Any]]) -> TracedCompile:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a graph or of code that mean something."""
+    """Return the lines of a graph or of code, without types and comments."""
     lines = (ANNOTATION.sub("", line).strip() for line in path.read_text().splitlines())
     return [line for line in lines if line]

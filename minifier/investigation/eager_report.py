@@ -20,20 +20,20 @@ def eager_report(run_dir: Path, output: Path, how: str) -> Report:
     lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
     failure = ReportedFailure("exception", "eager", "script", lines[-1] if lines else "")
     notes = [f"{how}; its output is in {output}"]
-    if what := _of_no_layer(run_dir):
+    if what := _compiled_without_layers(run_dir):
         return Report("unconfirmed", failure, run_dir=str(run_dir), notes=[what, *notes])
     return Report("fails_in_eager", failure, layer=SCRIPT, run_dir=str(run_dir), notes=notes)
 
 
-def _of_no_layer(run_dir: Path) -> str:
-    """Say what else than the script itself ran in eager; empty if nothing did."""
-    if loaded := _noted(run_dir, CodeLoaded.kind, "path"):
+def _compiled_without_layers(run_dir: Path) -> str:
+    """Describe the compiled or traced code that ran in eager too; empty if there was none."""
+    if loaded := _values(run_dir, CodeLoaded.kind, "path"):
         return (
             f"it loads code that was compiled before: {', '.join(loaded)}. No layer of that code "
             "can be switched off, so whether the script fails in eager is unknown. Bisect a script "
             "that also compiles this code"
         )
-    if tracers := _noted(run_dir, ProgramTraced.kind, "tracer"):
+    if tracers := _values(run_dir, ProgramTraced.kind, "tracer"):
         return (
             f"it calls {', '.join(tracers)}. What that records runs in eager too, so whether the "
             "script fails in eager is unknown"
@@ -41,11 +41,11 @@ def _of_no_layer(run_dir: Path) -> str:
     return ""
 
 
-def _noted(run_dir: Path, kind: str, what: str) -> list[str]:
-    """Return what the events of this kind name, in the runs of a script."""
+def _values(run_dir: Path, kind: str, field: str) -> list[str]:
+    """Return the values of a field in the events of this kind, each once."""
     found: dict[str, None] = {}
     for file in sorted(run_dir.glob("events*.jsonl")):
         for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
             if record["event"] == kind:
-                found[record["data"][what] or "a file object"] = None
+                found[record["data"][field] or "a file object"] = None
     return list(found)

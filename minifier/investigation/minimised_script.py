@@ -1,4 +1,4 @@
-"""A script that was made small: the task, the result, and its place in the report."""
+"""A minimised script: the task, the result, and its place in the report."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, UNRESOLVED, Verified, verify
 
 MINIMISE = "minimise"
-"""The mode of the job of the session that makes a script small."""
+"""The mode of the session that minimises a script."""
 TASK, RESULT = "minimising.json", "minimised.json"
 """The files with the task and the result of that session, in the run folder."""
 KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
+"""The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"
 
 
@@ -35,14 +36,14 @@ class MinimisingTask(msgspec.Struct, frozen=True):
 
 
 class MinimisedScript(msgspec.Struct, frozen=True):
-    """The smallest version of a script; an empty text if there is none, for the `reason`."""
+    """The smallest version of a script. If there is none, `text` is empty and `reason` says why."""
 
     text: str
     args: list[str]
     alone: bool = False
     """Whether it runs in an empty folder."""
     processes: int = 1
-    """So many processes run one after another with the same caches."""
+    """The number of processes that run one after another with the same caches."""
     message: str = ""
     """The exception that it ends with."""
     lines_before: int = 0
@@ -52,11 +53,11 @@ class MinimisedScript(msgspec.Struct, frozen=True):
     cpu_seconds: float = 0.0
     reason: str = ""
     ended: bool = True
-    """Whether nothing more could be removed, rather than the time being up."""
+    """True if nothing more could be removed, False if the time ran out first."""
 
 
 def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
-    """Return the task to make the script of a report small; None if it does not fail as a whole."""
+    """Return the task of minimising the script of a report; None if it does not fail as a whole."""
     if report.graph is not None or len(report.faults) != 1 or seconds <= 0:
         return None
     (fault,) = report.faults
@@ -67,12 +68,12 @@ def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
     return MinimisingTask(failure.kind, list(dict.fromkeys(off)), report.layer, seconds)
 
 
-def unminimised(job: Job, report: Report, seconds: float, *, program: bool) -> str:
-    """Return why no smaller version is sought of a script that fails as a whole.
+def reason_not_minimised(job: Job, report: Report, seconds: float, *, program: bool) -> str:
+    """Return why a script that fails as a whole is not minimised.
 
-    Empty if one is sought, if the failure is that of a graph or of eager, or if none is wanted.
-    `program` says that the script only starts a module, code, a command or a call; `seconds` is the
-    time left.
+    Empty if it is minimised, if a graph fails alone, if it fails in eager, or if the job does not
+    ask for it. `program` says that the script only starts a module, code, a command or a call.
+    `seconds` is the time that is left.
     """
     failure = report.faults[0].failure if report.faults else report.failure
     if report.graph is not None or failure is None or failure.direction != "script":
@@ -107,10 +108,10 @@ def with_minimised_script(
     log: EventLog,
     seconds: float,
 ) -> Report:
-    """Return the report with the small script, if that is seen to do what the script does.
+    """Return the report with the minimised script if that fails and passes like the script.
 
-    In fresh processes, it has to fail, and to pass in eager and with the culprit off. Each of these
-    runs may take `seconds`.
+    In fresh processes, it must fail as it is, and pass in eager and with the culprit off. Each of
+    these runs may take `seconds`.
     """
     if not result.text:
         note = f"{NOT_MINIMISED}: {result.reason}"
@@ -142,9 +143,9 @@ def with_minimised_script(
 def _problem(
     path: Path, off: list[str], short: Path | None, seconds: float
 ) -> tuple[Verified, str]:
-    """Run a repro as it is, in eager, and with the culprit off. Return what is not as it should.
+    """Run a repro as it is, in eager, and with the culprit off. Return its run and what is wrong.
 
-    `short` is the script if that has to fail without the repro too.
+    `short` is the minimised script if it must also fail without the repro.
     """
     passing = {"does not pass in eager": [DYNAMO]}
     if off and off != [DYNAMO]:

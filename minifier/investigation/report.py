@@ -47,10 +47,10 @@ def culprits(decisions: Sequence[Decision]) -> list[Culprit]:
 class StageDiff(msgspec.Struct, frozen=True):
     """Where a fault appears, by the texts of the stages of two compiles, with it and without it.
 
-    `stage` is the first stage that differs, or empty if none does: the fault is then in what no
-    text shows. `last_equal` is the stage before it. `ended_before` is the first stage that the
-    failing compile did not write because it ended, or empty if it wrote all. `path` is the diff
-    from passing to failing, and `lines` are its first lines.
+    `stage` is the first stage that differs. It is empty if no text shows the fault. `last_equal` is
+    the stage before it. `ended_before` is the first stage that the failing compile did not write
+    because it ended, or empty if it wrote all. `path` is the diff from passing to failing, and
+    `lines` are its first lines.
     """
 
     stage: str
@@ -110,7 +110,7 @@ class ReportedRung(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReportedScript(msgspec.Struct, frozen=True):
-    """A script that fails as a whole, made small. Lines are those that are not blank."""
+    """The minimised version of a script that fails as a whole. Blank lines are not counted."""
 
     path: str
     lines_before: int
@@ -121,7 +121,7 @@ class ReportedScript(msgspec.Struct, frozen=True):
 
 
 def culprit_units(report: Report) -> list[str]:
-    """Return the units and layers with which switched off no fault of a report shows."""
+    """Return the units and layers that have to be off for every fault of a report to disappear."""
     named = (
         unit
         for fault in report.faults

@@ -1,4 +1,4 @@
-"""Writes the repro of a fault in one way after another until one is seen to fail by itself."""
+"""Writes the repro of a fault in several forms, until one fails by itself in a fresh process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tcdebug.minifier.repros.verify import (
 )
 from tcdebug.minifier.subjects.subject import ReproFacts, Subject
 
-SET_UP = "\ndef set_up("
+SET_UP_FUNCTION = "\ndef set_up("
 """Part of the text of a repro that runs the script first."""
 NOT_ALONE = "the repro script does not fail by itself: it lacks something that the script sets up"
 OVERDUE = "the budget was used up while the repro ran {}"
@@ -42,7 +42,7 @@ class Reproduction(Generic[CandidateType]):
     log: EventLog
 
     def write(self, branch: Branch[CandidateType], path: Path) -> str:
-        """Write the repro of a branch, and record in the branch how it ended. Return a note."""
+        """Write the repro of a branch, and record in the branch how it ran. Return a note."""
         facts = ReproFacts(
             branch.best, branch.failure, tuple(branch.off), branch.base, branch.nearest_passing,
             self.oracle.passes_needed, self.oracle.limits,
@@ -69,8 +69,8 @@ class Reproduction(Generic[CandidateType]):
     def _shorten(
         self, branch: Branch[CandidateType], facts: ReproFacts[CandidateType], path: Path
     ) -> None:
-        """Write the short form of a repro that needs neither the script nor its variables."""
-        if SET_UP in path.read_text() or self.oracle.spending.seconds_left <= 0:
+        """Write the short form of a repro that runs without the script."""
+        if SET_UP_FUNCTION in path.read_text() or self.oracle.spending.seconds_left <= 0:
             return
         short = path.with_name(path.name.replace("repro", "short", 1))
         branch.short = self.subject.short_form(facts, short)

@@ -14,7 +14,10 @@ import msgspec
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
+    AUTOGRAD,
+    BACKEND,
     CACHE,
+    DECOMPOSITIONS,
     DYNAMO,
     GUARDS,
     PRECISION,
@@ -34,11 +37,11 @@ from tcdebug.minifier.investigation.report import (
     ReportedRung,
 )
 from tcdebug.minifier.investigation.script_layers import (
+    LayerSearch,
     Off,
     ScriptLayer,
-    Search,
     described,
-    words,
+    evidence,
 )
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -48,17 +51,15 @@ from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
 from tcdebug.minifier.subjects.script import LONGER
-from tcdebug.minifier.targets.ladder import AUTOGRAD, DECOMPOSITIONS
 
-BACKEND = "layer.backend"
-HAS_UNITS = ("layer.autograd", DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
+HAS_UNITS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
 """Layers that contain units, so that a search for the unit says more."""
 
-AGAIN, AGAIN_IN_DOUBT = 1, 3
-"""Further runs in eager of a script whose repro confirms its layer, and of one whose does not."""
+EAGER_RERUNS, EAGER_RERUNS_IN_DOUBT = 1, 3
+"""How often a script runs in eager again if its repro confirms the layer, and if it does not."""
 
 
-PLAIN = (
+FAILS_WITHOUT_TCDEBUG = (
     "it fails only without tcdebug in its process, which imports torch and its compiler before "
     "the script. No layer was searched for"
 )
@@ -72,13 +73,13 @@ class ScriptFailure:
     failure: Outcome
     finding: ScriptLayer
     runs: ScriptRuns
-    search: Search
+    search: LayerSearch
     in_budget: bool = True
     """Whether the search for the layer came to its end within the budget."""
     rounding: bool = False
-    """Whether nothing is wrong but the script, which rejects correctly rounded results."""
+    """Whether the script itself is wrong, because it rejects correctly rounded results."""
     flaky: str = ""
-    """How the script failed in some runs in eager, if it did."""
+    """A note on the runs in eager that failed, if only some of them did."""
 
     @property
     def in_backend(self) -> bool:
@@ -88,7 +89,7 @@ class ScriptFailure:
     def holds_in_fresh_processes(self) -> bool:
         """Return whether a layer was found that no fresh process contradicts.
 
-        A repro confirms a layer in fresh processes later. Only that of the script has no repro.
+        Layers other than the script are confirmed later, by running their repro in fresh processes.
         """
         if self.finding.layer != SCRIPT:
             return self.finding.settled
@@ -96,16 +97,16 @@ class ScriptFailure:
         return eager.same_bug(self.runs.ask_fresh((DYNAMO,)))
 
     def within_backend(self) -> ScriptFailure:
-        """The same failure, its layer distinguished from the backend's caches and reuse of code."""
+        """Return this failure with its layer narrowed down within the backend."""
         try:
             return replace(self, finding=self.search.within_backend())
         except BudgetUsed:
             return replace(self, finding=self.search.so_far(), in_budget=False)
 
-    def with_rounding_asked(self) -> ScriptFailure:
-        """The same failure, once it is known whether the script rejects correct rounding.
+    def checked_for_rounding(self) -> ScriptFailure:
+        """Return this failure, and whether the script rejects correctly rounded results.
 
-        That is asked only if all graphs passed alone, with results that are rounded differently.
+        The script runs for this only if all graphs passed alone, some with a rounding difference.
         """
         known = self.finding.settled and self.finding.layer in (DECOMPOSITIONS, BACKEND)
         if not known or not self.runs.only_rounded():
@@ -114,7 +115,7 @@ class ScriptFailure:
             rounding = self.search.rejects_rounding()
         except BudgetUsed:
             return replace(self, in_budget=False)
-        notes = (words(PRECISION), *self.finding.notes) if rounding else self.finding.notes
+        notes = (evidence(PRECISION), *self.finding.notes) if rounding else self.finding.notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)
         return replace(self, finding=finding, rounding=rounding)
 
@@ -131,7 +132,7 @@ class ScriptFailure:
 
     @property
     def known_layer(self) -> LayerFinding | None:
-        """AOTAutograd if the runs settle on it, so that no units of a backend need be searched."""
+        """AOTAutograd, if the runs settle on it. The units of the backend are then not searched."""
         layer = self.finding.layer
         if not self.finding.settled or layer != AUTOGRAD:
             return None
@@ -178,11 +179,10 @@ class ScriptFailure:
         return f"{layer}: {'; '.join(runs)}"
 
     def report(self) -> Report | None:
-        """Make the report. Its claims are verified by running the repro with and without the layer.
+        """Make the report, after running the repro with and without the layer.
 
         It shows only commands that were run and behaved as it claims. None if fresh processes do
-        not confirm what forks of a warm one showed, so that the layer has to be searched in fresh
-        ones.
+        not confirm what forks showed. The layer must then be searched in fresh processes.
         """
         folder = Path(self.job.run_dir)
         if not self.in_budget:
@@ -191,8 +191,8 @@ class ScriptFailure:
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
-        with _both(path, off, self.runs.deadline - time.monotonic()) as ending:
-            flaky = self._sometimes_in_eager(AGAIN)
+        with _run_both_ways(path, off, self.runs.deadline - time.monotonic()) as ending:
+            flaky = self._failing_in_eager(EAGER_RERUNS)
             failing, passing = ending()
         self.runs.log.emit(failing.event(path))
         notes = [*self._wrong_entries(), *self.finding.notes]
@@ -206,7 +206,7 @@ class ScriptFailure:
         passed = passing is not None and passing.status == PASSES
         confirmed = self.finding.settled and not self.rounding and failing.reproduced and passed
         if not late and flaky is None and not (failing.reproduced and passed):
-            flaky = self._sometimes_in_eager(AGAIN_IN_DOUBT, AGAIN)
+            flaky = self._failing_in_eager(EAGER_RERUNS_IN_DOUBT, EAGER_RERUNS)
         if not late and flaky is not None:
             return flaky.report()
         if self.runs.sessions is not None and not (late or confirmed or self.rounding):
@@ -231,15 +231,16 @@ class ScriptFailure:
             notes=notes,
         )  # fmt: skip
 
-    def _sometimes_in_eager(self, runs: int, done: int = 0) -> ScriptFailure | None:
-        """Run the script in eager again until there are `runs` further runs, of which `done` are.
+    def _failing_in_eager(self, runs: int, done: int = 0) -> ScriptFailure | None:
+        """Run the script in eager again, `runs` times in all, of which `done` have been made.
 
-        Return the failure if it fails once. A script that fails at random can fail and pass in just
-        the runs that lead to a layer. These processes are fresh, because forks share a hash seed.
+        Return this failure as flaky if it fails once. A script that fails at random can fail and
+        pass in exactly the runs that lead to a layer. The processes are fresh, because forks share
+        a hash seed.
         """
         known = self.finding.runs.get((DYNAMO,))
         if known is not None and self.failure.same_bug(known):
-            return None  # it fails in eager each time, which says nothing of this script
+            return None  # it fails in eager every time, so another failure there means nothing
         for number in range(done, runs):
             try:
                 outcome = self.runs.ask_fresh((DYNAMO,))
@@ -298,9 +299,9 @@ class ScriptFailure:
 
 
 def _plain_report(job: Job, failure: Outcome, output: Path) -> Report:
-    """Report a script that passes only with tcdebug in its process."""
+    """Report a script that fails only without tcdebug in its process."""
     shown = ReportedFailure(failure.kind.value, failure.signature, "script", failure.message[:2000])
-    notes = [PLAIN, f"the output is in {output}"]
+    notes = [FAILS_WITHOUT_TCDEBUG, f"the output is in {output}"]
     return Report("unconfirmed", shown, run_dir=job.run_dir, notes=notes)
 
 
@@ -315,13 +316,14 @@ def judge_script(
 ) -> ScriptFailure | Report | None:
     """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
 
-    A script that fails only without tcdebug in its process has a report at once.
+    If the script fails only without tcdebug in its process, this is reported at once.
 
-    `stuck` says that Dynamo was seen not to end. The time of a run in eager then limits the others.
+    `stuck` says that a capture of Dynamo did not end. The time of a run in eager then limits the
+    others.
 
     Each run has its own empty caches. A run that passes is repeated with the caches of its first
-    process. Runs are forked by `sessions`, if it is given, except where only a fresh process shows
-    what is claimed. Raises BudgetUsed if it has neither passed nor failed after `seconds`.
+    process. Runs are forked by `sessions` if it is given, except where a claim needs a fresh
+    process. Raises BudgetUsed if the script has neither passed nor failed after `seconds`.
     """
     deadline = time.monotonic() + seconds
     longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
@@ -340,7 +342,7 @@ def judge_script(
     if not failure.failed:
         return None
     say("it fails; looking for the layer at fault")
-    search = Search(
+    search = LayerSearch(
         runs.ask,
         failure,
         {**known, (): failure},
@@ -359,12 +361,12 @@ def judge_script(
 
 
 @contextlib.contextmanager
-def _both(
+def _run_both_ways(
     path: Path, off: Off, seconds: float
 ) -> Iterator[Callable[[], tuple[Verified, Verified | None]]]:
     """Run a repro as it is and, in parallel, with a layer off if there is one, within `seconds`.
 
-    Give a function that waits for both.
+    Yield a function that waits for both.
     """
     with ThreadPoolExecutor(2) as pool:
         failing = pool.submit(verify, path, (), seconds)

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 
 from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
+    AUTOGRAD,
+    BACKEND,
     CACHE,
     CACHES,
     CUDAGRAPHS,
+    DECOMPOSITIONS,
     DYNAMO,
     EXPORT,
     GUARDS,
@@ -31,27 +34,27 @@ Off = tuple[str, ...]
 Ask = Callable[[tuple[Off, ...]], Mapping[Off, Outcome]]
 """Runs the script once for each of several questions."""
 
-IN_WORDS = {
+EVIDENCE = {
     SCRIPT: "it fails in the same way in eager",
     PROGRAM_PASSES: "passes of the program: it passes with all gated passes off",
     EXPORT: "torch.export: it passes with the modules in place of their exported programs",
     AOTINDUCTOR: "AOTInductor: it passes with torch.compile and inductor in place of its packages",
     DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
-    "layer.autograd": "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
-    "layer.decompositions": (
+    AUTOGRAD: "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
+    DECOMPOSITIONS: (
         "decompositions or the partition: it fails with aot_eager_decomp_partition, and passes "
         "with aot_eager"
     ),
-    "layer.backend": "the backend: it passes with aot_eager_decomp_partition",
+    BACKEND: "the backend: it passes with aot_eager_decomp_partition",
     GUARDS[DYNAMO]: (
         "a guard is missing in Dynamo: it passes if every call is recompiled, even with the "
         "backend eager"
     ),
-    GUARDS["layer.autograd"]: (
+    GUARDS[AUTOGRAD]: (
         "AOTAutograd depends on something that no guard checks: it passes if every call is "
         "recompiled, even with the backend aot_eager"
     ),
-    GUARDS["layer.backend"]: (
+    GUARDS[BACKEND]: (
         "the backend's code is reused for a call for which it is wrong: it passes if every call is "
         "recompiled"
     ),
@@ -65,16 +68,30 @@ IN_WORDS = {
 """Layer -> what the runs showed."""
 
 
-COUNTS = (
+EAGER_IS_NO_EVIDENCE = (
     "it fails in eager too, but it counts compiles or has a backend of its own, and in eager "
     "nothing is compiled: whether that is the same failure is unknown"
 )
-"""What is said of a script whose failure in eager is no evidence."""
+"""A note on a script that may fail in eager for another reason than when it is compiled."""
 
 
 USER_ERROR = "torch._dynamo.exc.UserError"
 """The exception with which torch says that a program misuses it."""
 MISUSE = "torch reports a mistake of the program: UserError"
+
+
+RUNS = {
+    **{layer: f"with the backend {backend}" for layer, backend in STAND_INS.items()},
+    **dict.fromkeys(GUARDS.values(), "with every call recompiled"),
+    DYNAMO: "in eager",
+    CUDAGRAPHS: "without CUDA graphs",
+    PROGRAM_PASSES: "without its gated passes",
+    PRECISION: "in eager with its graphs in float64",
+    EXPORT: "with nothing exported",
+    AOTINDUCTOR: "with torch.compile in place of AOTInductor",
+    CACHE: "with all caches off",
+}
+"""Layer -> how the script runs with it off."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +115,15 @@ class ScriptLayer:
         return (self.layer, *self.also) if self.layer else ()
 
 
-def words(layer: str) -> str:
-    """Describe what the runs showed about a layer."""
+def evidence(layer: str) -> str:
+    """Say what the runs showed about a layer."""
     if layer in CACHES:
         return f"a cache: it passes with {layer} off and no other layer"
-    return IN_WORDS[layer]
+    return EVIDENCE[layer]
 
 
 @dataclass
-class Search:
+class LayerSearch:
     """A search for a layer, with the answers it has so far."""
 
     ask: Ask
@@ -115,45 +132,43 @@ class Search:
     used: Callable[[], frozenset[str]] = frozenset
     """Which of export, AOTInductor and gated passes the script was seen to use."""
     stuck: bool = False
-    """Whether a capture of Dynamo does not end. Code that was compiled before is not at fault."""
-    raised_alike: Callable[[], bool] = bool
-    """Whether the script raises at the same place in eager and as it is. The default: it does not.
-    """
-    may_count: Callable[[], bool] = bool
-    """Whether the script may fail in eager only because nothing is compiled there. The default: no.
-    """
+    """Whether a capture of Dynamo does not end. Reuse of compiled code is then not at fault."""
+    raised_alike: Callable[[], bool] = lambda: False
+    """Returns whether the script raises at the same place in eager and as it is."""
+    may_count: Callable[[], bool] = lambda: False
+    """Returns whether the script may fail in eager only because nothing is compiled there."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
 
         If the backend is at fault, `within_backend` asks about its caches and its reuse of code.
         """
-        self._run((DYNAMO,), ("layer.autograd",))
+        self._run((DYNAMO,), (AUTOGRAD,))
         if self._same(DYNAMO):
             if PROGRAM_PASSES in self.used() and self._passes_with(PROGRAM_PASSES):
                 return self._settled(PROGRAM_PASSES)
             if not self.may_count():
                 return self._settled(SCRIPT)
-            if not self._passes("layer.autograd"):
-                return ScriptLayer("", self.runs, False, (COUNTS, *self._others()))
+            if not self._passes(AUTOGRAD):
+                return ScriptLayer("", self.runs, False, (EAGER_IS_NO_EVIDENCE, *self._others()))
         if self._both_raise() and self.raised_alike():
             return self._settled(SCRIPT)
-        if self._passes(DYNAMO) and self._same("layer.autograd"):
+        if self._passes(DYNAMO) and self._same(AUTOGRAD):
             if EXPORT in self.used() and self._passes_with(EXPORT):
                 return self._settled(EXPORT)
-            return self._with_guards(DYNAMO, "layer.autograd")
-        self._run(("layer.decompositions",), ("layer.backend",))
+            return self._with_guards(DYNAMO, AUTOGRAD)
+        self._run((DECOMPOSITIONS,), (BACKEND,))
         lowest = next((layer for layer in ORDER if self._same(layer)), "")
         passing = [layer for layer in ORDER if self._passes(layer)]
         if not lowest:
-            if "layer.backend" in passing:
-                return self._settled("layer.backend")
+            if BACKEND in passing:
+                return self._settled(BACKEND)
             return self._unsettled(passing)
         layer = ORDER[ORDER.index(lowest) - 1]
         if layer not in passing:
             below = [p for p in passing if ORDER.index(p) < ORDER.index(lowest)]
             return self._unsettled(below)
-        if layer == "layer.autograd":
+        if layer == AUTOGRAD:
             return self._with_guards(layer, lowest)
         return self._settled(layer)
 
@@ -163,11 +178,11 @@ class Search:
         return self._same(PRECISION)
 
     def so_far(self) -> ScriptLayer:
-        """Return what the runs so far tell, for a search that the budget ended."""
+        """Return what the runs so far show, after the budget ended the search."""
         return self._unsettled([p for p in ORDER if (p,) in self.runs and self._passes(p)])
 
     def _with_guards(self, layer: str, above: str) -> ScriptLayer:
-        """Decide between a layer that fails without those above it and its reuse of code."""
+        """Decide between a layer and its reuse of code. The layer fails without those above it."""
         guards = GUARDS[layer]
         if self.stuck:
             return self._settled(layer)
@@ -182,13 +197,13 @@ class Search:
         return self._settled(layer)
 
     def within_backend(self) -> ScriptLayer:
-        """Distinguish the backend from its caches and its reuse of code, and from AOTInductor.
+        """Narrow down the backend, once `find` has named it.
 
-        `find` has to have found the backend.
+        Return AOTInductor, a cache, reuse of code, CUDA graphs, or the backend as a whole.
         """
         if AOTINDUCTOR in self.used() and self._passes_with(AOTINDUCTOR):
             return self._settled(AOTINDUCTOR)
-        guards = GUARDS["layer.backend"]
+        guards = GUARDS[BACKEND]
         self._run((CACHE,), (guards,))
         if self._passes(CACHE):
             names = [*CACHES]
@@ -198,7 +213,7 @@ class Search:
                     return self._settled(found)
             return self._settled(CACHE)
         if not self._passes(guards):
-            return self._settled("layer.backend")
+            return self._settled(BACKEND)
         self._run((CUDAGRAPHS,))  # code that is recompiled replays nothing either
         return self._settled(CUDAGRAPHS if self._passes(CUDAGRAPHS) else guards)
 
@@ -221,17 +236,17 @@ class Search:
         return self.runs[(DYNAMO,)].kind is self.failure.kind is Kind.EXCEPTION
 
     def _settled(self, layer: str, *also: str) -> ScriptLayer:
-        notes = [words(layer)]
+        notes = [evidence(layer)]
         if also:
             notes.append(f"with the script's backend it passes only {described((layer, *also))}")
         if layer not in (SCRIPT, PROGRAM_PASSES) and self._same(DYNAMO):
-            notes.append(COUNTS)
+            notes.append(EAGER_IS_NO_EVIDENCE)
         if USER_ERROR in self.failure.message:
             notes.append(MISUSE)
         return ScriptLayer(layer, self.runs, True, (*notes, *self._others()), also)
 
     def _unsettled(self, passing: list[str]) -> ScriptLayer:
-        """Blame the layers from the last that passes on, because the failure changes in between."""
+        """Name the last layer that passes. Any later layer may be at fault too."""
         layer = passing[-1] if passing else ""
         note = (
             f"it is {layer} or a later one" if layer else "the runs do not show which layer it is"
@@ -249,28 +264,4 @@ class Search:
 
 def described(off: Off) -> str:
     """Describe how a run differs from the script as it is."""
-    if not off:
-        return "as it is"
-    parts = []
-    for name in off:
-        if name == DYNAMO:
-            parts.append("in eager")
-        elif name in STAND_INS:
-            parts.append(f"with the backend {STAND_INS[name]}")
-        elif name in GUARDS.values():
-            parts.append("with every call recompiled")
-        elif name == CUDAGRAPHS:
-            parts.append("without CUDA graphs")
-        elif name == PROGRAM_PASSES:
-            parts.append("without its gated passes")
-        elif name == PRECISION:
-            parts.append("in eager with its graphs in float64")
-        elif name == EXPORT:
-            parts.append("with nothing exported")
-        elif name == AOTINDUCTOR:
-            parts.append("with torch.compile in place of AOTInductor")
-        elif name == CACHE:
-            parts.append("with all caches off")
-        else:
-            parts.append(f"with {name} off")
-    return " and ".join(parts)
+    return " and ".join(RUNS.get(name, f"with {name} off") for name in off) or "as it is"

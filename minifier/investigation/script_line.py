@@ -6,12 +6,12 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import bisect
+from tcdebug.minifier.cases.layer_names import AUTOGRAD
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
-from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 
 def find_line(
@@ -29,7 +29,7 @@ def find_line(
         failure = asked.ask(base, "captured code, run in eager")
         if not failure.failed or not failure.decisions:
             return None
-        oracle.hunted = failure
+        oracle.failure = failure
         verdict = bisect(asked.ask, failure, base, log)
     except BudgetUsed:
         return None

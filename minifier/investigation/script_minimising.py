@@ -1,4 +1,4 @@
-"""Makes a script small that fails as a whole, and keeps its failure and the culprit."""
+"""Minimises a script that fails as a whole, and keeps its failure and the culprit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from pathlib import Path
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS, STAND_INS
+from tcdebug.minifier.cases.layer_names import (
+    AUTOGRAD,
+    BACKEND,
+    DECOMPOSITIONS,
+    DYNAMO,
+    GUARDS,
+    STAND_INS,
+)
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.minimised_script import MinimisedScript, MinimisingTask
@@ -32,19 +39,19 @@ from tcdebug.minifier.subjects.forked_script import DIFFERENCE, Execute, ForkedS
 from tcdebug.minifier.subjects.protected_files import FileProtected
 
 REPEATS = 2
-"""Further runs of the script as it is, which all have to fail."""
+"""The number of further runs of the script as it is. All must fail."""
 RESERVED = 0.2
-"""The part of the time that is left for the last checks."""
+"""The part of the time that is kept for the last checks."""
 CLEARLY = 1e-4
 """A relative difference below this may be rounding."""
 ABOVE = {
-    DYNAMO: "layer.autograd",
-    GUARDS[DYNAMO]: "layer.autograd",
-    "layer.autograd": "layer.decompositions",
-    GUARDS["layer.autograd"]: "layer.decompositions",
-    "layer.decompositions": "layer.backend",
+    DYNAMO: AUTOGRAD,
+    GUARDS[DYNAMO]: AUTOGRAD,
+    AUTOGRAD: DECOMPOSITIONS,
+    GUARDS[AUTOGRAD]: DECOMPOSITIONS,
+    DECOMPOSITIONS: BACKEND,
 }
-"""Layer -> the next one, without which the failure shows too."""
+"""Layer -> the next one. The failure may occur without that one too."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class NotMinimised(Exception):
 
 @dataclass
 class ScriptMinimising:
-    """The search for a small version of one script."""
+    """The search for the smallest version of a script."""
 
     job: Job
     task: MinimisingTask
@@ -72,7 +79,7 @@ class ScriptMinimising:
     checks: list[VersionCheck] = field(default_factory=list)
     """What every version must do."""
     last_checks: list[VersionCheck] = field(default_factory=list)
-    """What the last version must do too. These runs take longer."""
+    """What only the last version must do too, because these runs take longer."""
 
     def run(self) -> MinimisedScript:
         """Minimise the script within the seconds of the task."""
@@ -126,7 +133,7 @@ class ScriptMinimising:
         return version, outcome.message
 
     def _start(self) -> ScriptText:
-        """Return the script without comments. Its own path stands in place of `__file__`."""
+        """Return the script without comments, and with its own path in place of `__file__`."""
         path = Path(self.job.script).resolve()
         try:
             tree = ast.parse(path.read_bytes())
@@ -150,7 +157,7 @@ class ScriptMinimising:
                 return version
         raise NotMinimised(outcome.message.strip().rpartition("\n")[2].partition(": ")[2])
 
-    # -- what has to hold ---------------------------------------------------------------------
+    # -- checks of versions ---------------------------------------------------------------------
 
     def _first_runs(
         self, oracle: Oracle[ScriptText], runner: ForkedScripts, start: ScriptText
@@ -165,7 +172,7 @@ class ScriptMinimising:
             raise NotMinimised("it does not fail in a fork of a process that has imported torch")
         if failure.kind.value != self.task.kind:
             raise NotMinimised(f"it fails differently in a fork: {failure.signature}")
-        runner.hunted = oracle.hunted = failure
+        runner.failure = oracle.failure = failure
         if failure.kind is not Kind.HANG:
             oracle.tighten(failure.seconds)
             rate = oracle.rate(start, base, failure, REPEATS)
@@ -226,17 +233,17 @@ class ScriptMinimising:
         purpose: str,
         checks: Sequence[VersionCheck],
     ) -> bool:
-        hunted = oracle.hunted
-        assert hunted is not None
+        failure = oracle.failure
+        assert failure is not None
         for check in checks:
             outcome = ask(Question(version, check.toggles, purpose))
-            fails = hunted.same_bug(outcome) and _as_clear(hunted, outcome)
+            fails = failure.same_bug(outcome) and _as_clear(failure, outcome)
             if not (fails if check.fails else outcome.kind is Kind.OK):
                 return False
         return True
 
     def _last(self, oracle: Oracle[ScriptText]) -> int:
-        """Return how many versions there are up to the smallest that passes all checks."""
+        """Return the number of versions up to the smallest that passes all checks."""
 
         def fails(count: int) -> bool:
             version, purpose = self.versions[count], "the last checks"
@@ -248,7 +255,7 @@ class ScriptMinimising:
         return first_bad(0, most, fails)
 
     def _observed(self, oracle: Oracle[ScriptText], start: ScriptText) -> dict[str, str]:
-        """Run the script in eager and return the literals that its expressions had, by text."""
+        """Run the script in eager. Return the literal value of each expression by its text."""
         path = Path(self.job.run_dir) / "observed.json"
         text = instrumented(start.text, path)
         if text is None:
@@ -270,7 +277,7 @@ def _is_own_path(node: ast.AST) -> bool:
 
 
 def _as_clear(first: Outcome, other: Outcome) -> bool:
-    """Return whether values are as different as they were, and not only by rounding."""
+    """Return whether values still differ about as much, and by more than rounding."""
     before, after = _difference(first), _difference(other)
     if before is None or after is None or before < CLEARLY:
         return True

@@ -1,4 +1,4 @@
-"""Runs a whole script without some layers, each time in other processes with their own caches."""
+"""Runs a whole script with layers off, each time in processes with caches of their own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST = 60.0
 """A run may take SLOWER times as long as the failing run, plus LEAST seconds."""
 TRACEBACK = "Traceback (most recent call last):"
 NOT_ALONE = "judged"
-"""Part of every event that says that a graph was not judged alone."""
+"""A word in every event that says that a graph was not judged alone."""
 
 
 @dataclass
@@ -51,8 +51,8 @@ class ScriptRuns:
     deadline: float
     """The time on the monotonic clock at which the budget is used up."""
     sessions: WarmSessions | None = None
-    """What forks the process of each run. If there is none, each is a fresh one."""
-    hunted: Outcome | None = None
+    """Forks the process of each run. If it is None, each process is fresh."""
+    failure: Outcome | None = None
     processes: int = 1
     runs: int = 0
     logs: dict[Off, Path] = field(default_factory=dict)
@@ -74,14 +74,14 @@ class ScriptRuns:
         """
         if not questions:
             return {}
-        if self.hunted is not None and self.hunted.kind is Kind.HANG and (DYNAMO,) in questions:
+        if self.failure is not None and self.failure.kind is Kind.HANG and (DYNAMO,) in questions:
             rest = tuple(off for off in questions if off != (DYNAMO,))
             return {**self.in_eager(), **self.ask(rest)}
-        answers = self._side_by_side(questions)
-        if len(questions) > 1 and self.hunted is not None:
+        answers = self._run_in_parallel(questions)
+        if len(questions) > 1 and self.failure is not None:
             for off, outcome in answers.items():
-                if outcome.failed and not self.hunted.same_bug(outcome):
-                    answers |= self._side_by_side((off,))
+                if outcome.failed and not self.failure.same_bug(outcome):
+                    answers |= self._run_in_parallel((off,))
         return answers
 
     def ask_fresh(self, off: Off) -> Outcome:
@@ -95,10 +95,11 @@ class ScriptRuns:
     def as_it_is(self) -> Outcome:
         """Return how the script ends in one process and in a second one with the same caches.
 
-        The second process is a fresh one without tcdebug, which imports parts of torch early. If it
-        fails, the script runs again with tcdebug in both, and if it passes then, in fresh processes
-        from then on. The failure becomes the hunted one. Later questions use as many processes as
-        it took, and a hang limit derived from its duration.
+        The second process is fresh and has no tcdebug in it, because tcdebug imports parts of torch
+        early. If it fails, the script runs again with tcdebug in both processes. If it passes then,
+        this run and all later ones use fresh processes. It becomes the failure that is searched
+        for. Later runs use as many processes as it took, and a hang limit derived from its
+        duration.
         """
         self.processes = 2
         self.last_is_plain = not (self.job.backend or self.job.toggles or self.job.rank)
@@ -118,7 +119,7 @@ class ScriptRuns:
 
     def in_eager(self) -> dict[Off, Outcome]:
         """Return how the script ends in eager. If it passes, its time limits the later runs."""
-        eager = self._side_by_side(((DYNAMO,),))
+        eager = self._run_in_parallel(((DYNAMO,),))
         self._limit_by(eager[(DYNAMO,)])
         return eager
 
@@ -144,7 +145,7 @@ class ScriptRuns:
         return may_count_compiles(eager, Path(self.job.script).read_text(errors="replace"))
 
     def only_rounded(self) -> bool:
-        """Return whether all graphs were judged alone and passed, some with a rounding error."""
+        """Return whether all graphs passed alone, some with a rounding difference."""
         rounded = False
         for file in Path(self.job.run_dir).glob("events*.jsonl"):
             for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
@@ -161,11 +162,11 @@ class ScriptRuns:
         folders = [root / str(number) for number in range(1, len(questions) + 1)]
         for folder in folders:
             folder.mkdir(parents=True)
-        self._side_by_side(questions, folders)
+        self._run_in_parallel(questions, folders)
         return folders
 
     def _tighten(self, failure: Outcome) -> None:
-        self.hunted = failure
+        self.failure = failure
         if failure.kind is not Kind.HANG:
             self.seconds = min(self.seconds, SLOWER * failure.seconds + LEAST)
 
@@ -175,13 +176,13 @@ class ScriptRuns:
             longest = SLOWER * eager.seconds + self.job.limits.seconds
             self.seconds = min(self.seconds, longest)
 
-    def _side_by_side(
+    def _run_in_parallel(
         self, questions: tuple[Off, ...], traces: Sequence[Path] = ()
     ) -> dict[Off, Outcome]:
         """Run the questions in parallel. `traces` are the run folders of runs that are traced."""
         with contextlib.ExitStack() as stack:
             going = [
-                _Going(self, off, stack.enter_context(kernel_cache()), folder)
+                _ActiveRun(self, off, stack.enter_context(kernel_cache()), folder)
                 for off, folder in zip_longest(questions, traces)
             ]
             try:
@@ -196,11 +197,11 @@ class ScriptRuns:
                 for run in going:
                     run.stop()
             for run in going:
-                self._tell(run)
+                self._record(run)
             self.left = max(run.left for run in going)
             return {run.off: run.outcome for run in going}
 
-    def _tell(self, run: _Going) -> None:
+    def _record(self, run: _ActiveRun) -> None:
         outcome = run.outcome
         self.logs[run.off] = run.output
         self.log.emit(
@@ -221,7 +222,7 @@ class Remaining:
 
     @property
     def fails_compiled_only(self) -> bool:
-        """Whether something else than the script itself still makes it fail."""
+        """Whether it still fails, and passes in eager."""
         return self.outcome.failed and self.eager is not None and self.eager.kind is Kind.OK
 
 
@@ -242,8 +243,8 @@ def remaining_failure(
     return Remaining(outcome, runs.ask(((DYNAMO,),))[(DYNAMO,)])
 
 
-class _Going:
-    """One active question: a process, or several one after another."""
+class _ActiveRun:
+    """A run of the script: a process, or several one after another."""
 
     def __init__(self, runs: ScriptRuns, off: Off, caches: Path, trace: Path | None) -> None:
         runs.runs += 1

@@ -20,11 +20,11 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import decoded
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.autograd_stage import STAGE, StageFound
+from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
-from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 BEFORE = {"pregrad": "capture", "passes": "aot"}
 """A stage of the embedded compiler that keeps its input graph -> the stage that made that graph."""
@@ -34,14 +34,14 @@ DIRECTIONS = ("forward", "backward", "inference")
 """Directions that are shown beside the name of a stage."""
 MOST_LINES = 40
 """The limit on diff lines in a report. The file has all lines."""
-MEANINGLESS = (
+IGNORED = (
     (re.compile(r"(?<![\w./])(?:/[\w.+-]+)+/"), ""),  # the folders of a path
     (re.compile(r"\b0x[0-9a-f]{8,}\b"), "<address>"),
     (re.compile(r"\b[0-9a-z]{40,}\b"), "<hash>"),
     (re.compile(r"\bgraph id: \d+"), "graph id"),
     (re.compile(r"\b\d+_(forward|backward|inference)\b"), r"\1"),  # counted by process
 )
-"""Differences between two compiles that mean nothing -> their replacement."""
+"""Text that differs between any two compiles -> its replacement."""
 
 Texts = Mapping[str, str]
 """Stage -> its text, in the order of the pipeline."""
@@ -54,11 +54,11 @@ def find_stage(
     off: Sequence[str],
     folder: Path,
 ) -> StageDiff | None:
-    """Compile a candidate as it fails and with units off, and compare the stages. Takes two runs.
+    """Compile a candidate as it fails and with units off, and compare the stages in two runs.
 
     Returns None if the compile without the fault did not pass either. Raises BudgetUsed.
     """
-    good, bad = _made(folder / "good"), _made(folder / "bad")
+    good, bad = _new_run_folder(folder / "good"), _new_run_folder(folder / "bad")
 
     def kept(toggles: Toggles, place: Path) -> Outcome:
         return oracle.keep_stages(Question(candidate, toggles, "the texts of its stages", place))
@@ -73,7 +73,7 @@ def find_autograd_stage(
     oracle: Oracle[CandidateType], candidate: CandidateType, base: Toggles, folder: Path
 ) -> tuple[StageDiff, str] | None:
     """Return the first stage of AOTAutograd whose values differ, and how. Raises BudgetUsed."""
-    kept = _made(folder)
+    kept = _new_run_folder(folder)
     toggles = base.without(off=[DECOMPOSITIONS])
     oracle.keep_stages(Question(candidate, toggles, "the values of AOTAutograd's stages", kept))
     path = kept / STAGE
@@ -83,7 +83,7 @@ def find_autograd_stage(
     return StageDiff(found.stage, found.last_equal, lines=list(found.lines)), found.what
 
 
-def _made(folder: Path) -> Path:
+def _new_run_folder(folder: Path) -> Path:
     """Create a run folder that `tcdebug logs` can read. An existing one is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -124,7 +124,7 @@ def read_stages(folder: Path) -> Texts:
         name, artifact = _kept(record)
         direction = str(record.get("direction", ""))
         if artifact:
-            latest[direction] = _plain((folder / artifact).read_text())
+            latest[direction] = _without_ignored((folder / artifact).read_text())
         label = _label(name, direction)
         if not name or direction not in latest or (name == KERNELS and label in texts):
             continue  # one file holds all kernels
@@ -151,12 +151,12 @@ def _kept(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _label(name: str, direction: str) -> str:
-    told = direction in DIRECTIONS and direction not in name
-    return f"{name} ({direction})" if told else name
+    shown = direction in DIRECTIONS and direction not in name
+    return f"{name} ({direction})" if shown else name
 
 
-def _plain(text: str) -> str:
+def _without_ignored(text: str) -> str:
     """Remove from a text what differs between compiles."""
-    for pattern, replacement in MEANINGLESS:
+    for pattern, replacement in IGNORED:
         text = pattern.sub(replacement, text)
     return text

@@ -12,16 +12,16 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
+from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.findings import FailureFound, Findings
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
-from tcdebug.minifier.targets.ladder import DECOMPOSITIONS
 
 
 def passes_without(
@@ -31,7 +31,7 @@ def passes_without(
     units: Sequence[str],
     sessions: WarmSessions | None = None,
 ) -> bool:
-    """Return whether the script of a job also passes with these units off, within the seconds."""
+    """Return whether the script of a job passes with these units off, within `seconds`."""
     oracle = script_oracle(ScriptSubject(job, log, sessions=sessions), seconds, "script")
     toggles = Toggles.parse([*job.toggles, *units])
     script = WholeScript(job.script, tuple(job.args))
@@ -72,9 +72,9 @@ def investigate_script(
     if layer is not None:
         _count_alone(oracle, script, base, failure, alone)
         failure = replace(failure, decisions=())
-    oracle.hunted = failure
+    oracle.failure = failure
     investigation = Investigation(
-        FailureFound(script, failure), subject, oracle, log, base,
+        Findings(FailureFound(script, failure), base), subject, oracle, log,
         job.bisect, False, job.confidence,
     )  # fmt: skip
     report = investigation.run()
@@ -89,7 +89,7 @@ def _count_alone(
     failure: Outcome,
     alone: Sequence[Outcome],
 ) -> None:
-    """Ask how the script ends with AOTAutograd alone, and count the earlier runs of that kind."""
+    """Run the script with AOTAutograd alone, and count the earlier such runs."""
     toggles = base.without(off=[DECOMPOSITIONS])
     with contextlib.suppress(BudgetUsed):
         if failure.same_bug(oracle.ask(script, toggles, ALONE)):

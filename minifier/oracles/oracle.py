@@ -29,16 +29,17 @@ from tcdebug.minifier.oracles.runs import CandidateRun, Runs
 from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.search.repeats import Rate, Tally
 
-FURTHEST = 8
-"""Questions considered per job. Some of them are already known, and some are duplicates."""
+QUESTIONS_AHEAD = 8
+"""Questions considered ahead per job. Some are already answered, and some are duplicates."""
 
 
 @dataclass(eq=False)
 class Oracle(Generic[CandidateType]):
     """Runs candidates, counts the runs, and remembers the answers.
 
-    A pass is believed only after `passes_needed` runs passed. `hunted` is the failure that a single
-    run settles. Other failures, and those that the criteria exclude, go to `others`.
+    A pass is believed only after `passes_needed` runs passed. One run with `failure`, the failure
+    that is searched for, settles a question. Other failures, and those that the criteria exclude,
+    go to `others`.
     """
 
     runner: Runner[CandidateType]
@@ -50,7 +51,7 @@ class Oracle(Generic[CandidateType]):
     others: OtherFailures
     jobs: int = 1
     """The number of runs that may be active at the same time."""
-    hunted: Outcome | None = None
+    failure: Outcome | None = None
     passes_needed: int = 1
     contradicted: bool = False
     """Whether some question got contradictory answers."""
@@ -92,7 +93,7 @@ class Oracle(Generic[CandidateType]):
         return self.answers.known[key].again(failure)
 
     def count_failures(self, candidate: CandidateType, toggles: Toggles, runs: int) -> None:
-        """Count runs of a question that has failed in which it failed in the same way elsewhere."""
+        """Count further failing runs of a question that were made without this oracle."""
         key = self.key(Question(candidate, toggles, ""))
         tally = self.answers.known[key]
         self.answers.add(key, Tally(tally.outcome, tally.runs + runs, tally.agreeing + runs))
@@ -107,8 +108,8 @@ class Oracle(Generic[CandidateType]):
 
     @property
     def likely(self) -> tuple[Outcome, ...]:
-        """A pass, then the hunted failure: most of what a search leaves out is needed."""
-        return (Outcome(Kind.OK), *([self.hunted] if self.hunted else []))
+        """A pass, then `failure`: most of what a search leaves out is needed."""
+        return (Outcome(Kind.OK), *([self.failure] if self.failure else []))
 
     def known(self, question: Question[CandidateType]) -> Outcome | None:
         """Return the answer to a question if no further run is needed for it."""
@@ -150,7 +151,7 @@ class Oracle(Generic[CandidateType]):
     def _missing(self, key: str) -> int:
         """Return how many more runs a question needs if none of them settles it earlier."""
         tally = self._known(key)
-        if tally is not None and tally.settled(self.hunted, self.passes_needed):
+        if tally is not None and tally.settled(self.failure, self.passes_needed):
             return 0
         return self.passes_needed - self._times(key)
 
@@ -159,23 +160,23 @@ class Oracle(Generic[CandidateType]):
     ) -> Iterator[CandidateRun[Question[CandidateType]]]:
         """Yield the runs that questions need, question by question."""
         seen: set[str] = set()
-        for question in islice(questions, FURTHEST * self.jobs):
+        for question in islice(questions, QUESTIONS_AHEAD * self.jobs):
             key = self.key(question)
             if key not in seen:
                 seen.add(key)
                 yield from [CandidateRun(key, question)] * self._missing(key)
 
     def _judged(self, outcome: Outcome) -> Outcome:
-        """Return the outcome, as invalid if the criteria exclude its failure."""
+        """Return the outcome. It is invalid if the criteria exclude its failure."""
         if not outcome.failed or self.criteria.counts(outcome):
             return outcome
         message = f"fails, but not in a way that counts: {outcome.message}"
         return replace(outcome, kind=Kind.INVALID, message=message)
 
     def _judged_and_kept(self, question: Question[CandidateType], outcome: Outcome) -> Outcome:
-        """Return the judged outcome. A failure other than the hunted one is kept as a repro."""
+        """Return the judged outcome. Other failures than `failure` are kept as repros."""
         judged = self._judged(outcome)
-        searched_for = judged.failed and (self.hunted is None or judged.same_bug(self.hunted))
+        searched_for = judged.failed and (self.failure is None or judged.same_bug(self.failure))
         if outcome.failed and not searched_for:
             candidate, toggles = question.candidate, question.toggles
             self.others.keep(
@@ -227,7 +228,7 @@ class Oracle(Generic[CandidateType]):
                 self._hang_limit.loosen(ended.seconds)
                 self.limits = self._hang_limit.limits
             known = self._known(run.key)
-            tally = Tally(outcome) if known is None else known.plus(outcome, self.hunted)
+            tally = Tally(outcome) if known is None else known.plus(outcome, self.failure)
             self.contradicted |= tally.contradictory
             self.answers.add(run.key, tally)
             self._emit(run.question, outcome, cached=False)

@@ -1,7 +1,7 @@
-"""Failures found while another is hunted. Each is kept as a repro of its own.
+"""Failures that a search finds besides its own. Each is kept as a repro.
 
-A candidate may fail in a different way from the hunted failure. That does not answer the search,
-but it is often another bug.
+A candidate may fail in a different way from the failure that is searched for. That does not answer
+the search, but it is often another bug.
 """
 
 from __future__ import annotations

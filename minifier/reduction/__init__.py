@@ -13,7 +13,7 @@ from tcdebug.minifier.cases.case import Case
 
 
 class Reducible(Protocol):
-    """What a reducer makes smaller: a graph with its inputs, or a script."""
+    """A candidate that a reducer makes smaller: a graph with its inputs, or a script."""
 
     @property
     def key(self) -> str:
@@ -30,7 +30,7 @@ ReducibleType = TypeVar("ReducibleType", bound=Reducible)
 
 
 class CandidateReduction(Protocol[ReducibleType]):
-    """One way to make a candidate smaller. An edit is a string that the candidate gives a meaning.
+    """One way to make a candidate smaller. An edit is a string that names a part of the candidate.
 
     `ordered` edits build on one another (drop the last node, the last two, ...), so the loop
     searches for the longest prefix. Other edits are independent.

@@ -34,7 +34,7 @@ class Reductions(Generic[ReducibleType]):
     skeleton: Callable[[ReducibleType], object]
     is_valid: Callable[[ReducibleType], bool]
     unit: str = "nodes"
-    """What `size` counts."""
+    """The unit of `size`."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class ReductionLoop(Generic[ReducibleType]):
         minimal_subset(edits[::-1], survives)
 
     def _announce(self, reduction: CandidateReduction[ReducibleType], edits: int) -> None:
-        """Log how many questions are left in this round if the candidate cannot become smaller.
+        """Log how many questions this round has at most.
 
-        The next round is not counted: the edits of details take long to list for a large graph,
-        which will be small by then.
+        Later rounds are not counted, because listing the edits of a large graph takes long, and the
+        graph will be small by then.
         """
         if self._log.folder is None:
             return

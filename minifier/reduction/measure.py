@@ -1,4 +1,4 @@
-"""The size of a case. Each reduction lowers one component and raises none that precedes it."""
+"""The size of a case. Each reduction lowers one component and raises no more significant one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes a failing graph small: the reductions of graphs, in their order."""
+"""The reducer of graphs: all reductions of graphs, in their order."""
 
 from __future__ import annotations
 

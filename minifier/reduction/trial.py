@@ -1,4 +1,4 @@
-"""Tries an edit on fake tensors before it is tried for real: does it run, and with which shapes?
+"""Runs an edited graph on fake tensors, to see whether it runs and with which shapes.
 
 Fake tensors have no data, so a trial is fast, and an operator that would crash the process on
 unusual sizes cannot do so.

@@ -10,8 +10,8 @@ from tcdebug.minifier.cases.outcome import Resolution
 
 Item = TypeVar("Item")
 
-BETS = 3
-"""Up to this many found elements, the search checks each time whether they suffice."""
+CHECKED_EACH_TIME = 3
+"""Up to this many found elements, each new one is followed by a check whether they suffice."""
 FEW = 4
 """Sets of up to this size are reduced by leaving out one element at a time."""
 
@@ -85,7 +85,7 @@ def _needed(count: int, answer: Callable[[Sequence[int]], bool]) -> list[int]:
     gap = float(count)
     guess: int | None = math.isqrt(count)
     while rest:
-        bet = len(needed) <= BETS or len(rest) < gap
+        bet = len(needed) <= CHECKED_EACH_TIME or len(rest) < gap
         if bet and answer(needed):
             break
         low = 0 if bet else -1
@@ -96,5 +96,5 @@ def _needed(count: int, answer: Callable[[Sequence[int]], bool]) -> list[int]:
         del rest[length - 1 :]
         gap = (count - len(rest)) / len(needed)
         # if needed elements are dense, the next one is close
-        guess = len(rest) - round(gap) if len(needed) >= BETS else None
+        guess = len(rest) - round(gap) if len(needed) >= CHECKED_EACH_TIME else None
     return needed

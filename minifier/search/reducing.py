@@ -1,4 +1,4 @@
-"""Runs a reducer while its likely next questions are already being answered."""
+"""Runs a reducer and starts on its likely next questions in advance."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def reduce_ahead(
     ahead: Ahead[Question, Answer],
     interesting: Callable[[Callable[[Question], Answer]], Interesting[Reduced]],
 ) -> None:
-    """Run a reducer to its end while its likely next questions are already being answered.
+    """Run a reducer to its end, and start on its likely next questions in advance.
 
-    `interesting` turns a way to ask into the predicate that the reducer needs. See
+    `interesting` makes the reducer's predicate from a function that answers questions. See
     `rehearsal.search_ahead`.
     """
 

@@ -43,7 +43,7 @@ def search_ahead(
     search: Callable[[Callable[[Question], Answer]], Result],
     rehearsal: Callable[[Callable[[Question], Answer]], object],
 ) -> Result:
-    """Return the result of a search while its likely next questions are already being answered.
+    """Return the result of a search, and start on its likely next questions in advance.
 
     `rehearsal` asks the same questions as `search`, and may continue after its end, but it changes
     and reports nothing. It runs often, and rarely to its end.

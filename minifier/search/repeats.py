@@ -105,36 +105,36 @@ class Tally(msgspec.Struct, frozen=True):
         failed = self.agreeing - 1 if failure.same_bug(self.outcome) else 0
         return Rate(failed, self.runs - 1)
 
-    def plus(self, outcome: Outcome, hunted: Outcome | None) -> Tally:
-        """Add one run. The hunted failure takes precedence, then other failures, then passes."""
-        if _weight(outcome, hunted) > _weight(self.outcome, hunted):
+    def plus(self, outcome: Outcome, failure: Outcome | None) -> Tally:
+        """Add one run. `failure` takes precedence, then other failures, then passes."""
+        if _weight(outcome, failure) > _weight(self.outcome, failure):
             return Tally(outcome, self.runs + 1)
         same = outcome.same_bug(self.outcome) or (
             outcome.kind is self.outcome.kind and outcome.signature == self.outcome.signature
         )
         return Tally(self.outcome, self.runs + 1, self.agreeing + same)
 
-    def settled(self, hunted: Outcome | None, needed: int) -> bool:
+    def settled(self, failure: Outcome | None, needed: int) -> bool:
         """Return whether the outcome can be believed, if a pass needs `needed` runs."""
         outcome = self.outcome
         # an exception in eager is deterministic; a hang or crash of eager may not be
         never_a_case = outcome.kind is Kind.INVALID and not outcome.signature
-        certain = outcome.failed and (hunted is None or outcome.same_bug(hunted))
+        certain = outcome.failed and (failure is None or outcome.same_bug(failure))
         return certain or never_a_case or self.runs >= needed
 
 
-def _weight(outcome: Outcome, hunted: Outcome | None) -> int:
+def _weight(outcome: Outcome, failure: Outcome | None) -> int:
     if not outcome.failed:
         return 0
-    return 2 if hunted is not None and outcome.same_bug(hunted) else 1
+    return 2 if failure is not None and outcome.same_bug(failure) else 1
 
 
 def settle(
-    known: Tally | None, run: Callable[[], Outcome], hunted: Outcome | None, needed: int
+    known: Tally | None, run: Callable[[], Outcome], failure: Outcome | None, needed: int
 ) -> Iterator[Tally]:
     """Run a question until its answer can be believed. Yield the tally after each new run."""
     tally = known
-    while tally is None or not tally.settled(hunted, needed):
+    while tally is None or not tally.settled(failure, needed):
         outcome = run()
-        tally = Tally(outcome) if tally is None else tally.plus(outcome, hunted)
+        tally = Tally(outcome) if tally is None else tally.plus(outcome, failure)
         yield tally

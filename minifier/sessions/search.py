@@ -27,9 +27,9 @@ from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import VALIDATION
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.investigation.findings import FailureFound, Findings
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -148,16 +148,17 @@ class Session:
         self.log.emit(outcome.event)
         self._say_unasked(base, outcome)
         oracle = self._failing(subject, oracle, case, outcome)
-        oracle.hunted, oracle.passes_needed = outcome, 1
+        oracle.failure, oracle.passes_needed = outcome, 1
+        findings = Findings(FailureFound(case, outcome, ordinal), base)
         investigation = Investigation(
-            FailureFound(case, outcome, ordinal), subject, oracle, self.log, base,
+            findings, subject, oracle, self.log,
             self.job.bisect, self.job.minimise, self.job.confidence,
             lambda report: self.write(report, PARTIAL),
         )  # fmt: skip
         if outcome.drew and not subject.target.draws_as_eager:
-            investigation.notes.append(OWN_DRAWS)
+            findings.notes.append(OWN_DRAWS)
         if backend.in_place_of:
-            investigation.notes.append(
+            findings.notes.append(
                 "the script compiles this graph with AOTInductor; the search compiled it with "
                 f"torch.compile and {backend.name}, which is faster"
             )

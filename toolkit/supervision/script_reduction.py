@@ -17,7 +17,7 @@ from tcdebug.minifier.investigation.minimised_script import (
     TASK,
     MinimisedScript,
     minimising_task,
-    unminimised,
+    reason_not_minimised,
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Report
@@ -42,7 +42,7 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     """
     job, began = supervisor.job, time.monotonic()
     seconds = min(job.script_seconds, time_to_minimise(supervisor))
-    if reason := unminimised(job, report, seconds, program=_starts_a_program(job.script)):
+    if reason := reason_not_minimised(job, report, seconds, program=_starts_a_program(job.script)):
         return _as_it_is(supervisor, report, reason)
     task = minimising_task(report, seconds)
     if task is not None and job.minimise:

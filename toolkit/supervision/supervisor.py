@@ -262,7 +262,7 @@ class Supervisor:
                 known += notes
             if failed.in_backend:
                 failed = failed.within_backend()
-            failed = failed.with_rounding_asked()
+            failed = failed.checked_for_rounding()
             if slow is not None and not failed.in_budget:
                 return slow
         except BudgetUsed:

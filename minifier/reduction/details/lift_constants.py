@@ -1,4 +1,4 @@
-"""Turn tensors that a graph holds itself into inputs, so that their values can be simplified."""
+"""Turn tensors that a graph contains into inputs, so that their values can be simplified."""
 
 from __future__ import annotations
 

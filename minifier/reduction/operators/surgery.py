@@ -34,7 +34,7 @@ MOST_BYTES = 4 << 30
 """The limit on intermediate values that are kept to cut a graph, in bytes."""
 
 GIVEN = (torch.Tensor, int, float, bool, type(None))
-"""The types of values that can replace a node that is cut off."""
+"""The types of values that can replace a node."""
 NO_VALUE = object()
 
 
@@ -141,7 +141,7 @@ def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
 
 
 def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, Any]:
-    """Return copies of what calls of a graph give in eager: the wanted ones, or all.
+    """Return copies of the eager results of calls: the wanted ones, or all.
 
     Values inside a vmap are left out because they mean nothing outside it. Raises TooLarge.
     """

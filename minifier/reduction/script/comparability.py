@@ -1,4 +1,4 @@
-"""Settings without which compiled results may differ from eager although nothing is wrong."""
+"""Settings that keep compiled results comparable with eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds calls that could do harm in a script from which statements are missing."""
+"""Finds calls that could do damage in a script from which statements were removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 MODULES = frozenset({"shutil", "subprocess", "socket", "requests", "urllib", "ftplib", "smtplib"})
-"""Modules of which no function is safe."""
+"""Modules none of whose functions are safe."""
 OF_OS = frozenset(
     {
         "remove", "unlink", "rmdir", "removedirs", "rename", "renames", "replace", "system",

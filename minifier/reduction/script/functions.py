@@ -59,9 +59,10 @@ class InlineFunctions(SyntaxReduction):
 
 
 def _as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None:
-    """Return what a function of one expression is for a call; None for other functions.
+    """Return a function of one expression with a call's arguments; None for other functions.
 
-    A generator that only yields from another is that one. Each parameter is read at most once.
+    `yield from x` as the whole body counts as the expression `x`. Each parameter may be read at
+    most once.
     """
     match function.body:
         case [ast.Return(value=ast.expr() as value)] | [ast.Expr(ast.YieldFrom(value=value))]:
@@ -95,7 +96,7 @@ class _Substituting(ast.NodeTransformer):
 def _inlined(
     function: ast.FunctionDef, call: ast.Call, statement: ast.Expr | ast.Assign | ast.Return
 ) -> list[ast.stmt] | None:
-    """Return the statements that do what a call does; None if that is not so simple."""
+    """Return the statements that replace a call; None if the function cannot be inlined."""
     parameters = function.args
     if parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.posonlyargs:
         return None

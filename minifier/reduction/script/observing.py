@@ -1,6 +1,6 @@
-"""Observes which values the expressions of a script have in a run.
+"""Records the values of a script's expressions in a run.
 
-The script runs with each expression wrapped in a call that notes its value and returns it. An
+The script runs with each expression wrapped in a call that records its value and returns it. An
 expression that has the same literal value wherever and whenever it is evaluated can be replaced by
 that literal, for example `args.hidden` by 64.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, expressions, rewritten
 
 OBSERVER = "__tcdebug_observed__"
-"""The name of the function in whose calls the expressions are wrapped."""
+"""The name of the function that wraps the expressions."""
 LONGEST = 60
 """The limit on the text of a literal, in characters."""
 NOT_WRAPPED = (ast.Constant, ast.Starred, ast.Slice, ast.Yield, ast.YieldFrom, ast.Await)
@@ -49,7 +49,7 @@ BEGIN = """
 from {module} import ObservedValues as {name}
 {name} = {name}({path!r})
 """
-"""What an observed script begins with."""
+"""The first lines of an observed script."""
 
 
 class ObservedValues:
@@ -60,7 +60,7 @@ class ObservedValues:
         self._path = Path(path)
 
     def __call__(self, text: str, value: Any) -> Any:
-        """Note the value of an expression, and return it."""
+        """Record the value of an expression, and return it."""
         if self._seen.get(text, "") is not None:
             found = literal(value)
             self._seen[text] = found if self._seen.get(text, found) == found else None
@@ -73,7 +73,7 @@ class ObservedValues:
 
 
 def literal(value: Any) -> str | None:
-    """Return Python for a plain value; None for any other or a long one."""
+    """Return a plain value as Python text; None for any other value, or if the text is long."""
     text = _literal(value)
     return text if text is not None and len(text) <= LONGEST else None
 

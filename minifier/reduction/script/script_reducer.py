@@ -1,4 +1,4 @@
-"""Makes a failing script small: the reductions of scripts, in their order."""
+"""The reducer of scripts: all reductions of scripts, in their order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def measure(script: ScriptText) -> ScriptMeasure:
 
 
 def skeleton(script: ScriptText) -> object:
-    """Return what decides which statements a script needs: their kinds, and the names read."""
+    """Return the kinds of the statements and the names read, which decide what can be removed."""
     nodes = list(ast.walk(ast.parse(script.text)))
     kinds = [type(n).__name__ for n in nodes if isinstance(n, ast.stmt)]
     names = sorted(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
@@ -76,8 +76,9 @@ def skeleton(script: ScriptText) -> object:
 class ScriptReducer(ReductionLoop[ScriptText]):
     """The search for a smaller script that is still interesting.
 
-    `seen` are the literals that expressions were seen to have, by their text. With `comparable`,
-    the settings stay without which a backend may draw other numbers or round in another way.
+    `seen` maps the text of each expression to the literal value that a run observed. With
+    `comparable`, settings of random numbers and precision stay, because results of the backend
+    could otherwise differ from eager although nothing is wrong.
     """
 
     def __init__(

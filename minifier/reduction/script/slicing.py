@@ -2,7 +2,8 @@
 
 After Weiser, "Program slicing" (IEEE Trans. Software Eng. 10, 1984), without control flow: a name
 needs every statement that binds it in the nearest scope that does, and an attribute needs every
-statement that stores it. The slice is a guess, because calls change objects. A run judges it.
+statement that stores it. The slice is a guess, because calls change objects. A run decides whether
+it still fails.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Slices:
         self._enter(self.tree, None, (self.tree,))
 
     def needed_by(self, seeds: Iterable[ast.stmt]) -> set[ast.stmt]:
-        """Return the statements with all that they need, themselves included."""
+        """Return the statements and all statements that they need."""
         kept: set[ast.stmt] = set()
         left = [*seeds, *self._star_imports]
         while left:

@@ -18,8 +18,8 @@ from tcdebug.minifier.reduction.script.slicing import Slices
 class KeepNeeded:
     """Removes statements, except those that the remaining ones need.
 
-    Every candidate is thus complete as far as names go, and most of what a script needs is found
-    without a run.
+    Every candidate therefore defines the names that it reads, and most unneeded statements are
+    found without a run.
     """
 
     name = "keep_needed"

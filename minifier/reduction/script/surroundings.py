@@ -1,4 +1,4 @@
-"""Simplifies what a script needs besides its text: its arguments and its folder."""
+"""Removes a script's arguments, and its need of the original folder."""
 
 from __future__ import annotations
 

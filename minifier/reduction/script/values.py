@@ -15,13 +15,13 @@ from tcdebug.minifier.reduction.script.rewriting import (
 )
 
 TOLERANCES = frozenset({"rtol", "atol", "tol", "eps", "equal_nan"})
-"""Arguments that say when values are equal. Without them rounding would count as a failure."""
+"""Arguments that set a tolerance. Without them, rounding would count as a failure."""
 LONGEST = 88
-"""A line to which a name is inlined has at most this many characters."""
+"""The limit on the length of a line into which a name is inlined, in characters."""
 
 
 class ObservedLiterals(SyntaxReduction):
-    """Replaces an expression by the literal that it was seen to have in a run.
+    """Replaces an expression by the literal value that it had in a run.
 
     `seen` maps the text of an expression to the text of its only value.
     """
@@ -124,9 +124,9 @@ def _is_module(node: ast.expr) -> bool:
 
 
 class ShrinkNumbers(SyntaxReduction):
-    """Replaces integers by a smaller one: all that are equal, or one of them.
+    """Replaces integers by a smaller one: all equal integers together, or one at a time.
 
-    Equal integers are mostly one size.
+    Equal integers usually are the same size.
     """
 
     def __init__(self, to: int, *, together: bool) -> None:
@@ -149,9 +149,10 @@ class ShrinkNumbers(SyntaxReduction):
 
 
 class InlineNames(SyntaxReduction):
-    """Puts the value of a name that is read once in the place where it is read.
+    """Replaces the only read of a name by the name's value.
 
-    A name that is never read goes, and so does one that the next statement reads and binds again.
+    A name that is never read is removed. So is one that only the next statement reads, if that
+    binds it again.
     """
 
     name = "inline_names"

@@ -419,7 +419,7 @@ def test_a_fault_that_needs_several_steps_is_found_and_confirmed(wrong: list[set
         toggles = Toggles()
         for other in verdict.faults:
             if other not in faults:
-                toggles = other.held_back(toggles)
+                toggles = other.switched_off(toggles)
         assert program.ask(toggles, "again").failed == bool(faults)
 
 

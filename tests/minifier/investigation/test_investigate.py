@@ -15,9 +15,9 @@ from tcdebug.minifier.bisection.bisect import Fault
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
+from tcdebug.minifier.investigation.findings import FailureFound, Findings
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import suspicion
-from tcdebug.minifier.investigation.reporting import FailureFound
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -72,12 +72,12 @@ class Told(Investigation[Case]):
     units: list[str] = field(default_factory=list)
 
     def _minimise(self, branch: Branch[Case]) -> None:
-        x = CaseInput("L_args_0_", torch.full((3,), len(self.branches)))
+        x = CaseInput("L_args_0_", torch.full((3,), len(self.findings.branches)))
         branch.best = Case(branch.best.module, (x,))
 
     def _bisect(self, branch: Branch[Case]) -> None:
         decision = Decision(self.units.pop(0), "subject", "", 0, True)
-        branch.base = self.base  # it fails by itself
+        branch.base = self.findings.base  # it fails by itself
         branch.fault = Fault(branch.failure, (decision,))
 
 
@@ -93,7 +93,7 @@ def test_the_search_for_what_a_culprit_needs_leaves_time_to_confirm_it(tmp_path:
     subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
     oracle = oracle_of(EndsAtTheReserve, subject, log)
     case = captured(torch.tanh, torch.ones(3))
-    told = Told(FailureFound(case, WRONG, 0), subject, oracle, log, Toggles())
+    told = Told(Findings(FailureFound(case, WRONG, 0), Toggles()), subject, oracle, log)
     branch = Branch(WRONG, Toggles(), case)
     told._find_enabled(branch, "lower.a", CandidateOracle(oracle, case), WRONG)
     assert branch.enabled is None
@@ -117,7 +117,7 @@ def test_a_culprit_that_the_budget_leaves_uncertain_is_a_suspect(tmp_path: Path)
     oracle = oracle_of(EndsInRepeats, subject, log)
     failure = replace(WRONG, decisions=(Decision("lower.a", "f", "1", 0, True),))
     found = FailureFound(captured(torch.tanh, torch.ones(3)), failure, 0)
-    report = Investigation(found, subject, oracle, log, Toggles(), minimising=False).run()
+    report = Investigation(Findings(found, Toggles()), subject, oracle, log, minimising=False).run()
     assert (report.status, report.confirmed, report.confidence) == ("budget", False, 0.0)
     assert suspicion(report) == ["suspected, but not confirmed: lower.a"]
 
@@ -128,12 +128,12 @@ def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path:
     oracle = oracle_of(AlwaysWrong, subject, log)
     found = FailureFound(captured(torch.tanh, torch.ones(3)), WRONG, 0)
     units = ["lower.a", "layer.b", "lower.a", "lower.c"]
-    told = Told(found, subject, oracle, log, Toggles(), units=units)
+    told = Told(Findings(found, Toggles()), subject, oracle, log, units=units)
     told._fault_by_fault()
-    assert [b.off for b in told.branches] == [["lower.a"], ["layer.b"]]
+    assert [b.off for b in told.findings.branches] == [["lower.a"], ["layer.b"]]
     assert told.units == ["lower.c"]
-    assert told.notes == ["it fails with lower.a off too, and lower.a is named again"]
-    assert not told.confirmed
+    assert told.findings.notes == ["it fails with lower.a off too, and lower.a is named again"]
+    assert not told.findings.confirmed
 
 
 @torch.library.custom_op("registered_wrongly::doubled", mutates_args=())
@@ -153,10 +153,10 @@ def test_no_second_fault_is_sought_behind_an_operator_that_is_registered_wrongly
     subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
     oracle = oracle_of(AlwaysWrong, subject, log)
     found = FailureFound(captured(lambda *args: doubled(*args) + 1, torch.ones(3)), WRONG, 0)
-    told = Told(found, subject, oracle, log, Toggles(), units=["layer.a", "lower.b"])
+    told = Told(Findings(found, Toggles()), subject, oracle, log, units=["layer.a", "lower.b"])
     told._fault_by_fault()
     assert told.units == ["lower.b"]
-    (branch,) = told.branches
+    (branch,) = told.findings.branches
     assert "registered_wrongly.doubled.default is registered wrongly" in branch.misregistered[0]
-    assert told.layer.layer == "layer.script"
-    assert told.notes == ["it passes with layer.a off, which trusts the registration"]
+    assert told.findings.layer.layer == "layer.script"
+    assert told.findings.notes == ["it passes with layer.a off, which trusts the registration"]

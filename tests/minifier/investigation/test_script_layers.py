@@ -14,7 +14,7 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import GraphRounded
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
-from tcdebug.minifier.investigation.script_layers import Off, ScriptLayer, Search
+from tcdebug.minifier.investigation.script_layers import LayerSearch, Off, ScriptLayer
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
@@ -42,7 +42,7 @@ def found(runs: Runs, used: frozenset[str] = frozenset()) -> tuple[ScriptLayer, 
         asked.extend(questions)
         return {off: runs.get(off, PASSES) for off in questions}
 
-    search = Search(ask, FAILS, {(): FAILS}, lambda: used)
+    search = LayerSearch(ask, FAILS, {(): FAILS}, lambda: used)
     finding = search.find()
     if finding.settled and finding.layer == "layer.backend":
         finding = search.within_backend()
@@ -81,12 +81,12 @@ def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple
 def test_one_run_distinguishes_a_script_that_rejects_correct_rounding_from_a_fault() -> None:
     asked: list[Off] = []
 
-    def search(ending: Outcome) -> Search:
+    def search(ending: Outcome) -> LayerSearch:
         def ask(questions: tuple[Off, ...]) -> Runs:
             asked.extend(questions)
             return dict.fromkeys(questions, ending)
 
-        return Search(ask, FAILS, {(): FAILS})
+        return LayerSearch(ask, FAILS, {(): FAILS})
 
     assert search(FAILS).rejects_rounding()
     assert not search(PASSES).rejects_rounding()
@@ -123,7 +123,7 @@ def test_the_run_in_eager_of_a_script_that_hangs_needs_no_other_run_beside_it(
     script = tmp_path / "script.py"
     script.write_text("pass\n")
     job = Job("layers", str(script), [], str(tmp_path))
-    runs = ScriptRuns(job, EventLog(tmp_path), 300.0, time.monotonic() + 300.0, hunted=HANGS)
+    runs = ScriptRuns(job, EventLog(tmp_path), 300.0, time.monotonic() + 300.0, failure=HANGS)
     answers = runs.ask((EAGER,))
     assert {off: outcome.kind for off, outcome in answers.items()} == {EAGER: Kind.OK}
     assert runs.seconds <= 300.0
@@ -137,7 +137,7 @@ def test_a_capture_that_does_not_end_is_not_a_missing_guard() -> None:
         asked.extend(questions)
         return {off: HANGS if off == DYNAMO else PASSES for off in questions}
 
-    finding = Search(ask, HANGS, {(): HANGS, EAGER: PASSES}, stuck=True).find()
+    finding = LayerSearch(ask, HANGS, {(): HANGS, EAGER: PASSES}, stuck=True).find()
     assert (finding.layer, finding.settled) == ("layer.dynamo", True)
     assert asked == [DYNAMO], "each further run would take the whole time limit"
 
@@ -187,7 +187,7 @@ def test_an_error_at_one_place_is_the_scripts_own_whatever_its_class(
     def ask(questions: tuple[Off, ...]) -> Runs:
         return dict.fromkeys(questions, eager)
 
-    finding = Search(ask, FAILS, {(): FAILS}, raised_alike=lambda: alike).find()
+    finding = LayerSearch(ask, FAILS, {(): FAILS}, raised_alike=lambda: alike).find()
     assert (finding.layer, finding.settled) == (layer, bool(layer))
 
 
@@ -201,10 +201,10 @@ def test_eager_is_no_evidence_against_a_script_that_counts_compiles(
     def ask(questions: tuple[Off, ...]) -> Runs:
         return {off: PASSES if off in passing else FAILS for off in questions}
 
-    finding = Search(ask, FAILS, {(): FAILS}, may_count=lambda: True).find()
+    finding = LayerSearch(ask, FAILS, {(): FAILS}, may_count=lambda: True).find()
     assert (finding.layer, finding.settled) == (layer, settled)
     assert any("nothing is compiled" in note for note in finding.notes)
-    assert Search(ask, FAILS, {(): FAILS}).find().layer == "layer.script"
+    assert LayerSearch(ask, FAILS, {(): FAILS}).find().layer == "layer.script"
 
 
 def test_no_question_is_asked_twice() -> None:
@@ -255,7 +255,7 @@ def test_a_search_that_the_budget_ends_tells_what_it_knows(
         asked.extend(questions)
         return {off: failing.get(off, PASSES) for off in questions}
 
-    search = Search(ask, FAILS, {(): FAILS})
+    search = LayerSearch(ask, FAILS, {(): FAILS})
     with pytest.raises(BudgetUsed):
         search.find()
         search.within_backend()
@@ -278,7 +278,7 @@ def test_a_script_that_raises_at_one_place_fails_in_eager(tmp_path: Path) -> Non
     compiled.write_text(f"{start}TorchRuntimeError: no\n\nfrom user code:\n{line}\n\nSet")
     job = Job("search", "s.py", [], str(tmp_path))
     runs = ScriptRuns(job, EventLog(None), 60.0, 0.0, logs={EAGER: eager, (): compiled})
-    search = Search(
+    search = LayerSearch(
         lambda questions: dict.fromkeys(questions, OTHER),
         FAILS,
         {(): FAILS},
@@ -300,7 +300,7 @@ def test_a_repro_that_does_not_end_in_the_budget_is_no_evidence_against_the_laye
     output.write_text("AssertionError: [9, 9]")
     job = Job("search", str(script), [], str(tmp_path))
     finding = ScriptLayer("layer.dynamo", {(): FAILS, EAGER: PASSES, DYNAMO: FAILS}, settled=True)
-    search = Search(lambda questions: {}, FAILS)
+    search = LayerSearch(lambda questions: {}, FAILS)
     for seconds in (2.0, 0.0):
         runs = ScriptRuns(job, EventLog(None), 60.0, time.monotonic() + seconds)
         runs.logs[()] = output
@@ -318,7 +318,9 @@ def test_a_repro_that_does_not_end_in_the_budget_is_no_evidence_against_the_laye
 )
 def test_an_error_that_torch_blames_on_the_program_has_a_note(message: str, noted: bool) -> None:
     failure = Outcome(Kind.EXCEPTION, "script", "script | error", message)
-    asked = Search(lambda questions: {off: PASSES for off in questions}, failure, {(): failure})
+    asked = LayerSearch(
+        lambda questions: {off: PASSES for off in questions}, failure, {(): failure}
+    )
     finding = asked.find()
     assert finding.layer == "layer.backend"
     note = "torch reports a mistake of the program: UserError"

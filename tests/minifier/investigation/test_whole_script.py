@@ -10,10 +10,10 @@ import pytest
 from tcdebug.compiler.events.log import EventLog, decoded
 from tcdebug.compiler.events.search_events import CandidateRan
 from tcdebug.minifier.bisection.layers import LayerFinding
+from tcdebug.minifier.cases.layer_names import AUTOGRAD
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.whole_script import investigate_script, passes_without
 from tcdebug.minifier.processes.job import Job
-from tcdebug.minifier.targets.ladder import AUTOGRAD
 
 COPIED_ALIAS = """
 import types

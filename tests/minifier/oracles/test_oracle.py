@@ -331,7 +331,7 @@ def test_how_often_a_case_fails_again(tmp_path: Path) -> None:
 
 def test_a_failure_of_another_kind_is_kept_as_a_separate_case(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.raises))
-    asked.hunted = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    asked.failure = Outcome(Kind.WRONG, "forward", "forward | wrong value")
     large = captured(lambda x: (x + 1).tanh() * 2, torch.ones(3))
     found = asked.ask(large, Toggles(), "raises instead")
     assert found.kind is Kind.EXCEPTION
@@ -349,7 +349,7 @@ def test_a_failure_of_another_kind_is_kept_as_a_separate_case(tmp_path: Path) ->
 
 def test_the_failure_that_is_searched_for_is_not_another_failure(tmp_path: Path) -> None:
     asked = oracle(tmp_path, backends.target(backends.wrong))
-    asked.hunted = asked.ask(tanh_case(), Toggles(), "fails")
+    asked.failure = asked.ask(tanh_case(), Toggles(), "fails")
     asked.ask(tanh_case(4), Toggles(), "fails in the same way")
     assert asked.others.scripts == {}
     assert not (tmp_path / "other").exists()

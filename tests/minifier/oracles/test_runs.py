@@ -113,12 +113,12 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 def minimised(by: Oracle) -> Case:
     """Return the smallest case that fails as the whole does."""
     case = captured(chain, torch.ones(3))
-    by.hunted = by.ask(case, Toggles(), "the whole")
-    assert by.hunted.kind is Kind.WRONG
+    by.failure = by.ask(case, Toggles(), "the whole")
+    assert by.failure.kind is Kind.WRONG
 
     def interesting(ask: Callable[[Question], Outcome]) -> Interesting:
         def fails(candidate: Case, purpose: str) -> bool:
-            return by.hunted.same_bug(ask(Question(candidate, Toggles(), purpose)))
+            return by.failure.same_bug(ask(Question(candidate, Toggles(), purpose)))
 
         return fails
 
@@ -198,7 +198,7 @@ def test_repeats_that_a_failure_makes_unnecessary_are_ended(tmp_path: Path) -> N
 
     asking = oracle(tmp_path, first_fails, 2)
     asking.passes_needed = 4
-    asking.hunted = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    asking.failure = Outcome(Kind.WRONG, "forward", "forward | wrong value")
     assert asked(asking, question(5)) is Kind.WRONG
     assert asking.reruns == 2
     assert set(psutil.Process().children()) <= before

@@ -81,11 +81,11 @@ def test_more_certainty_takes_more_passes() -> None:
 # -- tallies --------------------------------------------------------------------------------
 
 
-def after(*outcomes: Outcome, hunted: Outcome | None = WRONG) -> Tally:
+def after(*outcomes: Outcome, failure: Outcome | None = WRONG) -> Tally:
     """Return what is known after these runs."""
     tally = Tally(outcomes[0])
     for outcome in outcomes[1:]:
-        tally = tally.plus(outcome, hunted)
+        tally = tally.plus(outcome, failure)
     return tally
 
 

@@ -1,0 +1,132 @@
+"""What is known so far about a failure, and its form as a report."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.layers import LayerFinding
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.investigation import report
+from tcdebug.minifier.investigation.branch import Branch
+from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.question import CandidateType
+from tcdebug.minifier.subjects.subject import Subject
+
+
+@dataclass(frozen=True)
+class FailureFound(Generic[CandidateType]):
+    """A candidate that fails, and its outcome. `graph` is its ordinal among the script's graphs.
+
+    `graph` is None if the script fails as a whole.
+    """
+
+    candidate: CandidateType
+    outcome: Outcome
+    graph: int | None = None
+
+
+@dataclass
+class Findings(Generic[CandidateType]):
+    """What is known so far about a failure. Each step of an investigation adds to it."""
+
+    found: FailureFound[CandidateType]
+    base: Toggles
+    """The toggles under which the failure was found."""
+    branches: list[Branch[CandidateType]] = field(default_factory=list)
+    layer: LayerFinding = field(default_factory=LayerFinding)
+    notes: list[str] = field(default_factory=list)
+    confidence: float = 1.0
+    """The confidence that no pass on which a verdict rests was luck."""
+    confirmed: bool = False
+    """Whether the whole subject passes without the faults found, and each of them is needed."""
+
+    def attempt(self, what: str, step: Callable[[], None], log: EventLog) -> None:
+        """Run a step. An exception ends the step, not the investigation. Raises BudgetUsed."""
+        try:
+            step()
+        except BudgetUsed:
+            raise
+        except Exception as problem:
+            log.emit(Fallback(f"{what} was abandoned", traceback.format_exc()))
+            text = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            self.notes.append(f"{what} was abandoned because of an error in tcdebug: {text}")
+
+    def as_report(
+        self,
+        status: str,
+        subject: Subject[CandidateType],
+        oracle: Oracle[CandidateType],
+        run_dir: Path,
+    ) -> report.Report:
+        """Make the report. It shows only commands that were run and behaved as it claims."""
+        branches = self.branches or [Branch(self.found.outcome, self.base, self.found.candidate)]
+        first = branches[0]
+        faults = [_fault(branch, subject) for branch in branches]
+        return report.Report(
+            status=status,
+            failure=_failure(self.found.outcome),
+            graph=self.found.graph,
+            culprits=[fault.culprits[0] for fault in faults if fault.culprits],
+            faults=faults,
+            layer=self.layer.layer,
+            ladder=[report.ReportedRung(r.backend, r.outcome.kind.value) for r in self.layer.rungs],
+            confirmed=status == "confirmed",
+            confidence=self.confidence,
+            others={signature: str(path) for signature, path in oracle.others.scripts.items()},
+            repro=str(first.repro) if first.repro else None,
+            nodes_before=self.found.candidate.size,
+            nodes_after=first.best.size,
+            reruns=oracle.reruns,
+            seconds=round(oracle.spending.seconds, 3),
+            cpu_seconds=round(oracle.cpu_seconds, 3),
+            run_dir=str(run_dir),
+            notes=list(self.notes),
+        )
+
+
+def _fault(branch: Branch[CandidateType], subject: Subject[CandidateType]) -> report.ReportedFault:
+    command = f"python {branch.repro.name}" if branch.repro else ""
+    only = [f"--only={unit}" for unit in branch.only]
+    off = [f"--off={unit}" for unit in branch.off]
+    units = _culprits(branch)
+    enabled = branch.enabled if units else None
+    return report.ReportedFault(
+        failure=_failure(branch.failure),
+        culprits=units,
+        misregistered=branch.misregistered,
+        alternatives=[fault.unit for fault in branch.alternatives] if units else [],
+        partners=list(enabled.partners) if enabled else [],
+        either=[list(group) for group in enabled.either] if enabled else [],
+        requires=list(enabled.requires) if enabled else [],
+        confirmed=branch.confirmed,
+        repro=str(branch.repro) if branch.repro else None,
+        short=str(branch.short) if branch.short else None,
+        nodes=branch.best.size,
+        fails=command if branch.fails else "",
+        only_fails=" ".join([command, *only]) if branch.only_fails else "",
+        passes=" ".join([command, *off]) if branch.passes else "",
+        lines=subject.lines(branch.best),
+        stages=branch.stages,
+    )
+
+
+def _culprits(branch: Branch[CandidateType]) -> list[report.Culprit]:
+    """Return the decisions at fault; none if the registration of a custom operator is at fault."""
+    if branch.fault is None or branch.misregistered:
+        return []
+    return report.culprits(branch.fault.decisions)
+
+
+def _failure(outcome: Outcome) -> report.ReportedFailure:
+    direction = "script" if outcome.phase == "script" else outcome.direction
+    return report.ReportedFailure(
+        outcome.kind.value, outcome.signature, direction, outcome.message[:2000]
+    )
