@@ -11,7 +11,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.layer_names import AUTOGRAD, SCRIPT
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.branch import Branch
-from tcdebug.minifier.investigation.findings import Findings
+from tcdebug.minifier.investigation.findings import FailureFindings
 from tcdebug.minifier.investigation.reproduction import Reproduction
 from tcdebug.minifier.investigation.stages import find_autograd_stage, find_stage
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -25,7 +25,7 @@ from tcdebug.minifier.subjects.subject import Subject
 class Documenting(Generic[CandidateType]):
     """Adds to the findings what a report shows of each fault besides its culprits."""
 
-    findings: Findings[CandidateType]
+    findings: FailureFindings[CandidateType]
     subject: Subject[CandidateType]
     oracle: Oracle[CandidateType]
     log: EventLog

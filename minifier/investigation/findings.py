@@ -34,7 +34,7 @@ class FailureFound(Generic[CandidateType]):
 
 
 @dataclass
-class Findings(Generic[CandidateType]):
+class FailureFindings(Generic[CandidateType]):
     """What is known so far about a failure. Each step of an investigation adds to it."""
 
     found: FailureFound[CandidateType]

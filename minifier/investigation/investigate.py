@@ -27,7 +27,7 @@ from tcdebug.minifier.cases.layer_names import AUTOGRAD
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.documenting import Documenting
-from tcdebug.minifier.investigation.findings import Findings
+from tcdebug.minifier.investigation.findings import FailureFindings
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
@@ -41,7 +41,7 @@ from tcdebug.minifier.subjects.subject import Subject
 class Investigation(Generic[CandidateType]):
     """The investigation of one failure. `findings` holds what is known at any time."""
 
-    findings: Findings[CandidateType]
+    findings: FailureFindings[CandidateType]
     subject: Subject[CandidateType]
     oracle: Oracle[CandidateType]
     log: EventLog

@@ -14,7 +14,7 @@ from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.findings import FailureFound, Findings
+from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -74,7 +74,7 @@ def investigate_script(
         failure = replace(failure, decisions=())
     oracle.failure = failure
     investigation = Investigation(
-        Findings(FailureFound(script, failure), base), subject, oracle, log,
+        FailureFindings(FailureFound(script, failure), base), subject, oracle, log,
         job.bisect, False, job.confidence,
     )  # fmt: skip
     report = investigation.run()

@@ -27,7 +27,7 @@ from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import VALIDATION
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.findings import FailureFound, Findings
+from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.answers import Answers
@@ -149,7 +149,7 @@ class Session:
         self._say_unasked(base, outcome)
         oracle = self._failing(subject, oracle, case, outcome)
         oracle.failure, oracle.passes_needed = outcome, 1
-        findings = Findings(FailureFound(case, outcome, ordinal), base)
+        findings = FailureFindings(FailureFound(case, outcome, ordinal), base)
         investigation = Investigation(
             findings, subject, oracle, self.log,
             self.job.bisect, self.job.minimise, self.job.confidence,

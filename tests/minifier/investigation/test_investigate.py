@@ -15,7 +15,7 @@ from tcdebug.minifier.bisection.bisect import Fault
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
-from tcdebug.minifier.investigation.findings import FailureFound, Findings
+from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import suspicion
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
@@ -93,7 +93,7 @@ def test_the_search_for_what_a_culprit_needs_leaves_time_to_confirm_it(tmp_path:
     subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
     oracle = oracle_of(EndsAtTheReserve, subject, log)
     case = captured(torch.tanh, torch.ones(3))
-    told = Told(Findings(FailureFound(case, WRONG, 0), Toggles()), subject, oracle, log)
+    told = Told(FailureFindings(FailureFound(case, WRONG, 0), Toggles()), subject, oracle, log)
     branch = Branch(WRONG, Toggles(), case)
     told._find_enabled(branch, "lower.a", CandidateOracle(oracle, case), WRONG)
     assert branch.enabled is None
@@ -117,7 +117,9 @@ def test_a_culprit_that_the_budget_leaves_uncertain_is_a_suspect(tmp_path: Path)
     oracle = oracle_of(EndsInRepeats, subject, log)
     failure = replace(WRONG, decisions=(Decision("lower.a", "f", "1", 0, True),))
     found = FailureFound(captured(torch.tanh, torch.ones(3)), failure, 0)
-    report = Investigation(Findings(found, Toggles()), subject, oracle, log, minimising=False).run()
+    report = Investigation(
+        FailureFindings(found, Toggles()), subject, oracle, log, minimising=False
+    ).run()
     assert (report.status, report.confirmed, report.confidence) == ("budget", False, 0.0)
     assert suspicion(report) == ["suspected, but not confirmed: lower.a"]
 
@@ -128,7 +130,7 @@ def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path:
     oracle = oracle_of(AlwaysWrong, subject, log)
     found = FailureFound(captured(torch.tanh, torch.ones(3)), WRONG, 0)
     units = ["lower.a", "layer.b", "lower.a", "lower.c"]
-    told = Told(Findings(found, Toggles()), subject, oracle, log, units=units)
+    told = Told(FailureFindings(found, Toggles()), subject, oracle, log, units=units)
     told._fault_by_fault()
     assert [b.off for b in told.findings.branches] == [["lower.a"], ["layer.b"]]
     assert told.units == ["lower.c"]
@@ -153,7 +155,9 @@ def test_no_second_fault_is_sought_behind_an_operator_that_is_registered_wrongly
     subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
     oracle = oracle_of(AlwaysWrong, subject, log)
     found = FailureFound(captured(lambda *args: doubled(*args) + 1, torch.ones(3)), WRONG, 0)
-    told = Told(Findings(found, Toggles()), subject, oracle, log, units=["layer.a", "lower.b"])
+    told = Told(
+        FailureFindings(found, Toggles()), subject, oracle, log, units=["layer.a", "lower.b"]
+    )
     told._fault_by_fault()
     assert told.units == ["lower.b"]
     (branch,) = told.findings.branches
