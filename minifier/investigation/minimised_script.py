@@ -125,8 +125,10 @@ def with_minimised_script(
         result.message or fault.failure.message,
     )  # fmt: skip
     small = msgspec.structs.replace(job, script=str(short), args=result.args)
-    folder = None if result.alone else Path(job.script).resolve().parent
-    write_repro(small, outcome, task.off, path, result.processes, folder)
+    folder, working = Path(job.script).resolve().parent, None
+    if result.alone:
+        folder = working = short.resolve().parent
+    write_repro(small, outcome, task.off, path, result.processes, folder, working)
     log.emit(ReproWrite(str(path), result.lines_after, "script"))
     direct = result.alone and not result.args and result.processes == 1
     failing, problem = _problem(path, task.off, short if direct else None, seconds)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.outcome import PLAIN, Kind, Outcome, RaisedAt
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.repros.last_words import NUMBERS, WORDS
 from tcdebug.minifier.repros.script_setup import found_text
 
 SECONDS = 600.0
@@ -39,12 +40,14 @@ def write_repro(
     path: Path,
     processes: int = 1,
     folder: Path | None = None,
+    working: Path | None = None,
 ) -> None:
     """Write a script that runs a copy of the user's script and judges how it ends.
 
-    It runs `processes` processes one after another with the same caches, in `folder` or else that
-    of the script. A script beside the repro is not copied. If the outcome
-    is a hang, a process that takes longer than its seconds counts as a hang.
+    It runs `processes` processes one after another with the same caches. They import from `folder`,
+    or else that of the script, and run in `working`, or else the working folder of this process. A
+    script beside the repro is not copied. If the outcome is a hang, a process that takes longer
+    than its seconds counts as a hang.
     """
     script = Path(job.script).resolve()
     copy = path.with_name(f"{path.stem}_script.py")
@@ -64,9 +67,11 @@ def write_repro(
         found=found_text(script, copy.name),
         args=job.args,
         folder=repr(str(folder or script.parent)),
+        working=repr(str(working or Path.cwd())),
         processes=processes,
         expected=_expected(outcome),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
+        numbers=repr([(pattern.pattern, other) for pattern, other in NUMBERS]),
         variables=environment.given(),
         seconds=outcome.seconds if outcome.kind is Kind.HANG and outcome.seconds else SECONDS,
         raised=SCRIPT_FAILED,
@@ -75,11 +80,12 @@ def write_repro(
     path.write_text(text)
 
 
-def _expected(outcome: Outcome) -> dict[str, str | int]:
+def _expected(outcome: Outcome) -> dict[str, str | int | list[str]]:
     """Return what identifies the failure: a repro that ends in another way shows nothing."""
     if outcome.kind is not Kind.EXCEPTION:
         return {"kind": outcome.kind.value}
     if status := EXIT_STATUS.fullmatch(outcome.message):
-        return {"kind": "exception", "status": int(status[1])}
+        said = outcome.signature.partition(f"{outcome.message} | ")[2].split(WORDS)
+        return {"kind": "exception", "status": int(status[1]), "says": [s for s in said if s]}
     raised = RaisedAt.of(outcome)
     return {"kind": "exception", "class": raised.class_name, "what": raised.what}

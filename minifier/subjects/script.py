@@ -36,8 +36,8 @@ from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session
 from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
+from tcdebug.minifier.repros.last_words import last_words
 from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.minifier.subjects.last_words import last_words
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
 LONGER = 3.0

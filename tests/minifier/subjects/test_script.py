@@ -185,6 +185,10 @@ def test_a_script_that_ends_with_another_status_is_not_reproduced(tmp_path: Path
     assert ends("raise SystemExit(4)") == 125
     assert ends("import no_such_module") == 125, "an exception is not an exit status"
     assert ends("") == 0
+    write_repro(job, outcome_of(3, "loss nan\nFAILED a.py::b - worst 3.5\n1 failed"), [], path)
+    fails = "print({!r}); raise SystemExit(3)"
+    assert ends(fails.format("FAILED a.py::b - worst 0.25")) == 1
+    assert ends(fails.format("ERROR a.py - no such module")) == 125, "it fails for another reason"
     write_repro(job, outcome_of(1, ""), [], path)
     assert ends("raise SystemExit('different results')") == 1
     assert ends("import no_such_module") == 125, "Python ends with 1 after an exception too"
@@ -198,6 +202,26 @@ def test_a_script_that_ends_with_another_status_is_not_reproduced(tmp_path: Path
     write_repro(job, outcome_of(SCRIPT_FAILED, report), [], path)
     assert ends(f"raise ValueError({message!r})") == 1
     assert ends("raise ValueError('size 3')") == 125
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(("working", "status"), [("project", 1), ("elsewhere", 125)])
+def test_the_repro_of_a_script_runs_where_the_script_ran(
+    tmp_path: Path, working: str, status: int
+) -> None:
+    for folder in ("project/scripts", "elsewhere", "out"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "project" / "settings.txt").write_text("3")
+    (tmp_path / "project" / "scripts" / "beside.py").write_text("STATUS = 'size '")
+    script = tmp_path / "project" / "scripts" / "fails.py"
+    script.write_text(
+        "import beside\nraise ValueError(beside.STATUS + open('settings.txt').read())"
+    )
+    job = Job("search", str(script), [], str(tmp_path))
+    outcome = Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: size 3")
+    path = tmp_path / "out" / "repro.py"
+    write_repro(job, outcome, [], path, working=tmp_path / working)
+    assert verify(path).status == status
 
 
 @pytest.mark.usefixtures("warm")

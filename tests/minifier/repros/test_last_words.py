@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcdebug.minifier.subjects.last_words import last_words
+from tcdebug.minifier.repros.last_words import last_words
 from tcdebug.minifier.subjects.script import outcome_of
 
 CAUGHT = """Traceback (most recent call last):

@@ -18,8 +18,13 @@ FAILED_TEST = re.compile(r"^(?:FAIL|FAILED|ERROR)\b[: ]\s*\S.*", re.MULTILINE)
 """A line in which a test runner names a test."""
 LOGGED = re.compile(r"^(?:\[[^\]]*\]:? ?)?[VIWEC]\d{4} |^[^ ].*\b\w*Warning: |^\s")
 """A line of torch's log, a warning, or its indented second line."""
-NUMBERS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+|\b(?:nan|inf)\b|\.?#\.?)(?:e[-+]?\d+)?")
-SEVERAL = re.compile(r"#(?:[\s,]+#)+")
+NUMBERS = (
+    (re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+|\b(?:nan|inf)\b|\.?#\.?)(?:e[-+]?\d+)?"), "#"),
+    (re.compile(r"#(?:[\s,]+#)+"), "#"),
+)
+"""Numbers, and several numbers in a row, which count as one."""
+WORDS = "; "
+"""What separates the lines that count."""
 LONGEST = 160
 
 
@@ -32,7 +37,7 @@ def last_words(text: str) -> str:
     if not found:
         lines = [line for line in text.splitlines() if line.strip() and not LOGGED.match(line)]
         found = {_without_numbers(line) for line in lines[-1:]}
-    return "; ".join(sorted(found))[:LONGEST]
+    return WORDS.join(sorted(found))[:LONGEST]
 
 
 def _exceptions(text: str) -> Iterator[str]:
@@ -43,4 +48,7 @@ def _exceptions(text: str) -> Iterator[str]:
 
 
 def _without_numbers(line: str) -> str:
-    return SEVERAL.sub("#", NUMBERS.sub("#", normalised(line)))
+    text = normalised(line)
+    for pattern, other in NUMBERS:
+        text = pattern.sub(other, text)
+    return text
